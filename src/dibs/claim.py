@@ -1,0 +1,178 @@
+"""What a worker asks for, what it holds, and what it says back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from dibs.codec import check_name
+from dibs.errors import InvalidValue
+from dibs.task import FINAL, MAX_MAX_ATTEMPTS, Failure, State, Task, check_integer, check_seconds
+
+DEFAULT_LEASE = 60.0
+MAX_BATCH = 1000
+
+_WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,255}")
+
+
+class Order(StrEnum):
+    """Which pending task a claim takes first."""
+
+    PRIORITY = "priority"  # highest first, oldest within
+    PRIORITY_LIFO = "priority_lifo"  # highest first, newest within
+    PRIORITY_ASC = "priority_asc"  # lowest first, oldest within
+    FIFO = "fifo"  # oldest first
+    LIFO = "lifo"  # newest first
+    RANDOM = "random"  # every task equally likely
+    WEIGHTED = "weighted"  # likelier the higher its priority
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pending tasks may be claimed, and which of them first."""
+
+    queues: Sequence[str] | None = None
+    types: Sequence[str] | None = None
+    max_attempts_remaining: int | None = None
+    order: str = Order.PRIORITY
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _check_names(self.queues, "queues", "The queue")
+        _check_names(self.types, "types", "The task type")
+        if self.max_attempts_remaining is not None:
+            check_integer(self.max_attempts_remaining, "max_attempts_remaining", 0, MAX_MAX_ATTEMPTS)
+        if self.order not in Order:
+            raise InvalidValue(f"There is no order {self.order!r}.", hint=f"Use one of: {', '.join(Order)}.")
+        check_integer(self.count, "count", 1, MAX_BATCH)
+
+
+class ClaimRequest(Filters, frozen=True, kw_only=True):
+    """A worker's wish for up to `count` tasks under a lease of `lease` seconds."""
+
+    worker_id: str
+    incarnation: str | None = None
+    lease: float = DEFAULT_LEASE
+
+    def __post_init__(self) -> None:
+        Filters.__post_init__(self)
+        check_worker_id(self.worker_id)
+        check_lease(self.lease)
+
+
+class ClaimRef(msgspec.Struct, frozen=True):
+    """A claim by its name: enough to write about a task, wherever the claim was made."""
+
+    task_id: int
+    token: int
+    worker_id: str
+
+    def __post_init__(self) -> None:
+        check_integer(self.task_id, "task_id", 0, 2**63 - 1)
+        check_integer(self.token, "token", 0, 2**63 - 1)
+        check_worker_id(self.worker_id)
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right to run a task now, until the lease ends; `token` proves it in every later write."""
+
+    task: Task
+    token: int
+    worker_id: str
+    lease_until: datetime
+
+    @property
+    def task_id(self) -> int:
+        """The id of the claimed task."""
+        return self.task.id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, counted from 1."""
+        return self.task.attempts + 1
+
+
+class Completed(msgspec.Struct, frozen=True):
+    """The handler returned."""
+
+    result: Any = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The handler raised. Tried again after `retry_in` seconds (or the task's backoff) unless permanent."""
+
+    failure: Failure
+    retry_in: float | None = None
+    permanent: bool = False
+
+    def __post_init__(self) -> None:
+        if self.retry_in is not None:
+            check_seconds(self.retry_in, "retry_in")
+
+
+class Released(msgspec.Struct, frozen=True):
+    """Not done and not failed: back to the queue, now or after `delay` seconds, no attempt spent."""
+
+    delay: float = 0
+
+    def __post_init__(self) -> None:
+        check_seconds(self.delay, "delay")
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """The handler saw the request to stop, and stopped."""
+
+
+Outcome = Completed | Failed | Released | Cancelled
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The store's answer to an outcome: where the task stands now."""
+
+    task_id: int
+    state: State
+    attempts: int
+    run_at: datetime | None = None
+    repeated: bool = False
+
+    @property
+    def will_retry(self) -> bool:
+        """True when the task will be claimed again."""
+        return self.state not in FINAL
+
+
+class Renewed(msgspec.Struct, frozen=True):
+    """The store's answer to a renewal: the new end of the lease, and whether somebody asked the task to stop."""
+
+    task_id: int
+    lease_until: datetime
+    cancel_requested: bool
+
+
+def check_worker_id(worker_id: Any) -> str:
+    """A worker's id, which must fit URLs, file names and log lines alike."""
+    if type(worker_id) is not str or not _WORKER_ID.fullmatch(worker_id):
+        raise InvalidValue(
+            f"The worker id {worker_id!r} is not allowed.", hint="Use 1 to 255 letters, digits, dashes and underscores."
+        )
+    return worker_id
+
+
+def check_lease(lease: Any) -> int:
+    """A lease in seconds, as microseconds."""
+    return check_seconds(lease, "lease", least=0.001)
+
+
+def _check_names(names: Any, what: str, each: str) -> None:
+    if names is None:
+        return
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InvalidValue(f"{what} must be a list of names, not {names!r}.")
+    if not names:
+        raise InvalidValue(f"{what} is an empty list, which matches nothing.", hint="Leave it out to match everything.")
+    for name in names:
+        check_name(name, each)

@@ -1,0 +1,281 @@
+"""AsyncDibs: the verbs of Dibs, awaited. A test compares the two, name by name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from dibs import plans
+from dibs.claim import (
+    DEFAULT_LEASE,
+    Claim,
+    ClaimRef,
+    ClaimRequest,
+    Completed,
+    Failed,
+    Filters,
+    Finished,
+    Outcome,
+    Released,
+    Renewed,
+    check_lease,
+)
+from dibs.client_base import ClientBase, check_id, or_raise
+from dibs.errors import DibsError
+from dibs.failure import describe
+from dibs.options import ClaimOptions, FilterOptions, ListOptions, TaskOptions
+from dibs.plans import Plan, Wait
+from dibs.store.doctor import Check
+from dibs.store.operation import Operation, drive_async
+from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
+from dibs.store.operations.managing import DeadFilter
+from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
+from dibs.store.operations.tending import Retention, Upkept
+from dibs.task import Failure, NewTask, Task, check_integer
+
+T = TypeVar("T")
+
+
+class AsyncDibs(ClientBase):
+    __doc__ = ClientBase.__doc__
+
+    # Enqueue
+
+    async def enqueue(self, type: str, params: dict[str, Any] | None = None, **options: Unpack[TaskOptions]) -> Task:
+        """Store a task. It is durable when this returns.
+
+        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff. With a key that was used
+        before, the task that has it comes back, marked `deduplicated`; other content under that key is KeyConflict.
+        """
+        task = NewTask(type, {} if params is None else params, **options)
+        return (await self._run(self._store.enqueue([task])))[0]
+
+    async def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
+        """Store many tasks in one transaction, all or none, and return them in the same order."""
+        return await self._run(self._store.enqueue(list(tasks)))
+
+    async def register_type(
+        self, name: str, schema: dict[str, Any] | bool | None = None, defaults: dict[str, Any] | None = None
+    ) -> TaskType:
+        """Give a task type a JSON Schema and defaults; other ones than before make a new version."""
+        return await self._run(self._store.register_type(name, schema, defaults or {}))
+
+    async def get_type(self, name: str, version: int | None = None) -> TaskType:
+        """A registered task type: this version, or the newest."""
+        return await self._run(self._store.get_type(name, version))
+
+    async def list_types(self) -> list[TaskType]:
+        """All versions of all registered task types."""
+        return await self._run(self._store.list_types())
+
+    # Claim
+
+    async def claim(self, worker_id: str, *, wait: float = 0, **options: Unpack[ClaimOptions]) -> Claim | None:
+        """Claim the next task, or None. `wait`: seconds to wait for one.
+
+        Options: queues, types, max_attempts_remaining, order, lease (seconds), incarnation.
+        """
+        claims = await self.claim_many(worker_id, 1, wait=wait, **options)
+        return claims[0] if claims else None
+
+    async def claim_many(
+        self, worker_id: str, count: int, *, wait: float = 0, **options: Unpack[ClaimOptions]
+    ) -> list[Claim]:
+        """Claim up to `count` tasks at once. The options are those of claim."""
+        request = ClaimRequest(worker_id=worker_id, count=count, **options)
+        return await self._follow(plans.claim(self._store, request, wait))
+
+    async def claim_by_id(self, task_id: int, worker_id: str, *, lease: float = DEFAULT_LEASE) -> Claim:
+        """Claim this task, or raise AlreadyClaimed, NotClaimable or TaskNotFound."""
+        check_id(task_id)
+        return await self._run(self._store.claim_by_id(task_id, ClaimRequest(worker_id=worker_id, lease=lease)))
+
+    async def peek(self, count: int = 1, **options: Unpack[FilterOptions]) -> list[Task]:
+        """What would be claimed next. Only a look: somebody else may claim it first."""
+        return await self._run(self._store.peek(Filters(count=count, **options)))
+
+    # Finish
+
+    async def complete(self, claim: Claim | ClaimRef, result: Any = None) -> Finished:
+        """The task is done, with this JSON result. Raises ClaimLost if the claim is no longer yours."""
+        return await self._finish_one(claim, Completed(result))
+
+    async def fail(
+        self,
+        claim: Claim | ClaimRef,
+        error: BaseException | Failure | str,
+        *,
+        retry_in: float | None = None,
+        permanent: bool = False,
+    ) -> Finished:
+        """The attempt failed. The answer says whether and when the task will be tried again."""
+        return await self._finish_one(claim, Failed(describe(error), retry_in, permanent))
+
+    async def release(self, claim: Claim | ClaimRef, *, delay: float = 0) -> Finished:
+        """Give the task back, without an attempt spent."""
+        return await self._finish_one(claim, Released(delay))
+
+    async def finish(self, reports: Sequence[tuple[Claim | ClaimRef, Outcome]]) -> list[Finished | DibsError]:
+        """Many outcomes in one transaction; each is answered on its own, with an error where it was refused."""
+        return await self._run(self._store.finish(reports))
+
+    async def renew(self, claim: Claim | ClaimRef, lease: float = DEFAULT_LEASE) -> Renewed:
+        """Prolong the lease to `lease` seconds from now. Raises ClaimLost if the claim is no longer yours."""
+        return or_raise((await self.renew_many([claim], lease))[0])
+
+    async def renew_many(
+        self, claims: Sequence[Claim | ClaimRef], lease: float = DEFAULT_LEASE
+    ) -> list[Renewed | DibsError]:
+        """Prolong many leases; each is answered on its own."""
+        return await self._run(self._store.renew(claims, check_lease(lease)))
+
+    async def progress(self, claim: Claim | ClaimRef, percent: int, message: str | None = None) -> bool:
+        """Note how far the task is (0 to 100). True means: somebody asked the task to stop."""
+        check_integer(percent, "progress", 0, 100)
+        return await self._run(self._store.progress(claim, percent, message))
+
+    # Manage
+
+    async def cancel(self, task_id: int) -> Task:
+        """Cancel a waiting task at once; ask a running one to stop."""
+        return await self._run(self._store.cancel(check_id(task_id)))
+
+    async def retry(self, task_id: int) -> Task:
+        """Send a failed, cancelled or scheduled task back to be claimed now, with all its attempts."""
+        return await self._run(self._store.retry(check_id(task_id)))
+
+    async def redrive(
+        self,
+        *,
+        queue: str | None = None,
+        type: str | None = None,
+        error: str | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Retry the tasks of the dead letter that match (`error`: text in the error); how many."""
+        return await self._follow(plans.redrive(self._store, DeadFilter(queue=queue, type=type, error=error), limit))
+
+    async def pause(self, queue: str) -> None:
+        """Let nobody claim from the queue; running tasks go on."""
+        await self._run(self._store.pause(queue))
+
+    async def resume(self, queue: str) -> None:
+        """Let the queue be claimed from again."""
+        await self._run(self._store.resume(queue))
+
+    # Upkeep
+
+    async def promote(self) -> int:
+        """Make a batch of due tasks pending; how many."""
+        return await self._run(self._store.promote())
+
+    async def recover(self) -> int:
+        """Take a batch of tasks back whose lease ran out; how many."""
+        return await self._run(self._store.recover())
+
+    async def prune(self, retention: Retention = Retention()) -> int:
+        """Delete finished tasks and history past their retention; how many rows."""
+        return await self._follow(plans.prune(self._store, retention))
+
+    async def upkeep(self, retention: Retention = Retention()) -> Upkept:
+        """Promote, recover, prune. Workers do this by themselves; it is safe from anywhere, many at once."""
+        done = await self._follow(plans.upkeep(self._store, retention))
+        await asyncio.to_thread(self._store.maintain)
+        return done
+
+    async def heartbeat(
+        self,
+        worker_id: str,
+        *,
+        incarnation: str = "",
+        queues: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        leaving: bool = False,
+    ) -> None:
+        """Register a worker, or note that it still lives (or is leaving)."""
+        beat = Heartbeat(
+            worker_id=worker_id,
+            incarnation=incarnation,
+            queues=queues,
+            types=types,
+            metadata=metadata or {},
+            leaving=leaving,
+        )
+        await self._run(self._store.heartbeat(beat))
+
+    # Look
+
+    async def get(self, task_id: int) -> Task | None:
+        """The task, or None."""
+        return await self._run(self._store.get(check_id(task_id)))
+
+    async def wait(self, task_id: int, timeout: float | None = None) -> Task:
+        """The task, once it is finished. Raises WaitTimeout after `timeout` seconds; the task goes on."""
+        return await self._follow(plans.wait(self._store, check_id(task_id), timeout))
+
+    async def list_tasks(self, **options: Unpack[ListOptions]) -> list[Task]:
+        """A page of tasks, newest first. Options: state, type, queue, limit, cursor (the last id of the page before)."""
+        return await self._run(self._store.list_tasks(TaskFilter(**options)))
+
+    async def history(self, task_id: int) -> list[HistoryEntry]:
+        """Everything that happened to a task, in order. It outlives the task."""
+        return await self._run(self._store.history(check_id(task_id)))
+
+    async def all_history(self) -> list[HistoryEntry]:
+        """Everything that happened to all tasks, in order: what the offline checker reads."""
+        return await self._follow(plans.all_history(self._store))
+
+    async def explain(self, task_id: int) -> Explanation:
+        """Why is this task not running?"""
+        return await self._run(self._store.explain(check_id(task_id)))
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Every worker heard of, active, stale or gone, with the tasks it holds."""
+        return await self._run(self._store.workers())
+
+    async def queues(self) -> list[QueueInfo]:
+        """Every queue with its depth by state, and whether it is paused."""
+        return await self._run(self._store.queues())
+
+    async def stats(self) -> Stats:
+        """Depth, oldest age, throughput and latency."""
+        return await self._run(self._store.stats())
+
+    # The store
+
+    async def migrate(self) -> list[str]:
+        """Bring the database's schema up to date; the names of the migrations that were applied."""
+        return await asyncio.to_thread(self._store.migrate)
+
+    async def doctor(self) -> list[Check]:
+        """Check the database for damage and for settings that would cost a guarantee."""
+        return await asyncio.to_thread(self._store.doctor)
+
+    async def close(self) -> None:
+        """Let go of all connections. Using the object again opens them again."""
+        await self._store.close_async()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:
+        return or_raise((await self.finish([(claim, outcome)]))[0])
+
+    async def _run(self, operation: Operation[T]) -> T:
+        return await self._store.run_async(self._sign(operation), self._on)
+
+    async def _follow(self, plan: Plan[T]) -> T:
+        return await drive_async(plan, self._step)
+
+    async def _step(self, step: Operation[Any] | Wait) -> Any:
+        if isinstance(step, Wait):
+            return await self._store.wakeups.wait_async(step.seen, step.timeout)
+        return await self._run(step)

@@ -1,0 +1,128 @@
+"""Params and results to JSON and back: the one place that says which values dibs accepts.
+
+The same value is accepted, stored and returned alike on every engine. What one engine could not hold (NUL, lone
+surrogates, integers beyond 64 bits, NaN) is refused here, before any engine sees it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from dibs.errors import InvalidValue
+
+MAX_DEPTH = 64
+MAX_BYTES = 1024 * 1024
+MAX_INTEGER = 2**63 - 1
+MIN_INTEGER = -(2**63)
+MAX_ERROR_TEXT = 64 * 1024
+MAX_NAME = 255
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+decode = msgspec.json.decode
+
+
+def encode(value: Any, what: str = "value") -> str:
+    """The JSON text of `value`; raises InvalidValue where dibs does not accept it."""
+    _check(value, what, 0)
+    text = msgspec.json.encode(value).decode()
+    if len(text) > MAX_BYTES // 4:  # a character is at most four bytes: only long texts need counting
+        _check_size(text, what)
+    return text
+
+
+def encode_params(params: Any) -> str:
+    """The JSON text of a task's params, which must be an object."""
+    if type(params) is not dict:
+        raise InvalidValue(f"params must be a dict, not {_name(params)}.", hint='For one value use {"value": …}.')
+    return encode(params, "params")
+
+
+def fingerprint(type_name: str, params: dict[str, Any]) -> str:
+    """What an idempotency key stands for: the type and the params as sent, whatever the order of their keys."""
+    content = msgspec.json.encode([type_name, params], order="sorted")
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def clean_text(text: str) -> str:
+    """Text that every engine can store, for messages that must be kept whatever they contain.
+
+    An error message is not the user's to choose, and the failure path must not fail: what cannot be stored is
+    replaced by a visible sign instead of refused, and a huge text keeps its end, where tracebacks say the cause.
+    """
+    if len(text) > MAX_ERROR_TEXT:
+        text = f"… {text[-MAX_ERROR_TEXT:]}"
+    return _UNSTORABLE.sub(lambda match: "␀" if match[0] == "\x00" else "�", text)
+
+
+def check_name(name: Any, what: str) -> str:
+    """A task type, queue or key: a non-empty single line of at most 255 characters."""
+    if type(name) is not str:
+        raise InvalidValue(f"{what} must be a string, not {_name(name)}.")
+    if not name or len(name) > MAX_NAME:
+        raise InvalidValue(f"{what} must have 1 to {MAX_NAME} characters; this one has {len(name)}.")
+    if _CONTROL.search(name) or _UNSTORABLE.search(name):
+        raise InvalidValue(f"{what} {name!r} contains a control character or a lone surrogate.")
+    return name
+
+
+def _check(value: Any, path: str, depth: int) -> None:
+    kind = type(value)
+    if kind is str:
+        _check_text(value, path)
+    elif kind is int:
+        if not MIN_INTEGER <= value <= MAX_INTEGER:
+            raise InvalidValue(f"{path} is an integer beyond 64 bits.", hint="Send it as a string.")
+    elif kind is float:
+        if not isfinite(value):
+            raise InvalidValue(f"{path} is {value}, which JSON cannot hold.", hint="Use null or a string.")
+    elif kind is dict or kind is list or kind is tuple:
+        _check_container(value, path, depth + 1)
+    elif value is not None and kind is not bool:
+        raise InvalidValue(
+            f"{path} is {_name(value)}, which is not JSON.",
+            hint="Use dict, list, str, int, float, bool and None; convert dates, decimals and bytes to strings.",
+        )
+
+
+def _check_container(value: Any, path: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise InvalidValue(f"{path[:80]}… is nested deeper than {MAX_DEPTH} levels.")
+    if type(value) is not dict:
+        for place, item in enumerate(value):
+            _check(item, f"{path}[{place}]", depth)
+        return
+    for key, item in value.items():
+        if type(key) is not str:
+            raise InvalidValue(f"{path} has the key {key!r}, {_name(key)}; keys must be strings.")
+        _check_text(key, f"the key {key!r} of {path}")
+        _check(item, f"{path}.{key}", depth)
+
+
+def _check_text(text: str, path: str) -> None:
+    if text.isascii():
+        if "\x00" in text:
+            raise InvalidValue(f"{path} contains a NUL character.", hint="Remove it, or encode the value (base64).")
+    elif found := _UNSTORABLE.search(text):
+        what = "a NUL character" if found[0] == "\x00" else "a lone surrogate"
+        raise InvalidValue(f"{path} contains {what}.".encode(errors="replace").decode(), hint="Remove or encode it.")
+
+
+def _check_size(text: str, what: str) -> None:
+    size = len(text.encode())
+    if size > MAX_BYTES:
+        raise InvalidValue(
+            f"{what} takes {size:,} bytes as JSON; the limit is {MAX_BYTES:,}.",
+            hint="Keep large data elsewhere (a file, a bucket, a table) and send a reference to it.",
+        )
+
+
+def _name(value: Any) -> str:
+    name = type(value).__name__
+    return f"an {name}" if name[:1] in "aeiou" else f"a {name}"

@@ -1,0 +1,163 @@
+"""Every exception of dibs: what happened, to which task, and what to do about it."""
+
+from __future__ import annotations
+
+
+class DibsError(Exception):
+    """The base of everything dibs raises on purpose.
+
+    `code` is a stable word for programs; `hint` says what to do; `str()` shows the message and the hint.
+    """
+
+    code = "error"
+    default_hint = ""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = self.default_hint if hint is None else hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+class InvalidValue(DibsError, ValueError):
+    """A value that dibs does not store, refused before anything was written."""
+
+    code = "invalid_value"
+
+
+class SchemaViolation(InvalidValue):
+    """Params that do not fit the JSON Schema registered for their task type."""
+
+    code = "schema_violation"
+
+
+class TaskNotFound(DibsError, LookupError):
+    """No task has this id: it never existed, or it was pruned after its retention."""
+
+    code = "task_not_found"
+
+    def __init__(self, task_id: int) -> None:
+        super().__init__(
+            f"There is no task {task_id}.", hint="Finished tasks are pruned after their retention; their history stays."
+        )
+        self.task_id = task_id
+
+
+class TaskTypeNotFound(DibsError, LookupError):
+    """No task type is registered under this name (and version)."""
+
+    code = "task_type_not_found"
+
+
+class KeyConflict(DibsError):
+    """An idempotency key that already stands for a task with another type or other params."""
+
+    code = "key_conflict"
+    default_hint = "Use a new key for new work; the same key must always come with the same type and params."
+
+    def __init__(self, key: str, task_id: int | None = None) -> None:
+        owner = "another task of this batch" if task_id is None else f"task {task_id}"
+        super().__init__(f"The key {key!r} already belongs to {owner}, which has another type or other params.")
+        self.key = key
+        self.task_id = task_id
+
+
+class ClaimLost(DibsError):
+    """A write with a token that is no longer the live one. It changed nothing."""
+
+    code = "claim_lost"
+    default_hint = "Stop working on this task: its lease ran out or it was taken back, and somebody else may run it."
+
+    def __init__(self, message: str, *, task_id: int, token: int) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        self.token = token
+
+
+class NotYourClaim(ClaimLost):
+    """A write about a task that another worker holds. It changed nothing."""
+
+    code = "not_your_claim"
+    default_hint = "Only the worker that claimed a task may write about it; check the worker id."
+
+
+class NotClaimable(DibsError):
+    """A claim by id of a task that is not pending (or whose queue is paused)."""
+
+    code = "not_claimable"
+
+    def __init__(self, message: str, *, task_id: int, state: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.task_id = task_id
+        self.state = state
+
+
+class AlreadyClaimed(NotClaimable):
+    """A claim by id that lost: another worker holds the task."""
+
+    code = "already_claimed"
+    default_hint = "Claim another task, or wait: the task comes back if its worker dies."
+
+    def __init__(self, message: str, *, task_id: int, worker_id: str | None) -> None:
+        super().__init__(message, task_id=task_id, state="claimed")
+        self.worker_id = worker_id
+
+
+class WrongState(DibsError):
+    """A verb that does not fit the state the task is in (cancel a completed task, retry a running one)."""
+
+    code = "wrong_state"
+
+    def __init__(self, message: str, *, task_id: int, state: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.task_id = task_id
+        self.state = state
+
+
+class WaitTimeout(DibsError, TimeoutError):
+    """A task did not finish within the time its caller was ready to wait. The task goes on."""
+
+    code = "wait_timeout"
+
+
+class StoreError(DibsError):
+    """The store could not be opened, reached or trusted."""
+
+    code = "store_error"
+
+
+class StoreBusy(StoreError):
+    """The database stayed locked by others for longer than dibs waits. Nothing was written; trying again is safe."""
+
+    code = "store_busy"
+    default_hint = "Look for a program that holds a write transaction open; trying again is safe."
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached. Nothing is known to be written."""
+
+    code = "store_unavailable"
+    default_hint = "Check that the database runs and that the URL is right; trying again is safe with a key or token."
+
+
+class OutcomeUnknown(StoreError):
+    """The connection broke while the write was being committed: it may or may not be stored."""
+
+    code = "outcome_unknown"
+    default_hint = "Repeat the call with the same key or token: dibs recognises what is already stored."
+
+
+class SchemaTooNew(StoreError):
+    """The database was migrated by a newer dibs that this one does not understand."""
+
+    code = "schema_too_new"
+    default_hint = "Upgrade dibs on this machine; nothing was changed."
+
+
+class SchemaMissing(StoreError):
+    """The database has no dibs tables, or older ones, and migrating by itself was switched off."""
+
+    code = "schema_missing"
+    default_hint = "Migrate the database first, or open it with migrate=True."

@@ -1,0 +1,48 @@
+"""The options of the verbs, written down once for both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypedDict
+
+from dibs.retry import Backoff
+
+
+class TaskOptions(TypedDict, total=False):
+    """Options of enqueue. Times are seconds."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    delay: float
+    run_at: datetime
+    timeout: float | None
+    key: str | None
+    backoff: Backoff
+
+
+class FilterOptions(TypedDict, total=False):
+    """Which pending tasks, and which of them first."""
+
+    queues: Sequence[str] | None
+    types: Sequence[str] | None
+    max_attempts_remaining: int | None
+    order: str
+
+
+class ClaimOptions(FilterOptions, total=False):
+    """Options of claim. `lease`: seconds."""
+
+    lease: float
+    incarnation: str | None
+
+
+class ListOptions(TypedDict, total=False):
+    """Which tasks to list."""
+
+    state: str
+    type: str
+    queue: str
+    limit: int
+    cursor: int | None

@@ -1,0 +1,116 @@
+"""What takes several operations, or waiting: written once, followed by the sync and the async client alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from dibs.claim import Claim, ClaimRequest
+from dibs.errors import TaskNotFound, WaitTimeout
+from dibs.store.contract import Store
+from dibs.store.operation import Operation
+from dibs.store.operations.looking import HistoryEntry
+from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter
+from dibs.store.operations.tending import BATCH, Retention, Upkept
+from dibs.task import Task
+
+T = TypeVar("T")
+
+POLL = 0.25
+"""Seconds after which a waiter looks again even if nothing woke it: a hint can be lost, and tasks become due."""
+
+ROUNDS = 200
+"""Batches that one call of upkeep does of each kind at most; the next call goes on."""
+
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until something changed since `seen`, or `timeout` seconds."""
+
+    seen: int
+    timeout: float
+
+
+Plan = Generator[Operation[Any] | Wait, Any, T]
+
+
+def claim(store: Store, request: ClaimRequest, wait: float) -> Plan[list[Claim]]:
+    """Claim, waiting up to `wait` seconds for something to claim."""
+    claims: list[Claim] = yield store.claim(request)
+    deadline = time.monotonic() + wait
+    while not claims and (left := deadline - time.monotonic()) > 0:
+        seen = store.wakeups.generation  # before looking: a task that comes while we look wakes us at once
+        claims = yield store.claim(request)
+        if not claims:
+            yield Wait(seen, min(left, POLL))
+    return claims
+
+
+def wait(store: Store, task_id: int, timeout: float | None) -> Plan[Task]:
+    """The task, once it is finished."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    seen = 0
+    while True:
+        task: Task | None = yield store.get(task_id)
+        if task is None:
+            raise TaskNotFound(task_id)
+        if task.finished:
+            return task
+        if deadline is not None and time.monotonic() >= deadline:
+            message = f"Task {task_id} is still {task.state} after {timeout} seconds."
+            raise WaitTimeout(message, hint="explain() says why a task is not running.")
+        left = POLL if deadline is None else deadline - time.monotonic()
+        yield Wait(seen, min(left, POLL))
+        seen = store.wakeups.generation
+
+
+def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
+    """Retry everything in the dead letter that matches, batch by batch."""
+    done = 0
+    while limit is None or done < limit:
+        batch = REDRIVE_BATCH if limit is None else min(REDRIVE_BATCH, limit - done)
+        moved: int = yield store.redrive_some(which, batch)
+        done += moved
+        if moved < batch:
+            break
+    return done
+
+
+def upkeep(store: Store, retention: Retention) -> Plan[Upkept]:
+    """Promote, recover and prune, batch by batch, until nothing is left to do (or enough for one call)."""
+    promoted = yield from _until_done(store.promote())
+    recovered = yield from _until_done(store.recover())
+    pruned = yield from _until_done(store.prune(retention))
+    history = yield from _until_done(store.prune_history(retention))
+    workers = yield store.prune_workers(retention)
+    return Upkept(promoted, recovered, pruned, history, workers)
+
+
+def prune(store: Store, retention: Retention) -> Plan[int]:
+    """Prune finished tasks and old history; how many rows went."""
+    tasks = yield from _until_done(store.prune(retention))
+    return tasks + (yield from _until_done(store.prune_history(retention)))
+
+
+def all_history(store: Store) -> Plan[list[HistoryEntry]]:
+    """The whole history, page by page."""
+    entries: list[HistoryEntry] = []
+    while True:
+        page: list[HistoryEntry] = yield store.history_after(entries[-1].id if entries else 0, PAGE)
+        entries += page
+        if len(page) < PAGE:
+            return entries
+
+
+def _until_done(operation: Operation[int]) -> Plan[int]:
+    total = 0
+    for _ in range(ROUNDS):
+        moved: int = yield operation
+        total += moved
+        if moved < BATCH:
+            break
+    return total

@@ -1,0 +1,31 @@
+"""When to try again: exponential backoff with jitter."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from dibs.errors import InvalidValue
+
+JITTER = 0.1
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """Wait `base` seconds after the first failure, twice as long after each further one, never more than `cap`."""
+
+    base: float = 1.0
+    cap: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.base <= self.cap <= 365 * 24 * 3600:
+            raise InvalidValue(f"A backoff needs 0 <= base <= cap <= one year (seconds), not {self.base}, {self.cap}.")
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after the n-th failure, before jitter; the engines compute the same in SQL."""
+        return min(self.cap, self.base * 2.0 ** min(failures - 1, 40))
+
+
+def jitter() -> float:
+    """A factor within ±10 %, so that tasks that failed together do not come back together."""
+    return random.uniform(1 - JITTER, 1 + JITTER)

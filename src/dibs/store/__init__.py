@@ -1,0 +1,1 @@
+"""Where tasks live: one contract, several engines."""

@@ -1,0 +1,29 @@
+"""What the doctor finds: one check, one verdict, one piece of advice."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Verdict(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at."""
+
+    name: str
+    verdict: Verdict
+    message: str
+    hint: str = ""
+
+
+def judge(name: str, fine: bool, message: str, hint: str = "", *, otherwise: Verdict = Verdict.FAIL) -> Check:
+    """A check that is ok if fine, and `otherwise` with its hint if not."""
+    return Check(name, Verdict.OK, message) if fine else Check(name, otherwise, message, hint)

@@ -1,0 +1,91 @@
+"""An operation is data: statements to run, and what their rows mean.
+
+Nothing here does I/O. A store walks through an operation's statements with `drive` (or `drive_async`) and its own
+way of executing one, so that no operation is written twice for sync and async, and any operation can run on a
+connection that the user hands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Rows = list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One `.sql` file of the engine, with its parameters.
+
+    `rows`: run it for each of these (an engine may do that in one go). `words`: fixed words for the file's
+    placeholders, never user input. `change`: it moves tasks, and its rows begin with what the history needs
+    (see HISTORY_COLUMNS); where an engine cannot write the history in the same statement, the store appends it.
+    """
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    rows: Sequence[Mapping[str, Any]] | None = None
+    words: tuple[tuple[str, str], ...] = ()
+    change: bool = False
+
+
+HISTORY_COLUMNS = ("task_id", "event", "from_state", "to_state", "worker_id", "token", "detail")
+WIDTH = len(HISTORY_COLUMNS)
+
+Steps = Generator[Statement, Rows, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """A named piece of work on the store: a way to begin its steps, as often as needed.
+
+    `writes`: it may change something. `atomic`: its statements belong together in one transaction; otherwise each
+    stands on its own (an engine that needs a transaction for every write makes one anyway). `wakes`: those who wait
+    for a task should look again. `by`: who asked for it, for the history.
+    """
+
+    name: str
+    begin: Callable[[], Steps[T]]
+    writes: bool = True
+    atomic: bool = False
+    wakes: bool = False
+    by: str | None = None
+
+
+Y = TypeVar("Y")
+A = TypeVar("A")
+
+
+def drive(steps: Generator[Y, A, T], execute: Callable[[Y], A]) -> T:
+    """Run the steps to their end; an error of a step is thrown into them, at the place that asked for it."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = execute(step)
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def drive_async(steps: Generator[Y, A, T], execute: Callable[[Y], Awaitable[A]]) -> T:
+    """`drive`, awaited."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await execute(step)
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result

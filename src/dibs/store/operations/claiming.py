@@ -1,0 +1,97 @@
+"""Claim: pending to claimed, the task's next token to exactly one worker."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+
+import msgspec
+
+from dibs.claim import Claim, ClaimRequest, Filters
+from dibs.errors import AlreadyClaimed, NotClaimable, TaskNotFound
+from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operations.rows import read_claim, read_task
+from dibs.store.operations.tending import Tending
+from dibs.task import State, Task
+
+SWEEP_EVERY = 0.1
+"""Seconds between two sweeps that claims do in passing. A claim that finds too little always sweeps."""
+
+
+class Claiming(Tending, ABC):
+    """Taking tasks out, and looking at what would be taken."""
+
+    sweep_every = SWEEP_EVERY
+    _next_sweep = 0.0
+
+    @abstractmethod
+    def take(self, request: ClaimRequest) -> Steps[list[Claim]]:
+        """Claim up to `count` pending tasks that pass the filters, in the order asked for."""
+
+    @abstractmethod
+    def pick(self, filters: Filters) -> Steps[list[int]]:
+        """The ids that a claim would take now, best first."""
+
+    def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
+        """Claim up to `count` tasks. A loser of a race gets the next task; fewer come back only if there are fewer."""
+        return Operation("claim", lambda: self._claim(request))
+
+    def _claim(self, request: ClaimRequest) -> Steps[list[Claim]]:
+        if time.monotonic() >= self._next_sweep:
+            yield from self._sweep()
+        claims = yield from self.take(request)
+        if len(claims) < request.count and (yield from self._sweep()):
+            rest = msgspec.structs.replace(request, count=request.count - len(claims))
+            claims += yield from self.take(rest)
+        return claims
+
+    def _sweep(self) -> Steps[int]:
+        self._next_sweep = time.monotonic() + self.sweep_every
+        promoted = yield from self.promote_some()
+        recovered = yield from self.recover_some()
+        return promoted + recovered
+
+    def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
+        """Claim this task, or say why not."""
+        return Operation("claim_by_id", lambda: self._claim_by_id(task_id, request))
+
+    def _claim_by_id(self, task_id: int, request: ClaimRequest) -> Steps[Claim]:
+        statement = Statement("claim_by_id", {"id": task_id, **claim_params(request)}, change=True)
+        rows = yield statement
+        if not rows and (yield from self._sweep()):  # it may have been due, or its worker dead
+            rows = yield statement
+        if not rows:
+            raise (yield from self._why_not_claimable(task_id))
+        return read_claim(rows[0])
+
+    def _why_not_claimable(self, task_id: int) -> Steps[Exception]:
+        rows = yield Statement("get", {"ids": [task_id]})
+        if not rows:
+            return TaskNotFound(task_id)
+        task = read_task(rows[0])
+        if task.state is State.CLAIMED:
+            message = f"Task {task_id} is already claimed by {task.worker_id} until {task.lease_until:%H:%M:%S.%f} UTC."
+            return AlreadyClaimed(message, task_id=task_id, worker_id=task.worker_id)
+        if task.state is State.PENDING:
+            message = f"Task {task_id} is not claimable: its queue {task.queue!r} is paused."
+            return NotClaimable(message, task_id=task_id, state=task.state, hint="Resume the queue first.")
+        return NotClaimable(f"Task {task_id} is not claimable: it is {task.state}.", task_id=task_id, state=task.state)
+
+    def peek(self, filters: Filters) -> Operation[list[Task]]:
+        """What a claim would take next. Advisory: it may be gone by the time you ask for it."""
+        return Operation("peek", lambda: self._peek(filters), writes=False)
+
+    def _peek(self, filters: Filters) -> Steps[list[Task]]:
+        ids = yield from self.pick(filters)
+        rows = yield Statement("get", {"ids": ids})
+        tasks = {row[0]: read_task(row) for row in rows}
+        return [tasks[task_id] for task_id in ids if task_id in tasks]
+
+
+def claim_params(request: ClaimRequest) -> dict[str, object]:
+    """The parameters that every claim statement takes."""
+    return {
+        "worker_id": request.worker_id,
+        "incarnation": request.incarnation,
+        "lease": round(request.lease * 1e6),
+    }

@@ -1,0 +1,158 @@
+"""Finish: what a worker says back, each write fenced by the token of its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed
+from dibs.codec import clean_text, encode
+from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, TaskNotFound
+from dibs.retry import jitter
+from dibs.store.operation import WIDTH, Operation, Row, Statement, Steps
+from dibs.store.operations.rows import STATES, read_task
+from dibs.task import Event, Failure, State, Task, from_micros
+
+Ref = Claim | ClaimRef
+Report = tuple[Ref, Outcome]
+Answer = Finished | DibsError
+
+
+class Finishing:
+    """Outcomes, renewals, progress."""
+
+    def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
+        """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
+        _check_distinct(reports)
+        return Operation("finish", lambda: self._finish(reports), wakes=True)
+
+    def _finish(self, reports: Sequence[Report]) -> Steps[list[Answer]]:
+        done: dict[int, Row] = {}
+        for name, rows in _by_statement(reports).items():
+            for row in (yield Statement(name, rows=rows, change=True)):
+                done[row[0]] = row
+        refused = [report for report in reports if report[0].task_id not in done]
+        answers: dict[int, Answer] = {task_id: _finished(row) for task_id, row in done.items()}
+        if refused:
+            answers.update((yield from self._answer_refused(refused)))
+        return [answers[ref.task_id] for ref, _ in reports]
+
+    def _answer_refused(self, reports: Sequence[Report]) -> Steps[dict[int, Answer]]:
+        refs = [ref for ref, _ in reports]
+        told = yield Statement("told", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
+        tasks = yield from _read_tasks([ref.task_id for ref in refs])
+        return {ref.task_id: _refusal_or_repeat(ref, outcome, tasks, told) for ref, outcome in reports}
+
+    def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
+        """Prolong the leases to `lease` microseconds from now; a lost one is answered with ClaimLost."""
+        return Operation("renew", lambda: self._renew(claims, lease))
+
+    def _renew(self, claims: Sequence[Ref], lease: int) -> Steps[list[Renewed | DibsError]]:
+        rows = yield Statement("renew", rows=[{**_fence(ref), "lease": lease} for ref in claims])
+        renewed = {row[0]: Renewed(row[0], from_micros(row[1]), bool(row[2])) for row in rows}
+        lost = [ref.task_id for ref in claims if ref.task_id not in renewed]
+        tasks = (yield from _read_tasks(lost)) if lost else {}
+        return [renewed.get(ref.task_id) or refusal(ref, tasks.get(ref.task_id)) for ref in claims]
+
+    def progress(self, claim: Ref, percent: int, message: str | None) -> Operation[bool]:
+        """Note how far the task is; the answer says whether somebody asked it to stop."""
+        return Operation("progress", lambda: self._progress(claim, percent, message))
+
+    def _progress(self, claim: Ref, percent: int, message: str | None) -> Steps[bool]:
+        text = None if message is None else clean_text(message)
+        rows = yield Statement("progress", {**_fence(claim), "progress": percent, "progress_message": text})
+        if not rows:
+            tasks = yield from _read_tasks([claim.task_id])
+            raise refusal(claim, tasks.get(claim.task_id))
+        return bool(rows[0][1])
+
+
+def refusal(ref: Ref, task: Task | None) -> DibsError:
+    """Why a fenced write changed nothing."""
+    if task is None:
+        return TaskNotFound(ref.task_id)
+    if task.token == ref.token and task.worker_id != ref.worker_id:
+        message = f"Task {task.id} is held by {task.worker_id}, not by {ref.worker_id}."
+        return NotYourClaim(message, task_id=task.id, token=ref.token)
+    where = f"claimed by {task.worker_id} under token {task.token}" if task.state is State.CLAIMED else task.state
+    message = f"{ref.worker_id} no longer holds task {task.id} under token {ref.token}: it is {where} now."
+    return ClaimLost(message, task_id=task.id, token=ref.token)
+
+
+def _read_tasks(ids: list[int]) -> Steps[dict[int, Task]]:
+    rows = yield Statement("get", {"ids": ids})
+    return {row[0]: read_task(row) for row in rows}
+
+
+def _check_distinct(reports: Sequence[Report]) -> None:
+    if len({ref.task_id for ref, _ in reports}) < len(reports):
+        raise InvalidValue("Two outcomes name the same task.", hint="A claim ends once: send one outcome for each task.")
+
+
+def _by_statement(reports: Sequence[Report]) -> dict[str, list[dict[str, Any]]]:
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for ref, outcome in reports:
+        name, values = _STATEMENTS[type(outcome)]
+        rows.setdefault(name, []).append({**_fence(ref), **values(outcome)})
+    return rows
+
+
+def _fence(ref: Ref) -> dict[str, Any]:
+    return {"id": ref.task_id, "token": ref.token, "worker_id": ref.worker_id}
+
+
+def _complete(outcome: Completed) -> dict[str, Any]:
+    return {"result": None if outcome.result is None else encode(outcome.result, "result")}
+
+
+def _fail(outcome: Failed) -> dict[str, Any]:
+    return {
+        "error": encode_failure(outcome.failure),
+        "retry_in": None if outcome.retry_in is None else round(outcome.retry_in * 1e6),
+        "permanent": outcome.permanent,
+        "jitter": jitter(),
+    }
+
+
+def _release(outcome: Released) -> dict[str, Any]:
+    return {"delay": round(outcome.delay * 1e6)}
+
+
+_STATEMENTS: dict[type, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    Completed: ("complete", _complete),
+    Failed: ("fail", _fail),
+    Released: ("release", _release),
+    Cancelled: ("stop", lambda outcome: {}),
+}
+_EVENTS = {
+    Completed: Event.COMPLETED,
+    Failed: Event.FAILED,
+    Released: Event.RELEASED,
+    Cancelled: Event.CANCELLED,
+}
+
+
+def encode_failure(failure: Failure) -> str:
+    """The failure as JSON that any engine stores, whatever the exception said."""
+    traceback = None if failure.traceback is None else clean_text(failure.traceback)
+    clean = Failure(clean_text(failure.type), clean_text(failure.message), traceback)
+    return msgspec.json.encode(clean).decode()
+
+
+def _finished(row: Row) -> Finished:
+    task_id, to_state, attempts, run_at = row[0], row[3], row[WIDTH], row[WIDTH + 1]
+    state = STATES[to_state]
+    waits = state in (State.SCHEDULED, State.PENDING)
+    return Finished(task_id, state, attempts, from_micros(run_at) if waits else None)
+
+
+def _refusal_or_repeat(ref: Ref, outcome: Outcome, tasks: dict[int, Task], told: list[Row]) -> Answer:
+    # The same outcome told again, its first answer lost on the way: say yes again, write nothing.
+    task = tasks.get(ref.task_id)
+    for task_id, token, event, to_state, worker_id, _ in told:
+        if (task_id, token, worker_id) == (ref.task_id, ref.token, ref.worker_id) and event == _EVENTS[type(outcome)]:
+            attempts, run_at = (task.attempts, task.run_at) if task else (0, None)
+            return Finished(ref.task_id, STATES[to_state], attempts, run_at, repeated=True)
+    return refusal(ref, task)

@@ -1,0 +1,255 @@
+"""Look: one task, many tasks, their history, the depth of queues, and why a task does not run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dibs.claim import MAX_BATCH
+from dibs.codec import check_name, decode
+from dibs.errors import InvalidValue, TaskNotFound
+from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operations.registering import WorkerState, read_workers
+from dibs.store.operations.rows import STATES, moment, read_task, seconds
+from dibs.task import Event, State, Task, check_integer, from_micros
+
+RECENT = 1000
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks to list: newest first, `limit` a page; `cursor` is the last id of the page before."""
+
+    state: str | None = None
+    type: str | None = None
+    queue: str | None = None
+    limit: int = 100
+    cursor: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.state is not None and self.state not in STATES:
+            raise InvalidValue(f"There is no state {self.state!r}.", hint=f"Use one of: {', '.join(State)}.")
+        for value, what in ((self.queue, "The queue"), (self.type, "The task type")):
+            if value is not None:
+                check_name(value, what)
+        check_integer(self.limit, "limit", 1, MAX_BATCH)
+        if self.cursor is not None:
+            check_integer(self.cursor, "cursor", 0, 2**63 - 1)
+
+
+class HistoryEntry(msgspec.Struct, frozen=True):
+    """One thing that happened to a task."""
+
+    id: int
+    task_id: int
+    event: Event
+    from_state: State | None
+    to_state: State
+    worker_id: str | None
+    token: int
+    by: str | None
+    at: datetime
+    detail: dict[str, Any] | None
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One reason why a task is not running; `code` is for programs."""
+
+    code: str
+    message: str
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a task is not running, as of now."""
+
+    task_id: int
+    state: State
+    reasons: list[Reason]
+
+    def __str__(self) -> str:
+        return " ".join(reason.message for reason in self.reasons)
+
+
+class QueueInfo(msgspec.Struct, frozen=True):
+    """A queue: is it paused, and how many tasks it holds in each state."""
+
+    name: str
+    paused: bool
+    paused_at: datetime | None
+    depth: dict[str, int]
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Seconds; None while nothing has completed."""
+
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """The state of the whole store in numbers. Percentiles are over the last 1,000 completed tasks."""
+
+    depth: dict[str, int]
+    by_queue: dict[str, dict[str, int]]
+    by_type: dict[str, dict[str, int]]
+    oldest_pending_age: float | None
+    finished_last_minute: dict[str, int]
+    finished_last_hour: dict[str, int]
+    wait: Percentiles
+    run: Percentiles
+
+
+class Looking:
+    """Reading, never changing."""
+
+    def get(self, task_id: int) -> Operation[Task | None]:
+        """The task, or None."""
+        return Operation("get", lambda: _get(task_id), writes=False)
+
+    def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
+        """A page of tasks, newest first."""
+        return Operation("list", lambda: _list(which), writes=False)
+
+    def history(self, task_id: int) -> Operation[list[HistoryEntry]]:
+        """Everything that happened to the task, in order; it outlives the task itself."""
+        return Operation("history", lambda: _history("history", {"id": task_id}), writes=False)
+
+    def history_after(self, entry_id: int, limit: int) -> Operation[list[HistoryEntry]]:
+        """The history of all tasks in order, page by page."""
+        params = {"after": entry_id, "limit": limit}
+        return Operation("history_after", lambda: _history("history_after", params), writes=False)
+
+    def queues(self) -> Operation[list[QueueInfo]]:
+        """Every queue that holds a task or has been paused."""
+        return Operation("queues", _queues, writes=False)
+
+    def stats(self) -> Operation[Stats]:
+        """Depth, age, throughput and latency."""
+        return Operation("stats", _stats, writes=False)
+
+    def explain(self, task_id: int) -> Operation[Explanation]:
+        """Why is this task not running?"""
+        return Operation("explain", lambda: _explain(task_id), writes=False)
+
+
+def _get(task_id: int) -> Steps[Task | None]:
+    rows = yield Statement("get", {"ids": [task_id]})
+    return read_task(rows[0]) if rows else None
+
+
+def _list(which: TaskFilter) -> Steps[list[Task]]:
+    given = {name: value for name, value in msgspec.structs.asdict(which).items() if value is not None}
+    conditions = " ".join(f"{{{{by_{name}}}}}" for name in ("state", "type", "queue", "cursor") if name in given)
+    rows = yield Statement("list", given, words=(("conditions", conditions),))
+    return [read_task(row) for row in rows]
+
+
+def _history(name: str, params: dict[str, int]) -> Steps[list[HistoryEntry]]:
+    rows = yield Statement(name, params)
+    return [_read_entry(row) for row in rows]
+
+
+def _read_entry(row: Row) -> HistoryEntry:
+    entry_id, task_id, event, from_state, to_state, worker_id, token, by, at, detail = row
+    return HistoryEntry(
+        entry_id,
+        task_id,
+        Event(event),
+        None if from_state is None else STATES[from_state],
+        STATES[to_state],
+        worker_id,
+        token,
+        by,
+        from_micros(at),
+        None if detail is None else decode(detail),
+    )
+
+
+def _queues() -> Steps[list[QueueInfo]]:
+    paused = {row[0]: row[1] for row in (yield Statement("queues"))}
+    depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
+    for queue, _, state, count, _ in (yield Statement("counts")):
+        depth.setdefault(queue, Counter())[state] += count
+    return [
+        QueueInfo(name, paused.get(name) is not None, moment(paused.get(name)), dict(depth[name]))
+        for name in sorted(depth)
+    ]
+
+
+def _stats() -> Steps[Stats]:
+    counts = yield Statement("counts")
+    minute = yield Statement("throughput", {"window": 60_000_000})
+    hour = yield Statement("throughput", {"window": 3_600_000_000})
+    recent = yield Statement("recent", {"limit": RECENT})
+    ages = [row[4] for row in counts if row[4] is not None]
+    return Stats(
+        depth=_sum(counts, lambda row: row[2]),
+        by_queue=_sum_nested(counts, 0),
+        by_type=_sum_nested(counts, 1),
+        oldest_pending_age=seconds(max(ages)) if ages else None,
+        finished_last_minute={row[0]: row[1] for row in minute},
+        finished_last_hour={row[0]: row[1] for row in hour},
+        wait=_percentiles([row[0] for row in recent]),
+        run=_percentiles([row[1] for row in recent]),
+    )
+
+
+def _sum(counts: list[Row], key: Any) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for row in counts:
+        total[key(row)] += row[3]
+    return dict(total)
+
+
+def _sum_nested(counts: list[Row], column: int) -> dict[str, dict[str, int]]:
+    names = sorted({row[column] for row in counts})
+    return {name: _sum([row for row in counts if row[column] == name], lambda row: row[2]) for name in names}
+
+
+def _percentiles(values: list[int | None]) -> Percentiles:
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return Percentiles()
+    p50, p95, p99 = (known[min(len(known) - 1, len(known) * percent // 100)] / 1e6 for percent in (50, 95, 99))
+    return Percentiles(p50, p95, p99)
+
+
+def _explain(task_id: int) -> Steps[Explanation]:
+    task = yield from _get(task_id)
+    if task is None:
+        raise TaskNotFound(task_id)
+    reasons = (yield from _reasons_pending(task)) if task.state is State.PENDING else [_reason(task)]
+    return Explanation(task.id, task.state, reasons)
+
+
+def _reason(task: Task) -> Reason:
+    if task.state is State.SCHEDULED:
+        after = f" (attempt {task.attempts} of {task.max_attempts} failed)" if task.attempts else ""
+        return Reason("not_due", f"It is not due until {task.run_at:%Y-%m-%d %H:%M:%S} UTC{after}.")
+    if task.state is State.CLAIMED:
+        asked = " It has been asked to stop." if task.cancel_requested else ""
+        until = f"{task.lease_until:%Y-%m-%d %H:%M:%S} UTC"
+        return Reason("claimed", f"It is running: claimed by {task.worker_id} until {until}.{asked}")
+    if task.state is State.BLOCKED:
+        return Reason("blocked", "It is a workflow step that waits for its parents.")
+    if task.state is State.FAILED:
+        cause = f": {task.error.type}: {task.error.message}" if task.error else ""
+        return Reason("failed", f"It failed after {task.attempts} attempts{cause}. Retry it to run it again.")
+    return Reason(task.state.value, f"It is {task.state} since {task.finished_at:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+def _reasons_pending(task: Task) -> Steps[list[Reason]]:
+    reasons = []
+    paused = {row[0]: row[1] for row in (yield Statement("queues"))}.get(task.queue)
+    if paused is not None:
+        since = f"{from_micros(paused):%Y-%m-%d %H:%M:%S} UTC"
+        reasons.append(Reason("queue_paused", f"Its queue {task.queue!r} is paused since {since}."))
+    workers = yield from read_workers()
+    serving = [worker for worker in workers if worker.state is WorkerState.ACTIVE and worker.serves(task)]
+    if not serving:
+        message = f"No live worker serves queue {task.queue!r} and type {task.type!r}."
+        reasons.append(Reason("no_worker", message))
+    return reasons or [Reason("ready", f"Nothing holds it back: {len(serving)} live worker(s) will come to it.")]

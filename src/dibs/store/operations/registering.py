@@ -1,0 +1,190 @@
+"""Register: the workers that are alive, and the task types with their schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from dibs.claim import check_worker_id
+from dibs.codec import check_name, decode, encode, encode_params
+from dibs.errors import TaskTypeNotFound
+from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operations.rows import moment
+from dibs.store.operations.typecache import TypeCache, compile_schema
+from dibs.task import Task, check_integer, from_micros
+
+STALE_AFTER = 5 * 60 * 1_000_000
+
+
+class WorkerState(StrEnum):
+    """Whether a worker can be counted on."""
+
+    ACTIVE = "active"
+    STALE = "stale"  # no heartbeat for five minutes
+    GONE = "gone"  # it said goodbye
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's sign of life. `queues`, `types`: what it serves, None for everything."""
+
+    worker_id: str
+    incarnation: str = ""
+    queues: Sequence[str] | None = None
+    types: Sequence[str] | None = None
+    metadata: dict[str, Any] = {}
+    leaving: bool = False
+
+    def __post_init__(self) -> None:
+        check_worker_id(self.worker_id)
+        if self.incarnation:
+            check_name(self.incarnation, "The incarnation")
+
+
+class WorkerInfo(msgspec.Struct, frozen=True):
+    """A worker as the store knows it. A name that is used again is another incarnation, and both are listed."""
+
+    id: str
+    incarnation: str
+    state: WorkerState
+    queues: list[str] | None
+    types: list[str] | None
+    metadata: dict[str, Any]
+    started_at: datetime
+    heartbeat_at: datetime
+    stopped_at: datetime | None
+    holds: list[int]
+
+    def serves(self, task: Task) -> bool:
+        """True where the worker would claim such a task."""
+        return (self.queues is None or task.queue in self.queues) and (self.types is None or task.type in self.types)
+
+
+class TaskType(msgspec.Struct, frozen=True):
+    """A registered task type. Old versions stay: a task keeps the version it was checked against."""
+
+    name: str
+    version: int
+    schema: dict[str, Any] | bool | None
+    defaults: dict[str, Any]
+    created_at: datetime
+
+
+class Registering:
+    """Who works, and what kinds of work there are."""
+
+    types: TypeCache
+
+    def heartbeat(self, beat: Heartbeat) -> Operation[None]:
+        """Register the worker, or note that it still lives (or is leaving)."""
+        params = {
+            "worker_id": beat.worker_id,
+            "incarnation": beat.incarnation,
+            "queues": None if beat.queues is None else encode(list(beat.queues), "queues"),
+            "types": None if beat.types is None else encode(list(beat.types), "types"),
+            "metadata": encode(beat.metadata, "metadata"),
+            "leaving": beat.leaving,
+        }
+        return Operation("heartbeat", lambda: _do(Statement("heartbeat", params)))
+
+    def workers(self) -> Operation[list[WorkerInfo]]:
+        """Every worker that has been heard of, with the ids of the tasks it holds."""
+        return Operation("workers", read_workers, writes=False)
+
+    def register_type(
+        self, name: str, schema: dict[str, Any] | bool | None, defaults: dict[str, Any]
+    ) -> Operation[TaskType]:
+        """Register a new version of a task type; the same schema and defaults again give the version they have."""
+        check_name(name, "The task type")
+        if schema is not None:
+            compile_schema(schema)
+        params = {
+            "name": name,
+            "schema": None if schema is None else encode(schema, "schema"),
+            "defaults": encode_params(defaults),
+        }
+        return Operation("register_type", lambda: self._register_type(params), atomic=True)
+
+    def _register_type(self, params: dict[str, Any]) -> Steps[TaskType]:
+        while True:
+            known = yield Statement("get_type", {"name": params["name"], "version": None})
+            if known and _same_type(known[0], params):
+                return _read_type(known[0])
+            version = known[0][1] + 1 if known else 1
+            rows = yield Statement("register_type", {**params, "version": version})
+            self.types.forget()
+            if rows:  # otherwise somebody registered that version at the same moment: look again
+                return _read_type(rows[0])
+
+    def get_type(self, name: str, version: int | None) -> Operation[TaskType]:
+        """The newest version of a task type, or the given one."""
+        check_name(name, "The task type")
+        if version is not None:
+            check_integer(version, "version", 1, 2**31 - 1)
+        return Operation("get_type", lambda: _get_type(name, version), writes=False)
+
+    def list_types(self) -> Operation[list[TaskType]]:
+        """All versions of all task types, newest version first."""
+        return Operation("list_types", _list_types, writes=False)
+
+
+def _do(statement: Statement) -> Steps[None]:
+    yield statement
+
+
+def read_workers() -> Steps[list[WorkerInfo]]:
+    """The steps of `workers`, for operations that need to know who lives."""
+    workers = yield Statement("workers")
+    held = yield Statement("held")
+    newest = {row[0]: row[1] for row in workers}  # rows come oldest first
+    holds: dict[tuple[str, str], list[int]] = {}
+    for worker_id, incarnation, task_id in held:
+        holds.setdefault((worker_id, incarnation or newest.get(worker_id, "")), []).append(task_id)
+    return [_read_worker(row, holds.get((row[0], row[1]), [])) for row in workers]
+
+
+def _read_worker(row: Row, holds: list[int]) -> WorkerInfo:
+    worker_id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at, silent_for = row
+    if stopped_at is not None:
+        state = WorkerState.GONE
+    else:
+        state = WorkerState.STALE if silent_for >= STALE_AFTER else WorkerState.ACTIVE
+    return WorkerInfo(
+        worker_id,
+        incarnation,
+        state,
+        None if queues is None else decode(queues),
+        None if types is None else decode(types),
+        decode(metadata),
+        from_micros(started_at),
+        from_micros(heartbeat_at),
+        moment(stopped_at),
+        holds,
+    )
+
+
+def _same_type(row: Row, params: dict[str, Any]) -> bool:
+    schema = None if params["schema"] is None else decode(params["schema"])
+    return (None if row[2] is None else decode(row[2])) == schema and decode(row[3]) == decode(params["defaults"])
+
+
+def _get_type(name: str, version: int | None) -> Steps[TaskType]:
+    rows = yield Statement("get_type", {"name": name, "version": version})
+    if not rows:
+        which = f" in version {version}" if version else ""
+        raise TaskTypeNotFound(f"No task type {name!r} is registered{which}.", hint="Register it first.")
+    return _read_type(rows[0])
+
+
+def _list_types() -> Steps[list[TaskType]]:
+    rows = yield Statement("list_types")
+    return [_read_type(row) for row in rows]
+
+
+def _read_type(row: Row) -> TaskType:
+    name, version, schema, defaults, created_at = row
+    decoded = None if schema is None else decode(schema)
+    return TaskType(name, version, decoded, decode(defaults), from_micros(created_at))

@@ -1,0 +1,87 @@
+"""Rows of the `{{task}}` columns to tasks: both engines return the same columns in the same order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dibs.claim import Claim
+from dibs.codec import decode
+from dibs.store.operation import WIDTH, Row
+from dibs.task import Failure, State, Task, from_micros
+
+STATES: dict[str, State] = {state.value: state for state in State}
+_decode_failure = msgspec.json.Decoder(Failure).decode
+
+
+def read_task(row: Row, start: int = 0, *, deduplicated: bool = False) -> Task:
+    """The task in a row whose `{{task}}` columns begin at `start`."""
+    (
+        task_id,
+        type_name,
+        queue,
+        state,
+        params,
+        priority,
+        attempts,
+        max_attempts,
+        token,
+        created_at,
+        run_at,
+        type_version,
+        timeout,
+        claimed_at,
+        lease_until,
+        finished_at,
+        worker_id,
+        key,
+        cancel_requested,
+        progress,
+        progress_message,
+        result,
+        error,
+    ) = row[start : start + 23]
+    return Task(
+        task_id,
+        type_name,
+        queue,
+        STATES[state],
+        decode(params),
+        priority,
+        attempts,
+        max_attempts,
+        token,
+        from_micros(created_at),
+        from_micros(run_at),
+        type_version,
+        seconds(timeout),
+        moment(claimed_at),
+        moment(lease_until),
+        moment(finished_at),
+        worker_id,
+        key,
+        bool(cancel_requested),
+        progress,
+        progress_message,
+        result if result is None else decode(result),
+        error if error is None else _decode_failure(error),
+        deduplicated,
+    )
+
+
+def read_claim(row: Row) -> Claim:
+    """The claim in a row of a claim statement: history columns, then the task."""
+    task = read_task(row, WIDTH)
+    assert task.lease_until is not None and task.worker_id is not None
+    return Claim(task, task.token, task.worker_id, task.lease_until)
+
+
+def moment(micros: int | None) -> Any:
+    """A datetime, or None."""
+    return None if micros is None else from_micros(micros)
+
+
+def seconds(micros: int | None) -> float | None:
+    """Seconds, or None."""
+    return None if micros is None else micros / 1_000_000

@@ -1,0 +1,1 @@
+"""The SQLite engine: one file, no server."""

@@ -1,0 +1,63 @@
+"""The doctor's checks on SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from dibs.store.doctor import Check, Verdict, judge
+from dibs.store.sqlite.connection import SQL
+from dibs.store.sqlite.migrating import KNOWN
+
+WAL_WARNING = 256 * 1024 * 1024
+
+
+def examine(connection: sqlite3.Connection, path: Path) -> list[Check]:
+    """All checks, in the order a reader would ask."""
+    return [*_file(connection, path), *_settings(connection), *_books(connection)]
+
+
+def _file(connection: sqlite3.Connection, path: Path) -> Iterator[Check]:
+    found = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
+    yield judge("integrity", found == ["ok"], f"integrity_check says: {'; '.join(found)}", "Restore a backup.")
+    version = sqlite3.sqlite_version
+    yield judge(
+        "sqlite version",
+        _has_wal_fix(sqlite3.sqlite_version_info),
+        f"SQLite {version}",
+        "It has the WAL-reset bug, which can corrupt a file that several processes write while checkpointing. "
+        "Use 3.51.3, 3.50.7 or 3.44.6 and later.",
+        otherwise=Verdict.WARN,
+    )
+    wal = path.with_name(path.name + "-wal")
+    size = wal.stat().st_size if wal.exists() else 0
+    hint = "A long reader keeps it from shrinking; look for a program with an open read transaction."
+    yield judge("wal size", size < WAL_WARNING, f"{size / 2**20:.1f} MiB", hint, otherwise=Verdict.WARN)
+
+
+def _has_wal_fix(version: tuple[int, int, int]) -> bool:
+    if version[:2] == (3, 44):
+        return version >= (3, 44, 6)
+    if version[:2] == (3, 50):
+        return version >= (3, 50, 7)
+    return version >= (3, 51, 3)
+
+
+def _settings(connection: sqlite3.Connection) -> Iterator[Check]:
+    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    yield judge("journal mode", mode == "wal", f"journal_mode is {mode}", "dibs needs WAL; is it a network disk?")
+    level = connection.execute("PRAGMA synchronous").fetchone()[0]
+    yield judge("durability", level >= 2, f"synchronous is {level}", "Below 2 (FULL) a power cut loses tasks.")
+    applied = {row[0] for row in connection.execute("SELECT version FROM dibs_migrations")}
+    newest = KNOWN[-1].version
+    yield judge("schema", newest in applied, f"schema version {max(applied, default=0)} of {newest}", "Migrate it.")
+
+
+def _books(connection: sqlite3.Connection) -> Iterator[Check]:
+    for name, hint in (
+        ("books_tokens", "A task's token differs from the last one its history issued: somebody wrote past dibs."),
+        ("books_states", "A task's state differs from where its history ends: somebody wrote past dibs."),
+    ):
+        count = connection.execute(SQL.text(name)).fetchone()[0]
+        yield judge(name.replace("_", " "), count == 0, f"{count} tasks disagree with their history", hint)

@@ -1,0 +1,57 @@
+"""Operations on a connection that the user hands in: they join the user's transaction and never commit it."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TypeVar
+
+from dibs.store.operation import Operation, drive
+from dibs.store.sqlite.connection import Clock, Executor, add_functions, translate
+
+T = TypeVar("T")
+
+
+def run_joined(operation: Operation[T], connection: sqlite3.Connection, clock: Clock) -> T:
+    """Run the operation inside the connection's transaction, undone as a whole if it fails.
+
+    Without an open transaction dibs behaves as any statement would: a connection that commits by itself gets a
+    transaction of the operation's own, any other is left with one open, for the user to commit.
+    """
+    add_functions(connection)
+    settings = connection.row_factory, connection.text_factory
+    connection.row_factory, connection.text_factory = None, str
+    try:
+        return _run(operation, connection, clock)
+    except sqlite3.Error as error:
+        raise translate(error) from error
+    finally:
+        connection.row_factory, connection.text_factory = settings
+
+
+def _run(operation: Operation[T], connection: sqlite3.Connection, clock: Clock) -> T:
+    executor = Executor(connection, clock(), operation.by)
+    if not operation.writes:
+        return drive(operation.begin(), executor)
+    begun = not connection.in_transaction
+    if begun:
+        connection.execute("BEGIN IMMEDIATE")
+    connection.execute("SAVEPOINT dibs")
+    try:
+        result = drive(operation.begin(), executor)
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO dibs")
+            connection.execute("RELEASE dibs")
+            if begun:
+                connection.execute("ROLLBACK")
+        raise
+    connection.execute("RELEASE dibs")
+    if begun and _commits_itself(connection):
+        connection.execute("COMMIT")
+    return result
+
+
+def _commits_itself(connection: sqlite3.Connection) -> bool:
+    legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", -1)
+    autocommit = getattr(connection, "autocommit", legacy)  # Python 3.12 and later
+    return connection.isolation_level is None if autocommit == legacy else bool(autocommit)

@@ -1,0 +1,141 @@
+"""Enqueue and claim in SQLite's way: under the write lock many small statements cost less than one clever one.
+
+A recursive query over the lines costs some 200 µs here, a probe 4 µs; no other process can write in between.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from dibs.claim import Claim, ClaimRequest, Filters, Order
+from dibs.store.operation import Statement, Steps
+from dibs.store.operations import SqlOperations
+from dibs.store.operations.claiming import claim_params
+from dibs.store.operations.enqueueing import Inserted
+from dibs.store.operations.rows import read_claim
+
+Line = dict[str, Any]
+"""One waiting line: the pending tasks of a queue and type with the same number of attempts left. Every filter is a
+choice of lines, and every order an index that begins with the line, so a claim reads only what it takes."""
+
+WINDOW = 32
+"""How many tasks after a random point a random claim chooses from: with fewer pending ones it is exactly uniform."""
+
+_ORDERS = {
+    Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
+    Order.PRIORITY_LIFO: ("dibs_tasks_by_priority_lifo", "priority DESC, id DESC", lambda row: (-row[1], -row[0])),
+    Order.PRIORITY_ASC: ("dibs_tasks_by_priority_lifo", "priority, id", lambda row: (row[1], row[0])),
+    Order.FIFO: ("dibs_tasks_by_age", "id", lambda row: row[0]),
+    Order.LIFO: ("dibs_tasks_by_age", "id DESC", lambda row: -row[0]),
+}
+
+
+class SqliteOperations(SqlOperations):
+    """The operations that SQLite does in its own way."""
+
+    def insert_tasks(self, rows: list[dict[str, Any]]) -> Steps[Inserted]:
+        """See Enqueueing. The ids are counted here, so that one `executemany` inserts all rows."""
+        taken = yield from _taken_keys(rows)
+        free = [row for row in rows if row["key"] not in taken]
+        if not free:
+            return {}
+        last = yield Statement("last_id")
+        first = last[0][0] + 1 if last else 1
+        yield Statement("enqueue", rows=[row | {"id": first + n} for n, row in enumerate(free)])
+        noted = yield Statement("enqueue_history", {"first": first, "last": first + len(free) - 1})
+        return {free[note[0] - first]["place"]: note for note in noted}
+
+    def take(self, request: ClaimRequest) -> Steps[list[Claim]]:
+        """See Claiming."""
+        lines = yield from _lines(request)
+        ids = yield from _pick(lines, request)
+        if not ids:
+            return []
+        rows = yield Statement("claim", {"ids": ids, **claim_params(request)}, change=True)
+        claims = {row[0]: read_claim(row) for row in rows}
+        return [claims[task_id] for task_id in ids]
+
+    def pick(self, filters: Filters) -> Steps[list[int]]:
+        """See Claiming."""
+        lines = yield from _lines(filters)
+        return (yield from _pick(lines, filters, advance=False))
+
+
+def _taken_keys(rows: list[dict[str, Any]]) -> Steps[set[str]]:
+    keys = [row["key"] for row in rows if row["key"] is not None]
+    if not keys:
+        return set()
+    found = yield Statement("find_keys", {"keys": keys})
+    return {row[1] for row in found}
+
+
+def _lines(filters: Filters) -> Steps[list[Line]]:
+    paused = {row[0] for row in (yield Statement("paused"))}
+    least = max(filters.max_attempts_remaining or 0, 1)
+    lines: list[Line] = []
+    for queue in _distinct(filters.queues) or (yield from _chain("next_queue", "", {})):
+        if queue in paused:
+            continue
+        for type_name in _distinct(filters.types) or (yield from _chain("next_type", "", {"queue": queue})):
+            line = {"queue": queue, "type": type_name}
+            for left in (yield from _chain("next_attempts_left", least - 1, line)):
+                lines.append({**line, "attempts_left": left})
+    return lines
+
+
+def _chain(name: str, after: Any, params: Line) -> Steps[list[Any]]:
+    values = []
+    while True:
+        rows = yield Statement(name, {**params, "after": after})
+        after = rows[0][0]
+        if after is None:
+            return values
+        values.append(after)
+
+
+def _pick(lines: list[Line], filters: Filters, advance: bool = True) -> Steps[list[int]]:
+    if filters.order == Order.RANDOM:
+        return (yield from _pick_random(lines, filters.count))
+    if filters.order == Order.WEIGHTED:
+        return (yield from _pick_weighted(lines, filters.count, advance))
+    index, order, key = _ORDERS[Order(filters.order)]
+    found = []
+    for line in lines:
+        words = (("index", index), ("order", order))
+        found += yield Statement("pick", {**line, "count": filters.count}, words=words)
+    if len(lines) > 1:
+        found.sort(key=key)
+    return _ids(found[: filters.count])
+
+
+def _pick_random(lines: list[Line], count: int) -> Steps[list[int]]:
+    start, window = random.random(), count + WINDOW
+    found: list[tuple[float, int]] = []
+    for line in lines:
+        after = yield Statement("pick_random", {**line, "low": start, "high": 1, "count": window})
+        before = yield Statement("pick_random", {**line, "low": 0, "high": start, "count": window})
+        found += [(key - start, task_id) for task_id, key in after]
+        found += [(key - start + 1, task_id) for task_id, key in before]
+    nearest = [task_id for _, task_id in sorted(found)[:window]]
+    return random.sample(nearest, min(count, len(nearest)))
+
+
+def _pick_weighted(lines: list[Line], count: int, advance: bool) -> Steps[list[int]]:
+    found = []
+    for line in lines:
+        found += yield Statement("pick_weighted", {**line, "count": count})
+    winners = sorted(found, key=lambda row: row[1])[:count]
+    if winners and advance:
+        distance = max(winners[-1][1], 0.0)
+        yield Statement("advance_race", rows=[{**line, "distance": distance} for line in lines])
+    return _ids(winners)
+
+
+def _ids(rows: Iterable[tuple[Any, ...]]) -> list[int]:
+    return [row[0] for row in rows]
+
+
+def _distinct(names: Iterable[str] | None) -> list[str]:
+    return list(dict.fromkeys(names or ()))

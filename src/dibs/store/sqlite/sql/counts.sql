@@ -1,0 +1,4 @@
+-- Promise: how many tasks there are by queue, type and state, and the longest wait of a pending one.
+-- Rows: (queue, type, state, count, age of the oldest pending).
+SELECT queue, type, state, count(*), CASE state WHEN 'pending' THEN :now - min(ready_at) END
+FROM dibs_tasks GROUP BY queue, type, state

@@ -1,0 +1,7 @@
+-- Promise: this incarnation of the worker is known and was alive now, or left now.
+-- Parameters: worker_id, incarnation, queues, types, metadata, leaving, now. Rows: none.
+INSERT INTO dibs_workers (id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at)
+VALUES (:worker_id, :incarnation, :queues, :types, :metadata, :now, :now, CASE WHEN :leaving THEN :now END)
+ON CONFLICT (id, incarnation) DO UPDATE
+SET queues = excluded.queues, types = excluded.types, metadata = excluded.metadata,
+    heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at

@@ -1,0 +1,171 @@
+"""The store in a SQLite file: one writer per process, readers beside it, in WAL mode."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dibs.errors import InvalidValue
+from dibs.store.doctor import Check
+from dibs.store.operation import Operation, drive
+from dibs.store.operations.typecache import TypeCache
+from dibs.store.sqlite import doctor, maintenance
+from dibs.store.sqlite.connection import Clock, Executor, clock, connect, translate
+from dibs.store.sqlite.joined import run_joined
+from dibs.store.sqlite.migrating import migrate
+from dibs.store.sqlite.operations import SqliteOperations
+from dibs.store.sqlite.wakeups import SqliteWakeups
+from dibs.store.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+READERS = 4
+
+
+class SqliteStore(SqliteOperations):
+    """Opens the file when it is first needed, anew in a forked child, and migrates it."""
+
+    def __init__(self, path: Path, *, clock: Clock = clock, migrate: bool = True) -> None:
+        self.path = path.absolute()  # the working directory may change before the file is opened
+        self.clock = clock
+        self.types = TypeCache()
+        self._may_migrate = migrate
+        self._opening = threading.Lock()
+        self._open: _Open | None = None
+
+    @property
+    def wakeups(self) -> SqliteWakeups:
+        """Where to wait for changes."""
+        return self._opened().wakeups
+
+    def run(self, operation: Operation[T], on: Any = None) -> T:
+        """Run the operation and return its result; with `on`, inside that connection's transaction."""
+        if on is not None:
+            return self._run_joined(operation, on)
+        opened = self._opened()
+        return opened.writer.run(operation) if operation.writes else opened.read(operation, self.clock())
+
+    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+        """`run`, without blocking the event loop (a handed-in sqlite3 connection excepted: it belongs to its thread)."""
+        if on is not None:
+            return self._run_joined(operation, on)
+        opened = self._open
+        if opened is None or opened.pid != os.getpid():
+            opened = await asyncio.to_thread(self._opened)
+        if operation.writes:
+            return await opened.writer.run_async(operation)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(opened.executor, opened.read, operation, self.clock())
+
+    def migrate(self) -> list[str]:
+        """Apply what is missing; the names of the migrations that were applied."""
+        connection = connect(self.path)
+        try:
+            return [migration.name for migration in migrate(connection, self.clock)]
+        finally:
+            connection.close()
+
+    def maintain(self) -> None:
+        """Checkpoint the WAL, give free pages back, refresh statistics."""
+        self._opened().writer.maintain(maintenance.tidy)
+
+    def doctor(self) -> list[Check]:
+        """Look for damage and for settings that would cost a guarantee."""
+        connection = connect(self.path)
+        try:
+            return doctor.examine(connection, self.path)
+        except sqlite3.Error as error:
+            raise translate(error) from error
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Let go of the file; the next operation opens it again."""
+        with self._opening:
+            opened, self._open = self._open, None
+        if opened is not None and opened.pid == os.getpid():
+            opened.close()
+
+    async def close_async(self) -> None:
+        """`close`, without blocking the event loop."""
+        await asyncio.to_thread(self.close)
+
+    def _run_joined(self, operation: Operation[T], on: Any) -> T:
+        if not isinstance(on, sqlite3.Connection):
+            raise InvalidValue(f"A {type(on).__name__} is no connection to SQLite.", hint="Hand in a sqlite3 connection.")
+        if not on.in_transaction:  # inside one, migrating would wait for the user's own lock
+            self._opened()
+        return run_joined(operation, on, self.clock)
+
+    def _opened(self) -> _Open:
+        opened = self._open
+        if opened is not None and opened.pid == os.getpid():
+            return opened
+        with self._opening:
+            if self._open is None or self._open.pid != os.getpid():
+                _abandoned.append(self._open)
+                self._open = _Open(self.path, self.clock, self._may_migrate)
+                self.types.forget()
+            return self._open
+
+
+_abandoned: list[Any] = []
+"""What a forked child inherited. Closing a parent's SQLite connection in the child would drop the parent's locks, so
+it is kept, untouched, for as long as the child lives."""
+
+
+class _Open:
+    """The open file, as one process sees it."""
+
+    def __init__(self, path: Path, clock: Clock, may_migrate: bool) -> None:
+        self.pid = os.getpid()
+        self._path = path
+        first = connect(path)
+        try:
+            migrate(first, clock, may_migrate)
+        finally:
+            first.close()
+        self.wakeups = SqliteWakeups(path)
+        self.writer = Writer(path, clock, self.wakeups.wake)
+        self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="dibs-reader")
+        self._readers: queue.LifoQueue[sqlite3.Connection | None] = queue.LifoQueue()
+        for _ in range(READERS):
+            self._readers.put(None)
+
+    def read(self, operation: Operation[T], now: int) -> T:
+        """Run a reading operation on one snapshot."""
+        with self._reader() as connection:
+            try:
+                connection.execute("BEGIN")
+                return drive(operation.begin(), Executor(connection, now, None))
+            except sqlite3.Error as error:
+                raise translate(error) from error
+            finally:
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+
+    @contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        connection = self._readers.get()
+        try:
+            if connection is None:
+                connection = connect(self._path)
+            yield connection
+        finally:
+            self._readers.put(connection)
+
+    def close(self) -> None:
+        self.wakeups.close()
+        self.executor.shutdown()
+        for _ in range(READERS):
+            if (reader := self._readers.get()) is not None:
+                reader.close()
+        self.writer.close()

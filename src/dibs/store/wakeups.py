@@ -1,0 +1,101 @@
+"""Wake-ups: a hint that something changed, for those who wait; polling stays the truth.
+
+Waiters in this process are woken by its own writes at once. For writes of other processes a watcher thread asks the
+engine, and runs only while somebody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+
+
+class Wakeups(ABC):
+    """Wait for a change, in a thread or in an event loop."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._generation = 0
+        self._waiting = 0
+        self._futures: set[asyncio.Future[None]] = set()
+        self._watcher: threading.Thread | None = None
+        self._closed = False
+
+    @abstractmethod
+    def watch(self) -> None:
+        """Look for changes by others until nobody waits any more; call `wake` for each. Runs in its own thread."""
+
+    @property
+    def generation(self) -> int:
+        """How many changes have been noticed; taken before looking, handed to `wait` after."""
+        return self._generation
+
+    @property
+    def wanted(self) -> bool:
+        """True while somebody waits."""
+        return (self._waiting > 0 or bool(self._futures)) and not self._closed
+
+    def wake(self) -> None:
+        """Something changed: everybody look again."""
+        with self._changed:
+            self._generation += 1
+            self._changed.notify_all()
+            futures, self._futures = self._futures, set()
+        for future in futures:
+            with contextlib.suppress(RuntimeError):  # its event loop is gone, and its waiter with it
+                future.get_loop().call_soon_threadsafe(_resolve, future)
+
+    def wait(self, seen: int, timeout: float) -> None:
+        """Return when something changed since generation `seen`, or after `timeout` seconds."""
+        with self._changed:
+            self._waiting += 1
+            self._start_watcher()
+            try:
+                self._changed.wait_for(lambda: self._generation != seen or self._closed, timeout)
+            finally:
+                self._waiting -= 1
+
+    async def wait_async(self, seen: int, timeout: float) -> None:
+        """`wait`, without blocking the event loop."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with self._changed:
+            if self._generation != seen or self._closed:
+                return
+            self._futures.add(future)
+            self._start_watcher()
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            with self._changed:
+                self._futures.discard(future)
+
+    def close(self) -> None:
+        """Let everybody go and stop watching."""
+        self._closed = True
+        self.wake()
+        watcher = self._watcher
+        if watcher is not None and watcher is not threading.current_thread():
+            watcher.join(timeout=5)
+
+    def _start_watcher(self) -> None:
+        if self._watcher is None or not self._watcher.is_alive():
+            self._watcher = threading.Thread(target=self._run_watcher, name="dibs-wakeups", daemon=True)
+            self._watcher.start()
+
+    def _run_watcher(self) -> None:
+        while True:
+            self.watch()
+            with self._changed:  # nobody may begin to wait between the last look and the thread's end
+                if not self.wanted:
+                    self._watcher = None
+                    return
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,179 @@
+"""A task, the states it can be in, and the table of moves between them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from dibs.codec import check_name
+from dibs.errors import InvalidValue
+from dibs.retry import Backoff
+
+DEFAULT_QUEUE = "default"
+DEFAULT_MAX_ATTEMPTS = 3
+MAX_PRIORITY = 2**31 - 1
+MAX_MAX_ATTEMPTS = 1_000_000
+MAX_SECONDS = 100 * 365 * 24 * 3600
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class State(StrEnum):
+    """Where a task stands."""
+
+    SCHEDULED = "scheduled"  # not due yet
+    BLOCKED = "blocked"  # a workflow step whose parents are not done
+    PENDING = "pending"  # may be claimed
+    CLAIMED = "claimed"  # one worker holds it
+    COMPLETED = "completed"
+    FAILED = "failed"  # the dead letter
+    CANCELLED = "cancelled"
+
+
+FINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+WAITING = frozenset({State.SCHEDULED, State.BLOCKED, State.PENDING})
+
+
+class Event(StrEnum):
+    """What can happen to a task; the history holds one row for each time it did."""
+
+    ENQUEUED = "enqueued"
+    PROMOTED = "promoted"  # its time came
+    CLAIMED = "claimed"
+    COMPLETED = "completed"
+    FAILED = "failed"  # an attempt failed; `to` says whether another follows
+    RELEASED = "released"  # given back without an attempt spent
+    RECOVERED = "recovered"  # taken back from a worker whose lease ran out
+    CANCEL_REQUESTED = "cancel_requested"  # its worker has been asked to stop
+    CANCELLED = "cancelled"
+    RETRIED = "retried"  # sent back by hand, attempts counted anew
+    PRUNED = "pruned"  # removed after its retention
+
+
+_S = State
+MOVES: dict[Event, tuple[frozenset[State | None], frozenset[State]]] = {
+    Event.ENQUEUED: (frozenset({None}), frozenset({_S.SCHEDULED, _S.BLOCKED, _S.PENDING})),
+    Event.PROMOTED: (frozenset({_S.SCHEDULED, _S.BLOCKED}), frozenset({_S.PENDING})),
+    Event.CLAIMED: (frozenset({_S.PENDING}), frozenset({_S.CLAIMED})),
+    Event.COMPLETED: (frozenset({_S.CLAIMED}), frozenset({_S.COMPLETED})),
+    Event.FAILED: (frozenset({_S.CLAIMED}), frozenset({_S.SCHEDULED, _S.PENDING, _S.FAILED})),
+    Event.RELEASED: (frozenset({_S.CLAIMED}), frozenset({_S.SCHEDULED, _S.PENDING})),
+    Event.RECOVERED: (frozenset({_S.CLAIMED}), frozenset({_S.PENDING, _S.FAILED})),
+    Event.CANCEL_REQUESTED: (frozenset({_S.CLAIMED}), frozenset({_S.CLAIMED})),
+    Event.CANCELLED: (WAITING | {_S.CLAIMED}, frozenset({_S.CANCELLED})),
+    Event.RETRIED: (frozenset({_S.FAILED, _S.CANCELLED, _S.SCHEDULED}), frozenset({_S.PENDING})),
+    Event.PRUNED: (FINAL, FINAL),
+}
+"""Every allowed move: event -> (states it may leave, states it may reach)."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """How an attempt ended that did not complete."""
+
+    type: str
+    message: str
+    traceback: str | None = None
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A task as it stood when it was read."""
+
+    id: int
+    type: str
+    queue: str
+    state: State
+    params: dict[str, Any]
+    priority: int
+    attempts: int
+    max_attempts: int
+    token: int
+    created_at: datetime
+    run_at: datetime
+    type_version: int | None = None
+    timeout: float | None = None
+    claimed_at: datetime | None = None
+    lease_until: datetime | None = None
+    finished_at: datetime | None = None
+    worker_id: str | None = None
+    key: str | None = None
+    cancel_requested: bool = False
+    progress: int | None = None
+    progress_message: str | None = None
+    result: Any = None
+    error: Failure | None = None
+    deduplicated: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """True in a state that only `retry` leaves."""
+        return self.state in FINAL
+
+
+class NewTask(msgspec.Struct, frozen=True):
+    """A task to enqueue, checked when it is made. `delay`, `timeout`: seconds."""
+
+    type: str
+    params: dict[str, Any] = {}
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    delay: float | None = None
+    run_at: datetime | None = None
+    timeout: float | None = None
+    key: str | None = None
+    backoff: Backoff = Backoff()
+
+    def __post_init__(self) -> None:
+        check_name(self.type, "The task type")
+        if self.queue is not DEFAULT_QUEUE:
+            check_name(self.queue, "The queue")
+        if self.key is not None:
+            check_name(self.key, "The key")
+        check_integer(self.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
+        check_integer(self.max_attempts, "max_attempts", 1, MAX_MAX_ATTEMPTS)
+        if self.delay is not None:
+            check_seconds(self.delay, "delay")
+        if self.timeout is not None:
+            check_seconds(self.timeout, "timeout", least=0.001)
+        if self.run_at is not None:
+            _check_run_at(self.run_at, self.delay)
+
+
+def check_integer(value: Any, what: str, least: int, most: int) -> int:
+    """An int (not a bool) within bounds."""
+    if type(value) is not int:
+        raise InvalidValue(f"{what} must be an integer, not {value!r}.")
+    if not least <= value <= most:
+        raise InvalidValue(f"{what} must be between {least:,} and {most:,}, not {value:,}.")
+    return value
+
+
+def check_seconds(value: Any, what: str, *, least: float = 0) -> int:
+    """A number of seconds within bounds, as microseconds."""
+    if type(value) is not int and type(value) is not float:
+        raise InvalidValue(f"{what} must be a number of seconds, not {value!r}.")
+    if not least <= value <= MAX_SECONDS:  # False for NaN as well
+        raise InvalidValue(f"{what} must be between {least} and {MAX_SECONDS:,} seconds, not {value}.")
+    return round(value * 1_000_000)
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds since 1970, exactly (timestamp() would round)."""
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def from_micros(micros: int) -> datetime:
+    """The moment, in UTC."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def _check_run_at(run_at: Any, delay: float | None) -> None:
+    if delay is not None:
+        raise InvalidValue("Give either delay or run_at, not both.")
+    if not isinstance(run_at, datetime):
+        raise InvalidValue(f"run_at must be a datetime, not {run_at!r}.")
+    if run_at.tzinfo is None:
+        raise InvalidValue("run_at has no time zone.", hint="Use datetime.now(UTC) or another aware datetime.")
