@@ -61,7 +61,7 @@ MOVES: dict[Event, tuple[frozenset[State | None], frozenset[State]]] = {
     Event.COMPLETED: (frozenset({_S.CLAIMED}), frozenset({_S.COMPLETED})),
     Event.FAILED: (frozenset({_S.CLAIMED}), frozenset({_S.SCHEDULED, _S.PENDING, _S.FAILED})),
     Event.RELEASED: (frozenset({_S.CLAIMED}), frozenset({_S.SCHEDULED, _S.PENDING})),
-    Event.RECOVERED: (frozenset({_S.CLAIMED}), frozenset({_S.PENDING, _S.FAILED})),
+    Event.RECOVERED: (frozenset({_S.CLAIMED}), frozenset({_S.PENDING, _S.FAILED, _S.CANCELLED})),
     Event.CANCEL_REQUESTED: (frozenset({_S.CLAIMED}), frozenset({_S.CLAIMED})),
     Event.CANCELLED: (WAITING | {_S.CLAIMED}, frozenset({_S.CANCELLED})),
     Event.RETRIED: (frozenset({_S.FAILED, _S.CANCELLED, _S.SCHEDULED}), frozenset({_S.PENDING})),

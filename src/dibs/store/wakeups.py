@@ -9,7 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from abc import ABC, abstractmethod
+
+LINGER = 5.0
+"""Seconds for which the watcher goes on after the last waiter left: most come back at once."""
 
 
 class Wakeups(ABC):
@@ -19,6 +23,7 @@ class Wakeups(ABC):
         self._changed = threading.Condition()
         self._generation = 0
         self._waiting = 0
+        self._left_at = 0.0
         self._futures: set[asyncio.Future[None]] = set()
         self._watcher: threading.Thread | None = None
         self._closed = False
@@ -34,8 +39,9 @@ class Wakeups(ABC):
 
     @property
     def wanted(self) -> bool:
-        """True while somebody waits."""
-        return (self._waiting > 0 or bool(self._futures)) and not self._closed
+        """True while somebody waits, or did a moment ago."""
+        waiting = self._waiting > 0 or bool(self._futures)
+        return not self._closed and (waiting or time.monotonic() - self._left_at < LINGER)
 
     def wake(self) -> None:
         """Something changed: everybody look again."""
@@ -56,6 +62,7 @@ class Wakeups(ABC):
                 self._changed.wait_for(lambda: self._generation != seen or self._closed, timeout)
             finally:
                 self._waiting -= 1
+                self._left_at = time.monotonic()
 
     async def wait_async(self, seen: int, timeout: float) -> None:
         """`wait`, without blocking the event loop."""
@@ -73,6 +80,7 @@ class Wakeups(ABC):
         finally:
             with self._changed:
                 self._futures.discard(future)
+                self._left_at = time.monotonic()
 
     def close(self) -> None:
         """Let everybody go and stop watching."""

@@ -1,0 +1,1 @@
+"""The PostgreSQL engine: for workers on many machines."""

@@ -1,0 +1,85 @@
+"""Connections to PostgreSQL: how a statement runs on one, and what its errors mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import psycopg_pool
+from psycopg import errors
+from psycopg.rows import tuple_row
+
+from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
+from dibs.store.operation import Rows, Statement
+from dibs.store.sqlfiles import SqlFiles
+
+SQL = SqlFiles("dibs.store.postgres")
+
+POOL = 10
+POOL_TIMEOUT = 30.0
+
+NOT_EXECUTED = (
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+)
+"""Errors after which the statement certainly changed nothing, so that it may simply be run again."""
+
+
+class Executor:
+    """Runs statements on a connection, on behalf of one caller; `now` is None for the database's own clock."""
+
+    def __init__(self, connection: psycopg.Connection[Any], now: int | None, by: str | None) -> None:
+        self._connection = connection
+        self._signature = {"now": now, "by": by}
+
+    def __call__(self, statement: Statement) -> Rows:
+        """The rows of the statement."""
+        with self._connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            return cursor.fetchall() if cursor.description else []
+
+
+class AsyncExecutor:
+    """`Executor`, awaited."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], now: int | None, by: str | None) -> None:
+        self._connection = connection
+        self._signature = {"now": now, "by": by}
+
+    async def __call__(self, statement: Statement) -> Rows:
+        """The rows of the statement."""
+        async with self._connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            return await cursor.fetchall() if cursor.description else []
+
+
+def bind(statement: Statement, signature: dict[str, Any]) -> dict[str, Any]:
+    """The statement's parameters; many rows become one array for each column, which the file unnests."""
+    if statement.rows is None:
+        return {**statement.params, **signature}
+    columns = {name: [row[name] for row in statement.rows] for name in statement.rows[0]}
+    return {**statement.params, **columns, **signature}
+
+
+def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
+    """What an error of PostgreSQL means to a user of dibs."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, psycopg_pool.PoolTimeout):
+        return StoreUnavailable(f"No connection to PostgreSQL within {POOL_TIMEOUT:.0f} seconds ({text}).")
+    if isinstance(error, errors.UndefinedTable):
+        hint = "Call migrate() once; a connection that you hand in must be to the same database as the URL."
+        return SchemaMissing(f"This database has no dibs tables ({text}).", hint=hint)
+    if isinstance(error, (errors.LockNotAvailable, errors.QueryCanceled)):
+        return StoreBusy(f"PostgreSQL gave up waiting ({text}).")
+    if isinstance(error, NOT_EXECUTED):
+        return StoreUnavailable(f"PostgreSQL could not do it now ({text}).")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return StoreError(f"PostgreSQL refused it ({text}).", hint="Grant this user access to the dibs_ tables.")
+    if isinstance(error, psycopg.OperationalError):
+        if writing:
+            return OutcomeUnknown(f"The connection to PostgreSQL broke during a write ({text}).")
+        return StoreUnavailable(f"The connection to PostgreSQL failed ({text}).")
+    return StoreError(f"PostgreSQL said: {text}", hint="If this is no misuse of a handed-in connection, report a bug.")

@@ -1,0 +1,76 @@
+"""The doctor's checks on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+
+from dibs.store.doctor import Check, Verdict, judge
+from dibs.store.postgres.connection import SQL
+from dibs.store.postgres.migrating import KNOWN
+
+OLDEST_SUPPORTED = 140000
+LONG_TRANSACTION = 300
+
+
+def examine(connection: psycopg.Connection[Any]) -> list[Check]:
+    """All checks, in the order a reader would ask."""
+    return [*_server(connection), *_settings(connection), *_schema(connection), *_books(connection)]
+
+
+def _server(connection: psycopg.Connection[Any]) -> Iterator[Check]:
+    version = connection.info.server_version
+    shown = f"PostgreSQL {version // 10000}.{version % 10000}"
+    yield judge("server version", version >= OLDEST_SUPPORTED, shown, "dibs is tested on PostgreSQL 14 and later.")
+    replica = _value(connection, "SELECT pg_is_in_recovery()")
+    yield judge("primary", not replica, "a replica" if replica else "the primary", "Tasks can only be claimed there.")
+    age = _value(
+        connection,
+        "SELECT coalesce(extract(epoch FROM max(clock_timestamp() - xact_start)), 0)::float8 FROM pg_stat_activity"
+        " WHERE xact_start IS NOT NULL AND backend_type = 'client backend'",
+    )
+    hint = "Vacuum cannot clean up behind it, and claims slow down: find it in pg_stat_activity."
+    yield judge("oldest transaction", age < LONG_TRANSACTION, f"{age:.0f} seconds", hint, otherwise=Verdict.WARN)
+
+
+def _settings(connection: psycopg.Connection[Any]) -> Iterator[Check]:
+    for name, hint in (
+        ("fsync", "With fsync off a power cut loses tasks, or the database."),
+        ("full_page_writes", "With full_page_writes off a power cut can corrupt the database."),
+        ("autovacuum", "Without autovacuum dead rows pile up and every claim slows down."),
+    ):
+        value = _value(connection, f"SHOW {name}")
+        yield judge(name, value == "on", f"{name} is {value}", hint)
+    value = _value(connection, "SHOW synchronous_commit")
+    hint = "With it off a crash of the server loses tasks that were acknowledged."
+    yield judge("durability", value != "off", f"synchronous_commit is {value}", hint)
+
+
+def _schema(connection: psycopg.Connection[Any]) -> Iterator[Check]:
+    newest = KNOWN[-1].version
+    known = _value(connection, "SELECT to_regclass('dibs_migrations')")
+    version = _value(connection, "SELECT max(version) FROM dibs_migrations") if known else 0
+    yield judge("schema", version >= newest, f"schema version {version} of {newest}", "Migrate it.")
+    broken = _value(
+        connection,
+        "SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid"
+        " WHERE relname LIKE 'dibs\\_%' AND NOT indisvalid",
+    )
+    yield judge("indexes", broken == 0, f"{broken} invalid", "REINDEX the invalid indexes of the dibs_ tables.")
+
+
+def _books(connection: psycopg.Connection[Any]) -> Iterator[Check]:
+    for name, hint in (
+        ("books_tokens", "A task's token differs from the last one its history issued: somebody wrote past dibs."),
+        ("books_states", "A task's state differs from where its history ends: somebody wrote past dibs."),
+    ):
+        count = _value(connection, SQL.text(name))
+        yield judge(name.replace("_", " "), count == 0, f"{count} tasks disagree with their history", hint)
+
+
+def _value(connection: psycopg.Connection[Any], sql: str) -> Any:
+    row = connection.execute(sql.encode()).fetchone()
+    assert row is not None
+    return row[0]

@@ -1,0 +1,72 @@
+"""Enqueue and claim in PostgreSQL's way: one statement each, because a round trip costs more than a clever query."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from dibs.claim import Claim, ClaimRequest, Filters, Order
+from dibs.store.operation import Row, Statement, Steps
+from dibs.store.operations import SqlOperations
+from dibs.store.operations.claiming import claim_params
+from dibs.store.operations.enqueueing import Inserted
+from dibs.store.operations.rows import read_claim
+from dibs.store.sqlfiles import Words
+
+SLACK = 32
+"""Candidates beyond what is asked for: about as many claims at the same moment find each their own."""
+
+_ORDERS = {
+    Order.PRIORITY: ("{{candidates_ordered}}", "priority DESC, id"),
+    Order.PRIORITY_LIFO: ("{{candidates_ordered}}", "priority DESC, id DESC"),
+    Order.PRIORITY_ASC: ("{{candidates_ordered}}", "priority, id"),
+    Order.FIFO: ("{{candidates_ordered}}", "id"),
+    Order.LIFO: ("{{candidates_ordered}}", "id DESC"),
+    Order.RANDOM: ("{{candidates_random}}", "random_key"),
+    Order.WEIGHTED: ("{{candidates_weighted}}", "weighted_key"),
+}
+
+
+class PostgresOperations(SqlOperations):
+    """The operations that PostgreSQL does in its own way."""
+
+    def insert_tasks(self, rows: list[dict[str, Any]]) -> Steps[Inserted]:
+        """See Enqueueing."""
+        inserted = yield Statement("enqueue", rows=rows)
+        return {row[0]: row[1:] for row in inserted}
+
+    def take(self, request: ClaimRequest) -> Steps[list[Claim]]:
+        """See Claiming."""
+        params = {**_filter_params(request), **claim_params(request)}
+        rows = yield Statement("claim", params, words=_words(request, request.count))
+        seen, claimed = rows[0][0], [row for row in rows if row[1] is not None]
+        missing = request.count - len(claimed)
+        if missing and seen > len(claimed):  # not for want of tasks: others are claiming the same ones right now
+            claimed += yield Statement("claim_any", params, words=_words(request, missing))
+        if claimed and request.order == Order.WEIGHTED:
+            yield from _advance(request, claimed)
+        return [read_claim(row[2:]) for row in claimed]
+
+    def pick(self, filters: Filters) -> Steps[list[int]]:
+        """See Claiming."""
+        rows = yield Statement("peek", _filter_params(filters), words=_words(filters, filters.count))
+        return [row[0] for row in rows]
+
+
+def _words(filters: Filters, count: int) -> Words:
+    candidates, order = _ORDERS[Order(filters.order)]
+    return (("candidates", candidates), ("order", order), ("reach", str(count + SLACK)), ("count", str(count)))
+
+
+def _filter_params(filters: Filters) -> dict[str, Any]:
+    return {
+        "queues": None if filters.queues is None else list(filters.queues),
+        "types": None if filters.types is None else list(filters.types),
+        "least": max(filters.max_attempts_remaining or 0, 1),
+        "start": random.random(),
+    }
+
+
+def _advance(request: ClaimRequest, claimed: list[Row]) -> Steps[None]:
+    distance = max(max(row[1] for row in claimed), 0.0)
+    yield Statement("advance_race", {**_filter_params(request), "distance": distance})

@@ -1,0 +1,2 @@
+-- A condition of list.sql.
+AND task.id < %(cursor)s

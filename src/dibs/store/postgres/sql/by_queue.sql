@@ -1,0 +1,2 @@
+-- A condition of list.sql.
+AND task.queue = %(queue)s

@@ -1,0 +1,23 @@
+-- Promise: the best candidates now belong to this worker, each under its next token; never more than `count`.
+-- Parameters: queues, types, least, worker_id, incarnation, lease, now, by. Words: candidates, order, reach, count.
+-- Rows: how many candidates there were, the rank, history columns, task columns; one row of NULLs where none was
+-- claimed, so that the caller can tell an empty queue from one whose first tasks are being claimed by others.
+--
+-- Safe: a candidate is only a guess. It is locked, if nobody else holds its lock, and looked at again under the lock
+-- (`state = 'pending'`), so of two claims that guess the same task one gets it and the other takes its next guess.
+-- The LIMIT stands over the locking, in a materialized CTE: no more rows are locked than claimed, and the UPDATE
+-- cannot run the choice a second time. Candidates come out of their CTE in the order in which it sorted them.
+-- Counts are words, not parameters: the planner must see how few rows are wanted.
+WITH RECURSIVE {{moment}},
+{{lines}},
+{{candidates}},
+picked AS MATERIALIZED (
+    SELECT locked.id, candidates.rank
+    FROM candidates CROSS JOIN LATERAL (
+        SELECT id FROM dibs_tasks WHERE id = candidates.id AND state = 'pending' FOR UPDATE SKIP LOCKED
+    ) AS locked
+    LIMIT {{count}}
+),
+{{claimed}}
+SELECT (SELECT count(*) FROM candidates), changed.* FROM (VALUES (1)) AS always LEFT JOIN changed ON true
+ORDER BY changed.rank

@@ -1,0 +1,15 @@
+-- Promise: as claim.sql, in whatever order is at hand: for the moment when all candidates of claim.sql are being
+-- claimed by others. Never empty while a matching task is pending and not locked.
+-- Parameters and rows as in claim.sql. Words: order, count.
+-- Safe: rows are locked as they are read, line after line, and no more than `count` of them.
+WITH RECURSIVE {{moment}},
+{{lines}},
+picked AS MATERIALIZED (
+    SELECT task.id, 0::float8 AS rank
+    FROM lines CROSS JOIN LATERAL (
+        SELECT id FROM dibs_tasks WHERE {{in_line}} ORDER BY {{order}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
+    ) AS task
+    LIMIT {{count}}
+),
+{{claimed}}
+SELECT 0, changed.* FROM changed

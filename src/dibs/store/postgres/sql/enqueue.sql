@@ -1,0 +1,35 @@
+-- Promise: one new task for each row whose key is free, pending if it is due and scheduled if not, each with its
+-- first line of history. Parameters: arrays of the tasks' values, now, by.
+-- Rows: (place, id, state, created_at) of those inserted.
+-- Index: dibs_tasks_key decides who owns a key. Safe: of many callers with one key, the first to insert wins; the
+-- others wait for its commit and leave their row out. Keys are inserted in order, so that two batches with the same
+-- keys wait for each other one way round and cannot deadlock.
+WITH {{moment}},
+given AS MATERIALIZED (
+    SELECT nextval('dibs_tasks_id_seq') AS id, task.*
+    FROM unnest(%(place)s::int[], %(type)s::text[], %(type_version)s::int[], %(queue)s::text[], %(priority)s::int[],
+                %(params)s::text[], %(max_attempts)s::int[], %(timeout)s::bigint[], %(backoff_base)s::bigint[],
+                %(backoff_cap)s::bigint[], %(delay)s::bigint[], %(run_at)s::bigint[], %(key)s::text[],
+                %(key_content)s::text[])
+        AS task (place, type, type_version, queue, priority, params, max_attempts, timeout, backoff_base,
+                 backoff_cap, delay, run_at, key, key_content)
+),
+changed AS (
+    INSERT INTO dibs_tasks (id, type, type_version, queue, state, priority, params, max_attempts, timeout,
+                            backoff_base, backoff_cap, created_at, run_at, ready_at, key, key_content, random_key,
+                            weighted_key)
+    SELECT task.id, task.type, task.type_version, task.queue,
+           CASE WHEN coalesce(task.run_at, moment.now + task.delay, moment.now) > moment.now
+                THEN 'scheduled' ELSE 'pending' END,
+           task.priority, task.params, task.max_attempts, task.timeout, task.backoff_base, task.backoff_cap,
+           moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.key,
+           task.key_content, random(), {{weighted_key: task.max_attempts}}
+    FROM given AS task, moment
+    ORDER BY task.key COLLATE "C", task.id
+    ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING
+    RETURNING id AS task_id, 'enqueued' AS event, NULL::text AS from_state, state AS to_state, NULL::text AS by_worker,
+        token AS under_token, NULL::text AS detail, created_at
+),
+{{noted}}
+SELECT given.place, changed.task_id, changed.to_state, changed.created_at
+FROM changed JOIN given ON given.id = changed.task_id

@@ -1,0 +1,33 @@
+-- Promise: each attempt failed, if its worker still holds the task under its token. The task waits for its next
+-- attempt (retry_in, else its backoff: base * 2^failures, at most cap, times jitter), or fails for good when it is
+-- permanent or was the last attempt, or is cancelled when somebody asked for that.
+-- Parameters: arrays of id, token, worker_id, error, retry_in, permanent, jitter; now, by. Rows as in complete.sql.
+-- Safe: as complete.sql.
+WITH {{moment}},
+changed AS (
+    UPDATE dibs_tasks AS task
+    SET state = CASE WHEN task.cancel_requested THEN 'cancelled'
+                     WHEN said.permanent OR task.attempts_left <= 1 THEN 'failed'
+                     WHEN said.retry_in = 0 THEN 'pending'
+                     ELSE 'scheduled' END,
+        attempts = task.attempts + 1,
+        error = said.error,
+        finished_at = CASE WHEN task.cancel_requested OR said.permanent OR task.attempts_left <= 1
+                           THEN moment.now END,
+        run_at = moment.now + coalesce(said.retry_in,
+            (least(task.backoff_cap, task.backoff_base * power(2::float8, least(task.attempts, 40)))
+             * said.jitter)::bigint),
+        ready_at = moment.now,
+        lease_until = NULL,
+        random_key = random(),
+        weighted_key = {{weighted_key: task.attempts_left - 1}}
+    FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(error)s::text[],
+                %(retry_in)s::bigint[], %(permanent)s::boolean[], %(jitter)s::float8[])
+             AS said (id, token, worker_id, error, retry_in, permanent, jitter), moment
+    WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND task.state = 'claimed'
+    RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END AS event,
+        'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token, task.error AS detail,
+        task.attempts, task.run_at
+),
+{{noted}}
+SELECT * FROM changed

@@ -1,0 +1,10 @@
+-- Promise: this incarnation of the worker is known and was alive now, or left now.
+-- Parameters: worker_id, incarnation, queues, types, metadata, leaving, now. Rows: none.
+WITH {{moment}}
+INSERT INTO dibs_workers (id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at)
+SELECT %(worker_id)s, %(incarnation)s, %(queues)s, %(types)s, %(metadata)s, moment.now, moment.now,
+       CASE WHEN %(leaving)s THEN moment.now END
+FROM moment
+ON CONFLICT (id, incarnation) DO UPDATE
+SET queues = excluded.queues, types = excluded.types, metadata = excluded.metadata,
+    heartbeat_at = excluded.heartbeat_at, stopped_at = excluded.stopped_at

@@ -1,0 +1,2 @@
+-- Promise: who holds which task. Rows: (worker_id, incarnation, task id). Index: dibs_tasks_leases.
+SELECT worker_id, incarnation, id FROM dibs_tasks WHERE state = 'claimed' ORDER BY id

@@ -1,0 +1,22 @@
+-- Promise: up to `limit` tasks of the dead letter that match are pending again, the oldest failures first.
+-- Parameters: queue, type, error (text in the error; each may be NULL), limit, now, by. Rows: history columns.
+-- Index: dibs_tasks_finished. Safe: rows that another redrive is moving are skipped.
+WITH {{moment}},
+dead AS MATERIALIZED (
+    SELECT id FROM dibs_tasks
+    WHERE state = 'failed'
+      AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(type)s::text IS NULL OR type = %(type)s)
+      AND (%(error)s::text IS NULL OR strpos(error, %(error)s) > 0)
+    ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+),
+changed AS (
+    UPDATE dibs_tasks AS task
+    SET state = 'pending', attempts = 0, cancel_requested = false, run_at = moment.now, ready_at = moment.now,
+        finished_at = NULL, random_key = random(), weighted_key = {{weighted_key: task.max_attempts}}
+    FROM dead, moment
+    WHERE task.id = dead.id
+    RETURNING task.id AS task_id, 'retried' AS event, 'failed' AS from_state, task.state AS to_state,
+        NULL::text AS by_worker, task.token AS under_token, NULL::text AS detail
+),
+{{noted}}
+SELECT * FROM changed

@@ -1,0 +1,23 @@
+-- Promise: each task goes back without an attempt spent, if its worker still holds it under its token; pending at
+-- once or scheduled after `delay`, cancelled when somebody asked for that.
+-- Parameters: arrays of id, token, worker_id, delay; now, by. Rows as in complete.sql. Safe: as complete.sql.
+WITH {{moment}},
+changed AS (
+    UPDATE dibs_tasks AS task
+    SET state = CASE WHEN task.cancel_requested THEN 'cancelled' WHEN said.delay > 0 THEN 'scheduled'
+                     ELSE 'pending' END,
+        finished_at = CASE WHEN task.cancel_requested THEN moment.now END,
+        run_at = moment.now + said.delay,
+        ready_at = moment.now,
+        lease_until = NULL,
+        random_key = random(),
+        weighted_key = {{weighted_key: task.attempts_left}}
+    FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(delay)s::bigint[])
+             AS said (id, token, worker_id, delay), moment
+    WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND task.state = 'claimed'
+    RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END AS event,
+        'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail,
+        task.attempts, task.run_at
+),
+{{noted}}
+SELECT * FROM changed

@@ -1,0 +1,6 @@
+-- Promise: how many tasks reached each final state within the window. Parameters: window, now. Rows: (state, count).
+-- Index: dibs_tasks_finished.
+WITH {{moment}}
+SELECT state, count(*) FROM dibs_tasks
+WHERE state IN ('completed', 'failed', 'cancelled') AND finished_at > (SELECT now FROM moment) - %(window)s
+GROUP BY state

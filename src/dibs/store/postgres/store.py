@@ -1,0 +1,220 @@
+"""The store in a PostgreSQL database: a pool of connections, every statement a transaction unless it must not be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from dibs.errors import InvalidValue
+from dibs.store.doctor import Check
+from dibs.store.operation import Operation, drive, drive_async
+from dibs.store.operations.typecache import TypeCache
+from dibs.store.postgres import doctor
+from dibs.store.postgres.connection import NOT_EXECUTED, POOL, POOL_TIMEOUT, AsyncExecutor, Executor, translate
+from dibs.store.postgres.migrating import migrate
+from dibs.store.postgres.operations import PostgresOperations
+from dibs.store.postgres.wakeups import PostgresWakeups
+
+T = TypeVar("T")
+Clock = Callable[[], int]
+
+TRIES = 4
+
+
+class PostgresStore(PostgresOperations):
+    """Connects when first needed, anew in a forked child, and migrates."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, migrate: bool = True) -> None:
+        self._url = url
+        self._clock = clock
+        self.types = TypeCache()
+        self._may_migrate = migrate
+        self._opening = threading.Lock()
+        self._open: _Open | None = None
+
+    @property
+    def wakeups(self) -> PostgresWakeups:
+        """Where to wait for changes."""
+        return self._opened().wakeups
+
+    def run(self, operation: Operation[T], on: Any = None) -> T:
+        """Run the operation and return its result; with `on`, inside that connection's transaction."""
+        if on is not None:
+            return self._run_joined(operation, on)
+        opened = self._opened()
+        for tries_left in reversed(range(TRIES)):
+            try:
+                with opened.pool().connection(POOL_TIMEOUT) as connection:
+                    result = self._run_on(connection, operation)
+                break
+            except psycopg.Error as error:
+                if not (tries_left and isinstance(error, NOT_EXECUTED)):
+                    raise translate(error, writing=operation.writes) from error
+        if operation.wakes:
+            opened.wakeups.wrote()
+        return result
+
+    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+        """`run`, without blocking the event loop."""
+        if on is not None:
+            return await self._run_joined_async(operation, on)
+        opened = self._open
+        if opened is None or opened.pid != os.getpid():
+            opened = await asyncio.to_thread(self._opened)
+        for tries_left in reversed(range(TRIES)):
+            try:
+                pool = await opened.async_pool()
+                async with pool.connection(POOL_TIMEOUT) as connection:
+                    result = await self._run_on_async(connection, operation)
+                break
+            except psycopg.Error as error:
+                if not (tries_left and isinstance(error, NOT_EXECUTED)):
+                    raise translate(error, writing=operation.writes) from error
+        if operation.wakes:
+            opened.wakeups.wrote()
+        return result
+
+    def migrate(self) -> list[str]:
+        """Apply what is missing; the names of the migrations that were applied."""
+        return [migration.name for migration in migrate(self._url)]
+
+    def maintain(self) -> None:
+        """Nothing: PostgreSQL's autovacuum is set up by the migrations."""
+
+    def doctor(self) -> list[Check]:
+        """Look for damage and for settings that would cost a guarantee."""
+        try:
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                return doctor.examine(connection)
+        except psycopg.Error as error:
+            raise translate(error, writing=False) from error
+
+    def close(self) -> None:
+        """Let go of all connections; the next operation opens them again."""
+        if opened := self._let_go():
+            opened.close()
+
+    async def close_async(self) -> None:
+        """`close`, without blocking the event loop."""
+        if opened := self._let_go():
+            await opened.close_async()
+            await asyncio.to_thread(opened.close)
+
+    def _let_go(self) -> _Open | None:
+        with self._opening:
+            opened, self._open = self._open, None
+        return opened if opened is not None and opened.pid == os.getpid() else None
+
+    def _run_joined(self, operation: Operation[T], on: Any) -> T:
+        if not isinstance(on, psycopg.Connection):
+            hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
+            raise InvalidValue(f"A {type(on).__name__} is no connection that Dibs can use.", hint=hint)
+        self._opened()
+        try:
+            return self._run_on(on, operation)
+        except psycopg.Error as error:
+            raise translate(error, writing=operation.writes) from error
+
+    async def _run_joined_async(self, operation: Operation[T], on: Any) -> T:
+        if not isinstance(on, psycopg.AsyncConnection):
+            hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
+            raise InvalidValue(f"A {type(on).__name__} is no connection that AsyncDibs can use.", hint=hint)
+        await asyncio.to_thread(self._opened)
+        try:
+            return await self._run_on_async(on, operation)
+        except psycopg.Error as error:
+            raise translate(error, writing=operation.writes) from error
+
+    def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> T:
+        executor = Executor(connection, self._now(), operation.by)
+        with _transaction(connection, operation):
+            return drive(operation.begin(), executor)
+
+    async def _run_on_async(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T]) -> T:
+        executor = AsyncExecutor(connection, self._now(), operation.by)
+        async with _transaction_async(connection, operation):
+            return await drive_async(operation.begin(), executor)
+
+    def _now(self) -> int | None:
+        return self._clock() if self._clock else None
+
+    def _opened(self) -> _Open:
+        opened = self._open
+        if opened is not None and opened.pid == os.getpid():
+            return opened
+        with self._opening:
+            if self._open is None or self._open.pid != os.getpid():
+                migrate(self._url, self._may_migrate)
+                _abandoned.append(self._open)
+                self._open = _Open(self._url)
+                self.types.forget()
+            return self._open
+
+
+_abandoned: list[Any] = []
+"""What a forked child inherited: closing it would say goodbye to the server on the parent's sockets."""
+
+
+@contextmanager
+def _transaction(connection: psycopg.Connection[Any], operation: Operation[Any]) -> Iterator[None]:
+    if not operation.atomic:
+        yield
+        return
+    with connection.transaction():
+        yield
+
+
+@asynccontextmanager
+async def _transaction_async(connection: psycopg.AsyncConnection[Any], operation: Operation[Any]) -> AsyncIterator[None]:
+    if not operation.atomic:
+        yield
+        return
+    async with connection.transaction():
+        yield
+
+
+class _Open:
+    """The connections of one process: a pool for threads, one for each event loop, opened when first used."""
+
+    def __init__(self, url: str) -> None:
+        self.pid = os.getpid()
+        self.wakeups = PostgresWakeups(url)
+        self._url = url
+        self._lock = threading.Lock()
+        self._pool: ConnectionPool[Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._async_pool: AsyncConnectionPool[Any] | None = None
+
+    def pool(self) -> ConnectionPool[Any]:
+        if self._pool is None:
+            with self._lock:
+                if self._pool is None:
+                    settings = {"autocommit": True}
+                    self._pool = ConnectionPool(self._url, kwargs=settings, min_size=0, max_size=POOL, open=True)
+        return self._pool
+
+    async def async_pool(self) -> AsyncConnectionPool[Any]:
+        loop = asyncio.get_running_loop()
+        if self._async_pool is None or self._loop is not loop:
+            settings = {"autocommit": True}
+            self._async_pool = AsyncConnectionPool(self._url, kwargs=settings, min_size=0, max_size=POOL, open=False)
+            self._loop = loop
+            await self._async_pool.open()
+        return self._async_pool
+
+    def close(self) -> None:
+        self.wakeups.close()
+        if self._pool is not None:
+            self._pool.close()
+
+    async def close_async(self) -> None:
+        if self._async_pool is not None and self._loop is asyncio.get_running_loop():
+            await self._async_pool.close()
+            self._async_pool = None

@@ -1,0 +1,80 @@
+"""Wake-ups on PostgreSQL: NOTIFY, sent after the commit by a thread of its own.
+
+A NOTIFY inside the writing transaction would make all commits of the database wait for each other. Sent afterwards
+and for many writes together it costs the writer nothing; one that gets lost is made up for by polling.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import psycopg
+
+from dibs.store.wakeups import Wakeups
+
+CHANNEL = "dibs"
+EVERY = 0.002
+"""Seconds between two notifications of this process at least; writes in between share the next one."""
+
+LISTEN_FOR = 0.25
+RECONNECT_AFTER = 1.0
+
+
+class PostgresWakeups(Wakeups):
+    """Listens while somebody waits; notifies others of this process's own writes."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self._written = threading.Event()
+        self._notifier: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def wrote(self) -> None:
+        """This process changed something: wake its own waiters now, and those of others soon."""
+        self.wake()
+        self._written.set()
+        if self._notifier is None:
+            with self._starting:
+                if self._notifier is None:
+                    self._notifier = threading.Thread(target=self._notify, name="dibs-notifier", daemon=True)
+                    self._notifier.start()
+
+    def watch(self) -> None:
+        """See Wakeups."""
+        try:
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                connection.execute(f"LISTEN {CHANNEL}")
+                self.wake()  # what was written before we listened
+                while self.wanted:
+                    for _ in connection.notifies(timeout=LISTEN_FOR, stop_after=1):
+                        self.wake()
+        except psycopg.Error:
+            self._pause()  # waiters poll anyway; the next connection may succeed
+
+    def close(self) -> None:
+        """See Wakeups."""
+        super().close()
+        self._written.set()
+        if self._notifier is not None:
+            self._notifier.join(timeout=5)
+
+    def _notify(self) -> None:
+        while not self._closed:
+            with contextlib.suppress(psycopg.Error):
+                self._notify_while_connected()
+            self._pause()
+
+    def _notify_while_connected(self) -> None:
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            while not self._closed:
+                self._written.wait()
+                self._written.clear()
+                connection.execute(f"NOTIFY {CHANNEL}")
+                time.sleep(EVERY)
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, RECONNECT_AFTER)
