@@ -32,6 +32,9 @@ class Order(StrEnum):
     WEIGHTED = "weighted"  # likelier the higher its priority
 
 
+ORDERS = frozenset(order.value for order in Order)
+
+
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """Which pending tasks may be claimed, and which of them first."""
 
@@ -46,7 +49,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         _check_names(self.types, "types", "The task type")
         if self.max_attempts_remaining is not None:
             check_integer(self.max_attempts_remaining, "max_attempts_remaining", 0, MAX_MAX_ATTEMPTS)
-        if self.order not in Order:
+        if self.order not in ORDERS:
             raise InvalidValue(f"There is no order {self.order!r}.", hint=f"Use one of: {', '.join(Order)}.")
         check_integer(self.count, "count", 1, MAX_BATCH)
 

@@ -124,9 +124,7 @@ class Dibs(ClientBase):
         """Prolong the lease to `lease` seconds from now. Raises ClaimLost if the claim is no longer yours."""
         return or_raise(self.renew_many([claim], lease)[0])
 
-    def renew_many(
-        self, claims: Sequence[Claim | ClaimRef], lease: float = DEFAULT_LEASE
-    ) -> list[Renewed | DibsError]:
+    def renew_many(self, claims: Sequence[Claim | ClaimRef], lease: float = DEFAULT_LEASE) -> list[Renewed | DibsError]:
         """Prolong many leases; each is answered on its own."""
         return self._run(self._store.renew(claims, check_lease(lease)))
 
@@ -216,7 +214,7 @@ class Dibs(ClientBase):
         return self._follow(plans.wait(self._store, check_id(task_id), timeout))
 
     def list_tasks(self, **options: Unpack[ListOptions]) -> list[Task]:
-        """A page of tasks, newest first. Options: state, type, queue, limit, cursor (the last id of the page before)."""
+        """A page of tasks, newest first. Options: state, type, queue, limit, cursor (the last id of the last page)."""
         return self._run(self._store.list_tasks(TaskFilter(**options)))
 
     def history(self, task_id: int) -> list[HistoryEntry]:

@@ -217,7 +217,7 @@ class AsyncDibs(ClientBase):
         return await self._follow(plans.wait(self._store, check_id(task_id), timeout))
 
     async def list_tasks(self, **options: Unpack[ListOptions]) -> list[Task]:
-        """A page of tasks, newest first. Options: state, type, queue, limit, cursor (the last id of the page before)."""
+        """A page of tasks, newest first. Options: state, type, queue, limit, cursor (the last id of the last page)."""
         return await self._run(self._store.list_tasks(TaskFilter(**options)))
 
     async def history(self, task_id: int) -> list[HistoryEntry]:

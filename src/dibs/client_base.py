@@ -23,9 +23,7 @@ class ClientBase:
     Nothing is opened before the first verb is used. One object serves a whole process and survives a fork.
     """
 
-    def __init__(
-        self, url: str | None = None, *, clock: Callable[[], int] | None = None, migrate: bool = True
-    ) -> None:
+    def __init__(self, url: str | None = None, *, clock: Callable[[], int] | None = None, migrate: bool = True) -> None:
         self.url = url or os.environ.get("DIBS_URL") or DEFAULT_URL
         self._store = open_store(self.url, clock=clock, migrate=migrate)
         self._on: Any = None

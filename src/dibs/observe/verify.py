@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from os import PathLike
+from pathlib import Path
 
 import msgspec
 
@@ -123,7 +124,7 @@ def verify(
 def dump(entries: Iterable[HistoryEntry], path: str | PathLike[str]) -> int:
     """Write a recording, one entry a line as JSON; how many."""
     encoder, count = msgspec.json.Encoder(), 0
-    with open(path, "wb") as file:
+    with Path(path).open("wb") as file:
         for entry in entries:
             file.write(encoder.encode(entry) + b"\n")
             count += 1
@@ -133,7 +134,7 @@ def dump(entries: Iterable[HistoryEntry], path: str | PathLike[str]) -> int:
 def load(path: str | PathLike[str]) -> Iterator[HistoryEntry]:
     """Read a recording entry by entry; a line that is none raises InvalidValue when it is reached."""
     decoder = msgspec.json.Decoder(HistoryEntry)
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 entry = decoder.decode(line)

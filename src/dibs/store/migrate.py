@@ -35,7 +35,7 @@ def migrations(package: str) -> tuple[Migration, ...]:
 
 
 def _read(name: str, sql: str) -> Migration:
-    version = int(name.split("_")[0])
+    version = int(name.partition("_")[0])
     found = _COMPATIBLE.search(sql)
     return Migration(version, name.removesuffix(".sql"), sql, int(found[1]) if found else version)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 
-import msgspec
-
 from dibs.claim import Claim, ClaimRequest, Filters
 from dibs.errors import AlreadyClaimed, NotClaimable, TaskNotFound
 from dibs.store.operation import Operation, Statement, Steps
@@ -15,7 +13,7 @@ from dibs.store.operations.tending import Tending
 from dibs.task import State, Task
 
 SWEEP_EVERY = 0.1
-"""Seconds between two sweeps that claims do in passing. A claim that finds too little always sweeps."""
+"""Seconds between two sweeps that claims do in passing. A claim that finds nothing always sweeps."""
 
 
 class Claiming(Tending, ABC):
@@ -33,16 +31,15 @@ class Claiming(Tending, ABC):
         """The ids that a claim would take now, best first."""
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
-        """Claim up to `count` tasks. A loser of a race gets the next task; fewer come back only if there are fewer."""
+        """Claim up to `count` tasks. A loser of a race gets the next task; fewer only if no others are pending."""
         return Operation("claim", lambda: self._claim(request))
 
     def _claim(self, request: ClaimRequest) -> Steps[list[Claim]]:
         if time.monotonic() >= self._next_sweep:
             yield from self._sweep()
         claims = yield from self.take(request)
-        if len(claims) < request.count and (yield from self._sweep()):
-            rest = msgspec.structs.replace(request, count=request.count - len(claims))
-            claims += yield from self.take(rest)
+        if not claims and (yield from self._sweep()):
+            claims = yield from self.take(request)
         return claims
 
     def _sweep(self) -> Steps[int]:

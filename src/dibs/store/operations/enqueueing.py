@@ -89,9 +89,7 @@ def _first_of_each_key(rows: Rows) -> Rows:
     chosen = []
     for row in rows:
         key = row["key"]
-        if key is None:
-            chosen.append(row)
-        elif (first := firsts.setdefault(key, row)) is row:
+        if key is None or (first := firsts.setdefault(key, row)) is row:
             chosen.append(row)
         elif row["key_content"] != first["key_content"]:
             raise KeyConflict(key)

@@ -88,7 +88,9 @@ def _read_tasks(ids: list[int]) -> Steps[dict[int, Task]]:
 
 def _check_distinct(reports: Sequence[Report]) -> None:
     if len({ref.task_id for ref, _ in reports}) < len(reports):
-        raise InvalidValue("Two outcomes name the same task.", hint="A claim ends once: send one outcome for each task.")
+        raise InvalidValue(
+            "Two outcomes name the same task.", hint="A claim ends once: send one outcome for each task."
+        )
 
 
 def _by_statement(reports: Sequence[Report]) -> dict[str, list[dict[str, Any]]]:
@@ -126,11 +128,11 @@ _STATEMENTS: dict[type, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     Released: ("release", _release),
     Cancelled: ("stop", lambda outcome: {}),
 }
-_EVENTS = {
-    Completed: Event.COMPLETED,
-    Failed: Event.FAILED,
-    Released: Event.RELEASED,
-    Cancelled: Event.CANCELLED,
+_EVENTS: dict[type, tuple[Event, ...]] = {
+    Completed: (Event.COMPLETED,),
+    Failed: (Event.FAILED, Event.CANCELLED),  # cancelled: somebody had asked for that
+    Released: (Event.RELEASED, Event.CANCELLED),
+    Cancelled: (Event.CANCELLED,),
 }
 
 
@@ -152,7 +154,7 @@ def _refusal_or_repeat(ref: Ref, outcome: Outcome, tasks: dict[int, Task], told:
     # The same outcome told again, its first answer lost on the way: say yes again, write nothing.
     task = tasks.get(ref.task_id)
     for task_id, token, event, to_state, worker_id, _ in told:
-        if (task_id, token, worker_id) == (ref.task_id, ref.token, ref.worker_id) and event == _EVENTS[type(outcome)]:
+        if (task_id, token, worker_id) == (ref.task_id, ref.token, ref.worker_id) and event in _EVENTS[type(outcome)]:
             attempts, run_at = (task.attempts, task.run_at) if task else (0, None)
             return Finished(ref.task_id, STATES[to_state], attempts, run_at, repeated=True)
     return refusal(ref, task)

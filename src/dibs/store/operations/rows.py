@@ -73,7 +73,8 @@ def read_task(row: Row, start: int = 0, *, deduplicated: bool = False) -> Task:
 def read_claim(row: Row) -> Claim:
     """The claim in a row of a claim statement: history columns, then the task."""
     task = read_task(row, WIDTH)
-    assert task.lease_until is not None and task.worker_id is not None
+    assert task.lease_until is not None
+    assert task.worker_id is not None
     return Claim(task, task.token, task.worker_id, task.lease_until)
 
 

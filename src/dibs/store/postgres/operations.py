@@ -41,10 +41,15 @@ class PostgresOperations(SqlOperations):
         rows = yield Statement("claim", params, words=_words(request, request.count))
         seen, claimed = rows[0][0], [row for row in rows if row[1] is not None]
         missing = request.count - len(claimed)
-        if missing and seen > len(claimed):  # not for want of tasks: others are claiming the same ones right now
-            claimed += yield Statement("claim_any", params, words=_words(request, missing))
-        if claimed and request.order == Order.WEIGHTED:
-            yield from _advance(request, claimed)
+        try:
+            if missing and seen > len(claimed):  # not for want of tasks: others are claiming the same ones right now
+                claimed += yield Statement("claim_any", params, words=_words(request, missing))
+            if claimed and request.order == Order.WEIGHTED:
+                yield from _advance(request, claimed)
+        except Exception:
+            if not claimed:
+                raise
+            # What is claimed is claimed, and must reach its worker; the rest comes with the next claim.
         return [read_claim(row[2:]) for row in claimed]
 
     def pick(self, filters: Filters) -> Steps[list[int]]:
@@ -68,5 +73,5 @@ def _filter_params(filters: Filters) -> dict[str, Any]:
 
 
 def _advance(request: ClaimRequest, claimed: list[Row]) -> Steps[None]:
-    distance = max(max(row[1] for row in claimed), 0.0)
+    distance = max(0.0, *(row[1] for row in claimed))
     yield Statement("advance_race", {**_filter_params(request), "distance": distance})

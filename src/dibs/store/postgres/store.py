@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
@@ -38,6 +39,7 @@ class PostgresStore(PostgresOperations):
         self._may_migrate = migrate
         self._opening = threading.Lock()
         self._open: _Open | None = None
+        self._finalize: Callable[[], object] = _nothing
 
     @property
     def wakeups(self) -> PostgresWakeups:
@@ -49,17 +51,17 @@ class PostgresStore(PostgresOperations):
         if on is not None:
             return self._run_joined(operation, on)
         opened = self._opened()
-        for tries_left in reversed(range(TRIES)):
+        tries = 1
+        while True:
             try:
                 with opened.pool().connection(POOL_TIMEOUT) as connection:
                     result = self._run_on(connection, operation)
-                break
             except psycopg.Error as error:
-                if not (tries_left and isinstance(error, NOT_EXECUTED)):
-                    raise translate(error, writing=operation.writes) from error
-        if operation.wakes:
-            opened.wakeups.wrote()
-        return result
+                _raise_unless_again(error, operation, tries)
+                tries += 1
+            else:
+                opened.wrote(operation)
+                return result
 
     async def run_async(self, operation: Operation[T], on: Any = None) -> T:
         """`run`, without blocking the event loop."""
@@ -68,18 +70,18 @@ class PostgresStore(PostgresOperations):
         opened = self._open
         if opened is None or opened.pid != os.getpid():
             opened = await asyncio.to_thread(self._opened)
-        for tries_left in reversed(range(TRIES)):
+        tries = 1
+        while True:
             try:
                 pool = await opened.async_pool()
                 async with pool.connection(POOL_TIMEOUT) as connection:
                     result = await self._run_on_async(connection, operation)
-                break
             except psycopg.Error as error:
-                if not (tries_left and isinstance(error, NOT_EXECUTED)):
-                    raise translate(error, writing=operation.writes) from error
-        if operation.wakes:
-            opened.wakeups.wrote()
-        return result
+                _raise_unless_again(error, operation, tries)
+                tries += 1
+            else:
+                opened.wrote(operation)
+                return result
 
     def migrate(self) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
@@ -98,19 +100,15 @@ class PostgresStore(PostgresOperations):
 
     def close(self) -> None:
         """Let go of all connections; the next operation opens them again."""
-        if opened := self._let_go():
-            opened.close()
+        with self._opening:
+            self._open = None
+            self._finalize()
 
     async def close_async(self) -> None:
         """`close`, without blocking the event loop."""
-        if opened := self._let_go():
+        if (opened := self._open) is not None:
             await opened.close_async()
-            await asyncio.to_thread(opened.close)
-
-    def _let_go(self) -> _Open | None:
-        with self._opening:
-            opened, self._open = self._open, None
-        return opened if opened is not None and opened.pid == os.getpid() else None
+        await asyncio.to_thread(self.close)
 
     def _run_joined(self, operation: Operation[T], on: Any) -> T:
         if not isinstance(on, psycopg.Connection):
@@ -154,12 +152,22 @@ class PostgresStore(PostgresOperations):
                 migrate(self._url, self._may_migrate)
                 _abandoned.append(self._open)
                 self._open = _Open(self._url)
+                self._finalize = weakref.finalize(self, self._open.close)  # a program need not call close()
                 self.types.forget()
             return self._open
 
 
+def _nothing() -> None:
+    """What there is to close before anything was opened."""
+
+
 _abandoned: list[Any] = []
 """What a forked child inherited: closing it would say goodbye to the server on the parent's sockets."""
+
+
+def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: int) -> None:
+    if tries >= TRIES or not isinstance(error, NOT_EXECUTED):
+        raise translate(error, writing=operation.writes) from error
 
 
 @contextmanager
@@ -172,7 +180,9 @@ def _transaction(connection: psycopg.Connection[Any], operation: Operation[Any])
 
 
 @asynccontextmanager
-async def _transaction_async(connection: psycopg.AsyncConnection[Any], operation: Operation[Any]) -> AsyncIterator[None]:
+async def _transaction_async(
+    connection: psycopg.AsyncConnection[Any], operation: Operation[Any]
+) -> AsyncIterator[None]:
     if not operation.atomic:
         yield
         return
@@ -192,6 +202,10 @@ class _Open:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._async_pool: AsyncConnectionPool[Any] | None = None
 
+    def wrote(self, operation: Operation[Any]) -> None:
+        if operation.wakes:
+            self.wakeups.wrote()
+
     def pool(self) -> ConnectionPool[Any]:
         if self._pool is None:
             with self._lock:
@@ -210,6 +224,8 @@ class _Open:
         return self._async_pool
 
     def close(self) -> None:
+        if self.pid != os.getpid():
+            return
         self.wakeups.close()
         if self._pool is not None:
             self._pool.close()

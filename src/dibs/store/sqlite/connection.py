@@ -81,7 +81,9 @@ class Executor:
         if statement.rows is None:
             rows: Rows = self._connection.execute(sql, self._bind(statement.params)).fetchall()
         elif statement.change or statement.name in _RETURNING:
-            rows = [row for each in statement.rows for row in self._connection.execute(sql, self._bind(each)).fetchall()]
+            rows = [
+                row for each in statement.rows for row in self._connection.execute(sql, self._bind(each)).fetchall()
+            ]
         else:
             self._connection.executemany(sql, map(self._bind, statement.rows))
             rows = []
@@ -113,7 +115,9 @@ def translate(error: sqlite3.Error) -> DibsError:
     if code.startswith("SQLITE_FULL"):
         return StoreError("The disk is full; nothing was written.", hint="Free some space and try again.")
     if code.startswith("SQLITE_READONLY"):
-        return StoreError("The SQLite file is read-only.", hint="Give this user write access to the file and its folder.")
+        return StoreError(
+            "The SQLite file is read-only.", hint="Give this user write access to the file and its folder."
+        )
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         hint = "Run the doctor's checks, then restore a backup or `sqlite3 FILE .recover` it."
         return StoreError(f"The SQLite file is damaged or no database at all ({error}).", hint=hint)

@@ -80,13 +80,13 @@ def _lines(filters: Filters) -> Steps[list[Line]]:
             continue
         for type_name in _distinct(filters.types) or (yield from _chain("next_type", "", {"queue": queue})):
             line = {"queue": queue, "type": type_name}
-            for left in (yield from _chain("next_attempts_left", least - 1, line)):
-                lines.append({**line, "attempts_left": left})
+            lefts = yield from _chain("next_attempts_left", least - 1, line)
+            lines += [{**line, "attempts_left": left} for left in lefts]
     return lines
 
 
 def _chain(name: str, after: Any, params: Line) -> Steps[list[Any]]:
-    values = []
+    values: list[Any] = []
     while True:
         rows = yield Statement(name, {**params, "after": after})
         after = rows[0][0]

@@ -7,7 +7,8 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ class SqliteStore(SqliteOperations):
         self._may_migrate = migrate
         self._opening = threading.Lock()
         self._open: _Open | None = None
+        self._finalize: Callable[[], object] = _nothing
 
     @property
     def wakeups(self) -> SqliteWakeups:
@@ -54,7 +56,7 @@ class SqliteStore(SqliteOperations):
         return opened.writer.run(operation) if operation.writes else opened.read(operation, self.clock())
 
     async def run_async(self, operation: Operation[T], on: Any = None) -> T:
-        """`run`, without blocking the event loop (a handed-in sqlite3 connection excepted: it belongs to its thread)."""
+        """`run`, without blocking the event loop (but a handed-in sqlite3 connection belongs to its thread)."""
         if on is not None:
             return self._run_joined(operation, on)
         opened = self._open
@@ -90,9 +92,8 @@ class SqliteStore(SqliteOperations):
     def close(self) -> None:
         """Let go of the file; the next operation opens it again."""
         with self._opening:
-            opened, self._open = self._open, None
-        if opened is not None and opened.pid == os.getpid():
-            opened.close()
+            self._open = None
+            self._finalize()
 
     async def close_async(self) -> None:
         """`close`, without blocking the event loop."""
@@ -100,7 +101,9 @@ class SqliteStore(SqliteOperations):
 
     def _run_joined(self, operation: Operation[T], on: Any) -> T:
         if not isinstance(on, sqlite3.Connection):
-            raise InvalidValue(f"A {type(on).__name__} is no connection to SQLite.", hint="Hand in a sqlite3 connection.")
+            raise InvalidValue(
+                f"A {type(on).__name__} is no connection to SQLite.", hint="Hand in a sqlite3 connection."
+            )
         if not on.in_transaction:  # inside one, migrating would wait for the user's own lock
             self._opened()
         return run_joined(operation, on, self.clock)
@@ -113,8 +116,13 @@ class SqliteStore(SqliteOperations):
             if self._open is None or self._open.pid != os.getpid():
                 _abandoned.append(self._open)
                 self._open = _Open(self.path, self.clock, self._may_migrate)
+                self._finalize = weakref.finalize(self, self._open.close)  # a program need not call close()
                 self.types.forget()
             return self._open
+
+
+def _nothing() -> None:
+    """What there is to close before anything was opened."""
 
 
 _abandoned: list[Any] = []
@@ -163,6 +171,8 @@ class _Open:
             self._readers.put(connection)
 
     def close(self) -> None:
+        if self.pid != os.getpid():
+            return
         self.wakeups.close()
         self.executor.shutdown()
         for _ in range(READERS):

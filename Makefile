@@ -1,0 +1,52 @@
+# dibs: the commands. Python 3.11 or newer, pip and make are all they need.
+
+PYTHON = python3
+JOBS = 2
+ARGS =
+BIN = .venv/bin
+
+.PHONY: help setup demo test check format coverage bench clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo 'PYTHON=python3.13 chooses the Python of a new .venv; ARGS="-k claim" goes on to pytest; JOBS=4 runs more at once.'
+
+setup: .venv/.installed ## make .venv with everything installed, unless it is up to date
+
+.venv/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("dibs needs Python 3.11 or newer: make setup PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -qq --upgrade 'pip>=25.3'
+	$(BIN)/python -m pip install -qq --group dev -e '.[all]' -c constraints.txt --build-constraint constraints.txt
+	@touch .venv/.installed
+
+demo: setup ## show a small queue at work, on a temporary SQLite file
+	$(BIN)/python examples/first_queue.py
+
+test: setup ## run the whole suite, on SQLite and on a real PostgreSQL
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: setup ## check format, lint, types, imports, and that every fence is tested
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	@if [ -f tests/mutate.py ]; then $(BIN)/python -m tests.mutate --check; fi
+
+format: setup ## format the code and mend what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+coverage: setup ## run the suite with coverage, and fail below 80 %
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+bench: setup ## measure dibs beside the bare database drivers
+	$(BIN)/python bench/core.py
+
+clean: ## remove what the other commands made: .venv, caches, builds, coverage data
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist htmlcov .coverage .coverage.*
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Benchmarks: programs that measure dibs, each beside something to compare it with."""

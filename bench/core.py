@@ -1,0 +1,143 @@
+"""dibs beside the raw driver doing the same SQL, on SQLite and PostgreSQL: `python bench/core.py --help`.
+
+Every run has a fresh database; dibs and the raw driver take turns, so that whatever else the machine does disturbs
+both alike. A run in which anything failed, or after which a task or a line of history is missing, ends the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a script, from anywhere
+
+from bench.crew import Crew
+from bench.databases import ENGINES, Engine
+from bench.report import Measured, Report, Result, summary, tables, write_json
+from bench.scenarios import MANY, Scenario, scenarios
+from bench.work import Done, Job
+
+Run = list[Done]
+"""What the processes of one run say, one by one."""
+
+
+def main() -> None:
+    """Measure everything that was asked for, show it, and keep it."""
+    arguments = _arguments()
+    console = Console(width=max(Console().width, 100))
+    report = measure(arguments, console)
+    console.print(*tables(report), summary(report), sep="\n")
+    if arguments.json:
+        write_json(report, arguments.json)
+
+
+def measure(arguments: argparse.Namespace, console: Console) -> Report:
+    """Run all scenarios on all engines."""
+    began, load = time.monotonic(), os.getloadavg()[0]
+    engines = [ENGINES[name]() for name in arguments.engine or ENGINES]
+    todo = [(engine, scenario) for engine in engines for scenario in scenarios(quick=arguments.quick)]
+    with contextlib.ExitStack() as stack, Crew(MANY) as crew:
+        for engine in engines:
+            stack.callback(engine.close)
+        results = [
+            _measure_one(crew, engine, scenario, arguments.rounds) for engine, scenario in _with_progress(todo, console)
+        ]
+    return Report(
+        date=datetime.now(UTC).isoformat(timespec="minutes"),
+        seconds=time.monotonic() - began,
+        rounds=arguments.rounds,
+        quick=arguments.quick,
+        python=platform.python_version(),
+        engines={engine.name: engine.version for engine in engines},
+        cpus=os.cpu_count() or 0,
+        load=load,
+        results=results,
+    )
+
+
+def _measure_one(crew: Crew, engine: Engine, scenario: Scenario, rounds: int) -> Result:
+    runs: dict[str, list[Run]] = {"dibs": [], "raw": []} if scenario.has_raw else {"dibs": []}
+    for _ in range(rounds):
+        for side in runs:
+            runs[side].append(_run(crew, engine, scenario, side))
+    return Result(
+        engine=engine.name,
+        scenario=scenario.name,
+        processes=scenario.processes,
+        tasks=scenario.tasks,
+        dibs=_measured(runs["dibs"]),
+        raw=_measured(runs["raw"]) if scenario.has_raw else None,
+    )
+
+
+def _run(crew: Crew, engine: Engine, scenario: Scenario, side: str) -> Run:
+    with engine.fresh(scenario) as url:
+        done = crew.run([Job(url, side, scenario, seat) for seat in range(scenario.processes)])
+        engine.check(url, scenario)
+    if sum(each.tasks + each.warmed_up for each in done) != scenario.total:
+        raise RuntimeError(f"The processes did not count {scenario.total} tasks: {done}")
+    return done
+
+
+def _measured(runs: list[Run]) -> Measured:
+    slowest = [done.worst * 1000 for run in runs for done in run if done.worst is not None]
+    return Measured(
+        per_second=[_tasks(run) / _seconds(run) for run in runs],
+        cpu=[sum(done.time.cpu for done in run) * 1e6 / _tasks(run) for run in runs],
+        worst_claim=max(slowest, default=None),
+    )
+
+
+def _tasks(run: Run) -> int:
+    return sum(done.tasks for done in run)
+
+
+def _seconds(run: Run) -> float:
+    """From the first start to the last end."""
+    return max(done.time.ended for done in run) - min(done.time.started for done in run)
+
+
+def _with_progress(todo: list[tuple[Engine, Scenario]], console: Console) -> Iterator[tuple[Engine, Scenario]]:
+    if not console.is_terminal:
+        for number, (engine, scenario) in enumerate(todo, 1):
+            print(f"{number:>2}/{len(todo)} {_title(engine, scenario)}", flush=True)
+            yield engine, scenario
+        return
+    columns = (MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=len(todo))
+        for engine, scenario in todo:
+            progress.update(bar, description=_title(engine, scenario))
+            yield engine, scenario
+            progress.advance(bar)
+
+
+def _title(engine: Engine, scenario: Scenario) -> str:
+    return f"{engine.name}, {scenario.name}, {scenario.processes} process{'es' if scenario.processes > 1 else ''}"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure dibs beside the raw database drivers doing the same SQL.")
+    parser.add_argument("--engine", action="append", choices=list(ENGINES), help="only this one (may be repeated)")
+    parser.add_argument("--rounds", type=int, help="how often each side is measured (3; quick: 1)")
+    parser.add_argument("--quick", action="store_true", help="fewer tasks: less than a minute, and noisier")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    arguments = parser.parse_args()
+    arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
+    if arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Fresh databases for every run, all alike, and the count afterwards that nothing was lost or done twice."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import sqlite3
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from bench.scenarios import Scenario, Verb
+from bench.sides import TYPE, params
+from dibs import Dibs, NewTask
+from dibs.store.sqlite.connection import connect
+from tests.helpers import postgres
+
+FILL = 1000
+COUNTS = "SELECT state, count(*) FROM dibs_tasks GROUP BY state"
+EVENTS = "SELECT event, count(*) FROM dibs_history GROUP BY event"
+FULL = {"synchronous": 2, "journal_mode": "wal"}
+DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+
+Counts = dict[str, int]
+
+
+class Engine(ABC):
+    """Where databases come from: one is filled for each number of tasks, and copied for each run."""
+
+    name: str
+    version: str
+
+    def __init__(self) -> None:
+        self._filled: dict[int, str] = {}
+
+    @contextlib.contextmanager
+    def fresh(self, scenario: Scenario) -> Iterator[str]:
+        """The URL of a new database, with the scenario's tasks in it if it claims them."""
+        tasks = scenario.total if scenario.claims else 0
+        if tasks not in self._filled:
+            self._filled[tasks] = self._fill(tasks)
+        url = self._copy(self._filled[tasks])
+        try:
+            yield url
+        finally:
+            self._drop(url)
+
+    def close(self) -> None:
+        """Remove what the copies were made from."""
+        for url in self._filled.values():
+            self._drop(url)
+
+    def check(self, url: str, scenario: Scenario) -> None:
+        """Raise unless every task is where it must be, with all lines of its history."""
+        found = self._count(url, COUNTS), self._count(url, EVENTS)
+        expected = _expected(scenario)
+        if found != expected:
+            raise RuntimeError(f"After '{scenario.name}' on {self.name} there is {found}; it should be {expected}.")
+
+    def _fill(self, tasks: int) -> str:
+        url = self._new()
+        with Dibs(url) as app:
+            app.migrate()
+            for first in range(0, tasks, FILL):
+                app.enqueue_many(NewTask(TYPE, params(n)) for n in range(first, min(first + FILL, tasks)))
+        return url
+
+    @abstractmethod
+    def _new(self) -> str: ...
+
+    @abstractmethod
+    def _copy(self, url: str) -> str: ...
+
+    @abstractmethod
+    def _drop(self, url: str) -> None: ...
+
+    @abstractmethod
+    def _count(self, url: str, sql: str) -> Counts: ...
+
+
+class Sqlite(Engine):
+    """Files in a temporary folder (TMPDIR says where; on a RAM disk fsync would cost nothing)."""
+
+    name = "SQLite"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.version = sqlite3.sqlite_version
+        self._folder = tempfile.TemporaryDirectory(prefix="dibs-bench-")
+        self._numbers = itertools.count(1)
+        with contextlib.closing(connect(_path(self._new()))) as connection:
+            _require(FULL, {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in FULL})
+
+    def _new(self) -> str:
+        return f"sqlite:///{self._folder.name}/{next(self._numbers)}.db"
+
+    def _copy(self, url: str) -> str:
+        copy = self._new()
+        shutil.copy(_path(url), _path(copy))  # its last connection is closed, so there is no WAL beside it
+        with _path(copy).open("rb") as file:
+            os.fsync(file.fileno())
+        return copy
+
+    def _drop(self, url: str) -> None:
+        for file in _path(url).parent.glob(f"{_path(url).name}*"):
+            file.unlink()
+
+    def _count(self, url: str, sql: str) -> Counts:
+        with contextlib.closing(sqlite3.connect(_path(url))) as connection:
+            return dict(connection.execute(sql).fetchall())
+
+
+class Postgres(Engine):
+    """The server named in DIBS_TEST_POSTGRES, or a private one; only if it keeps what it commits."""
+
+    name = "PostgreSQL"
+
+    def __init__(self) -> None:
+        super().__init__()
+        os.environ.setdefault("DIBS_TEST_PGDATA", postgres.new_data_folder())
+        self._server = postgres.start()
+        with psycopg.connect(self._server) as connection:
+            self.version = str(connection.info.parameter_status("server_version"))
+            rows = connection.execute("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [list(DURABLE)])
+            _require(DURABLE, dict(rows.fetchall()))
+
+    def _new(self) -> str:
+        return postgres.empty(self._server)
+
+    def _copy(self, url: str) -> str:
+        return postgres.clone(self._server, str(psycopg.conninfo.conninfo_to_dict(url)["dbname"]))
+
+    def _fill(self, tasks: int) -> str:
+        url = super()._fill(tasks)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+        return url
+
+    def _drop(self, url: str) -> None:
+        postgres.drop(self._server, url)
+
+    def _count(self, url: str, sql: str) -> Counts:
+        with psycopg.connect(url) as connection:
+            return dict(connection.execute(sql.encode()).fetchall())
+
+
+ENGINES: dict[str, type[Engine]] = {"sqlite": Sqlite, "postgres": Postgres}
+
+
+def _expected(scenario: Scenario) -> tuple[Counts, Counts]:
+    tasks = scenario.total
+    if scenario.verb is Verb.CLAIM:
+        return {"claimed": tasks}, {"enqueued": tasks, "claimed": tasks}
+    if scenario.verb is Verb.CYCLE:
+        return {"completed": tasks}, {"enqueued": tasks, "claimed": tasks, "completed": tasks}
+    return {"pending": tasks}, {"enqueued": tasks}
+
+
+def _require(wanted: dict[str, Any], found: dict[str, Any]) -> None:
+    if found != wanted:
+        raise RuntimeError(f"A commit would not be durable: {found} instead of {wanted}.")
+
+
+def _path(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///"))

@@ -1,0 +1,191 @@
+"""The raw driver doing the same SQL: dibs' own statements and parameters, with nothing around them.
+
+The parameters are made by dibs' operations before the clock starts, the rows are fetched but not decoded, and there
+are as many transactions as on the side of dibs. What a driver needs to go on (ids, tokens) is taken from the rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+
+from bench.sides import TYPE, params
+from dibs import NewTask
+from dibs.claim import ClaimRequest
+from dibs.store.operation import WIDTH, Rows, Statement, Steps
+from dibs.store.postgres.connection import SQL as POSTGRES
+from dibs.store.postgres.connection import bind
+from dibs.store.postgres.store import PostgresStore
+from dibs.store.sqlite.connection import SQL as SQLITE
+from dibs.store.sqlite.connection import Executor, connect
+from dibs.store.sqlite.store import SqliteStore
+
+BUSY_TIMEOUT = 60_000
+"""Milliseconds. A raw connection waits for locks as SQLite itself does."""
+
+UNSIGNED = {"now": None, "by": None}
+
+
+class RawSqlite:
+    """sqlite3 with the settings of dibs."""
+
+    def __init__(self, url: str, worker: str, batch: int) -> None:
+        path = Path(url.removeprefix("sqlite:///"))
+        self._store = SqliteStore(path)
+        self._request = ClaimRequest(worker_id=worker, count=batch)
+        self._connection = connect(path)
+        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT}")
+        self._complete = SQLITE.text("complete")
+        self._append_history = SQLITE.text("append_history")
+
+    def prepare(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """See Side."""
+        statement = _first("enqueue", self._store.enqueue(_tasks(numbers)).begin())
+        return [dict(row) for row in statement.rows or ()]
+
+    def enqueue(self, call: list[dict[str, Any]]) -> None:
+        """See Side."""
+        execute, now = self._connection.execute, _now()
+        execute("BEGIN IMMEDIATE")
+        last = execute(SQLITE.text("last_id")).fetchone()
+        first = last[0] + 1 if last else 1
+        for place, row in enumerate(call, first):
+            row["id"], row["now"] = place, now
+        self._connection.executemany(SQLITE.text("enqueue"), call)
+        noted = {"first": first, "last": first + len(call) - 1, "now": now, "by": None}
+        rows = execute(SQLITE.text("enqueue_history"), noted).fetchall()
+        execute("COMMIT")
+        _must_be(len(call), rows)
+
+    def prepare_claims(self) -> None:
+        """See Side. The statements that look for tasks are those that dibs runs on this database."""
+        executor = Executor(self._connection, _now(), None)
+        steps = self._store.take(self._request)
+        statement = next(steps)
+        looks = []
+        while not statement.change:
+            looks.append((SQLITE.text(statement.name, statement.words), dict(statement.params)))
+            statement = steps.send(executor(statement))
+        self._looks = looks
+        self._claim, self._claim_params = SQLITE.text(statement.name), dict(statement.params)
+
+    def claim(self) -> list[Any]:
+        """See Side."""
+        execute, now = self._connection.execute, _now()
+        execute("BEGIN IMMEDIATE")
+        found: Rows = []
+        for sql, values in self._looks:
+            found = execute(sql, values).fetchall()
+        rows: Rows = []
+        if found:
+            ids = msgspec.json.encode([row[0] for row in found]).decode()
+            rows = execute(self._claim, {**self._claim_params, "ids": ids, "now": now}).fetchall()
+            self._note(rows, now)
+        execute("COMMIT")
+        _must_be(len(found), rows)
+        return rows
+
+    def finish(self, claims: list[Any]) -> None:
+        """See Side."""
+        execute, now = self._connection.execute, _now()
+        execute("BEGIN IMMEDIATE")
+        rows: Rows = []
+        for claim in claims:
+            said = {"id": claim[0], "token": claim[5], "worker_id": claim[4], "result": None, "now": now}
+            rows += execute(self._complete, said).fetchall()
+        self._note(rows, now)
+        execute("COMMIT")
+        _must_be(len(claims), rows)
+
+    def close(self) -> None:
+        """See Side."""
+        self._connection.close()
+
+    def _note(self, rows: Rows, now: int) -> None:
+        signed = (None, now)
+        self._connection.executemany(self._append_history, [row[:WIDTH] + signed for row in rows])
+
+
+class RawPostgres:
+    """psycopg on one connection, every statement a transaction."""
+
+    def __init__(self, url: str, worker: str, batch: int) -> None:
+        self._store = PostgresStore(url)
+        self._worker, self._batch = worker, batch
+        self._connection = psycopg.connect(url, autocommit=True)
+        self._complete = POSTGRES.text("complete")
+        self._claims = functools.cache(self._claim_statements)
+
+    def prepare(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """See Side."""
+        statement = _first("enqueue", self._store.enqueue(_tasks(numbers)).begin())
+        return bind(statement, UNSIGNED)
+
+    def enqueue(self, call: dict[str, Any]) -> None:
+        """See Side."""
+        rows = self._connection.execute(POSTGRES.text("enqueue").encode(), call).fetchall()
+        _must_be(len(call["type"]), rows)
+
+    def prepare_claims(self) -> None:
+        """See Side."""
+        self._claims(self._batch)
+
+    def claim(self) -> list[Any]:
+        """See Side. As dibs does, it takes any other tasks where the best are being claimed at the same moment."""
+        (sql, values), _ = self._claims(self._batch)
+        rows = self._connection.execute(sql, values).fetchall()
+        seen, claimed = rows[0][0], [row for row in rows if row[1] is not None]
+        missing = self._batch - len(claimed)
+        if missing and seen > len(claimed):
+            _, (sql, values) = self._claims(missing)
+            claimed += self._connection.execute(sql, values).fetchall()
+        return claimed
+
+    def finish(self, claims: list[Any]) -> None:
+        """See Side."""
+        ids, tokens = [claim[2] for claim in claims], [claim[7] for claim in claims]
+        said = {"id": ids, "token": tokens, "worker_id": [self._worker] * len(ids), "result": [None] * len(ids)}
+        rows = self._connection.execute(self._complete.encode(), {**said, **UNSIGNED}).fetchall()
+        _must_be(len(claims), rows)
+
+    def close(self) -> None:
+        """See Side."""
+        self._connection.close()
+
+    def _claim_statements(self, count: int) -> tuple[Any, Any]:
+        """The two statements of a claim of this many tasks: the best ones, and any."""
+        steps = self._store.take(ClaimRequest(worker_id=self._worker, count=count))
+        best = next(steps)
+        any_other = steps.send([(count, None)])
+        return _ready(best), _ready(any_other)
+
+
+def _ready(statement: Statement) -> tuple[bytes, dict[str, Any]]:
+    return POSTGRES.text(statement.name, statement.words).encode(), bind(statement, UNSIGNED)
+
+
+def _first(name: str, steps: Steps[Any]) -> Statement:
+    """The statement of this name, with its parameters, as the operation would run it on an empty database."""
+    statement = next(steps)
+    while statement.name != name:
+        statement = steps.send([])
+    return statement
+
+
+def _tasks(numbers: Sequence[int]) -> list[NewTask]:
+    return [NewTask(TYPE, params(number)) for number in numbers]
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _must_be(expected: int, rows: Rows) -> None:
+    if len(rows) != expected:
+        raise RuntimeError(f"A raw statement changed {len(rows)} rows instead of {expected}.")

@@ -1,0 +1,286 @@
+"""Orders of claiming: what is claimed is what a plain model of the order and the filters says, in any batch."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import permutations
+from typing import Any
+
+import psycopg
+import pytest
+
+import dibs
+from dibs import Claim, Completed, NewTask, Order, Released, Task
+from tests.helpers.chance import NEVER, chance_of_count, chance_of_misfit
+
+SORTED: dict[str, Callable[[Task], tuple[int, ...]]] = {
+    "priority": lambda task: (-task.priority, task.id),
+    "priority_lifo": lambda task: (-task.priority, -task.id),
+    "priority_asc": lambda task: (task.priority, task.id),
+    "fifo": lambda task: (task.id,),
+    "lifo": lambda task: (-task.id,),
+}
+DRAWN = ("random", "weighted")
+
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"queues": ["mail", "media"]},
+    {"types": ["resize", "send"]},
+    {"queues": ["default", "media"], "types": ["send"]},
+    {"max_attempts_remaining": 2},
+    {"queues": ["mail", "default"], "types": ["resize", "scrape"], "max_attempts_remaining": 2},
+]
+
+
+# What a claim takes
+
+
+def test_the_orders_tested_here_are_all_there_are() -> None:
+    assert {*SORTED, *DRAWN} == set(Order)
+
+
+@pytest.mark.parametrize("order", SORTED)
+def test_a_sorted_order_claims_what_the_model_says_under_every_filter(app: Any, order: str) -> None:
+    tasks = enqueue_a_mixture(app)
+    for filters in FILTERS:
+        expected = [task.id for task in sorted(filter(passes(**filters), tasks), key=SORTED[order])]
+        assert len(expected) > 4, filters
+        assert [task.id for task in app.peek(4, order=order, **filters)] == expected[:4], filters
+        for batch in (4, 1):
+            assert drain(app, batch, order=order, **filters) == in_batches(expected, batch), (filters, batch)
+
+
+@pytest.mark.parametrize("order", DRAWN)
+def test_a_drawn_order_claims_each_task_once_under_every_filter(app: Any, order: str) -> None:
+    tasks = enqueue_a_mixture(app)
+    for filters in FILTERS:
+        expected = sorted(task.id for task in filter(passes(**filters), tasks))
+        seen = [task.id for task in app.peek(4, order=order, **filters)]
+        assert len(set(seen)) == 4, filters
+        assert set(seen) <= set(expected), filters
+        for batch in (4, 1):
+            drained = drain(app, batch, order=order, **filters)
+            sizes = [len(ids) for ids in in_batches(expected, batch)]
+            assert [len(ids) for ids in drained] == sizes, (filters, batch)
+            assert sorted(task_id for ids in drained for task_id in ids) == expected, (filters, batch)
+
+
+@pytest.mark.parametrize("order", Order)
+def test_a_name_given_twice_in_a_filter_gives_no_task_twice(app: Any, order: str) -> None:
+    tasks = app.enqueue_many([NewTask("send", queue="mail") for _ in range(5)])
+    filters = {"queues": ["mail", "none", "mail"], "types": ["send", "send"]}
+    assert len(app.peek(10, order=order, **filters)) == 5
+    claims = app.claim_many("worker-1", 10, order=order, **filters)
+    assert sorted(claim.task_id for claim in claims) == [task.id for task in tasks]
+
+
+@pytest.mark.parametrize("order", Order)
+def test_an_order_takes_the_extremes_of_priority(app: Any, order: str) -> None:
+    highest, lowest = 2**31 - 1, -(2**31 - 1)
+    app.enqueue_many([NewTask("send", priority=priority) for priority in (0, highest, lowest)])
+    claimed = [claim.task.priority for claim in app.claim_many("worker-1", 3, order=order)]
+    assert sorted(claimed) == [lowest, 0, highest]
+    if order in ("priority", "priority_lifo", "weighted"):
+        # Drawn by weight, the highest comes second in one run of two thousand million.
+        assert claimed[0] == highest
+
+
+def enqueue_a_mixture(app: Any) -> list[Task]:
+    """Pending tasks in three queues, of four types, with many priorities, one to four attempts left, some spent."""
+    app.enqueue_many(
+        NewTask(
+            ("resize", "send", "scrape", "resize", "index")[n % 5],
+            queue=("default", "mail", "media")[n % 3],
+            priority=(n * 7) % 11 - 4,
+            max_attempts=1 + (n // 2) % 4,
+        )
+        for n in range(48)
+    )
+    for task in app.list_tasks():
+        if task.id % 4 == 0 and task.max_attempts > 1:
+            app.fail(app.claim_by_id(task.id, "worker-1"), "to be tried again", retry_in=0)
+    tasks: list[Task] = app.list_tasks(state="pending")
+    assert len(tasks) == 48
+    assert {task.attempts for task in tasks} == {0, 1}
+    return tasks
+
+
+def passes(
+    queues: list[str] | None = None, types: list[str] | None = None, max_attempts_remaining: int = 1
+) -> Callable[[Task], bool]:
+    """The filters, as a reader of the documentation would write them."""
+    return lambda task: (
+        (queues is None or task.queue in queues)
+        and (types is None or task.type in types)
+        and task.max_attempts - task.attempts >= max_attempts_remaining
+    )
+
+
+def drain(app: Any, batch: int, **options: Any) -> list[list[int]]:
+    """The ids of every batch until nothing is left; afterwards all are pending again."""
+    batches: list[list[Claim]] = []
+    while claims := app.claim_many("worker-1", batch, **options):
+        batches.append(claims)
+    app.finish([(claim, Released()) for claims in batches for claim in claims])
+    return [[claim.task_id for claim in claims] for claims in batches]
+
+
+def in_batches(ids: list[int], size: int) -> list[list[int]]:
+    return [ids[start : start + size] for start in range(0, len(ids), size)]
+
+
+# Chance. One client, both engines. Every draw comes from a seeded generator; should a plan or a library change the
+# order of the draws, the bounds are still such that fair draws never (1 in 10^8) exceed them.
+
+WEIGHTS = {0: 1, 1: 2, 4: 5, 9: 10, -3: 1}
+"""priority -> weight"""
+SHARES = [weight / sum(WEIGHTS.values()) for weight in WEIGHTS.values()]
+
+
+class Lottery:
+    """Draws from many equal sets of tasks, each in a queue of its own, so that a round of draws ends together."""
+
+    def __init__(self, app: dibs.Dibs, priorities: list[int], sets: int = 50, lines: int = 1) -> None:
+        self.app = app
+        self.queues = [f"set-{n}" for n in range(sets)]
+        self._set = [
+            NewTask(f"type-{n % lines}", {"place": n}, queue=queue, priority=priority)
+            for queue in self.queues
+            for n, priority in enumerate(priorities)
+        ]
+
+    def fill(self) -> None:
+        self.app.enqueue_many(self._set)
+
+    def draw(self, order: str, count: int = 1, **options: Any) -> list[list[Claim]]:
+        return [self.app.claim_many("worker-1", count, order=order, queues=[queue], **options) for queue in self.queues]
+
+    def give_back(self, draws: list[list[Claim]]) -> None:
+        self.app.finish([(claim, Released()) for claims in draws for claim in claims])
+
+    def clear(self, draws: list[list[Claim]]) -> None:
+        rest = self.app.claim_many("worker-1", 1000, order="fifo")
+        self.app.finish([(claim, Completed()) for claims in [*draws, rest] for claim in claims])
+
+    def look(self, order: str) -> int:
+        """Which place would be drawn now. Nothing changes, so that looking again is a draw from the same odds."""
+        place: int = self.app.peek(1, order=order)[0].params["place"]
+        return place
+
+    def repeat(self, rounds: int, order: str) -> Counter[int]:
+        """Draw one and give it back, again and again; how often each place was drawn."""
+        self.fill()
+        places: Counter[int] = Counter()
+        for _ in range(rounds):
+            draws = self.draw(order)
+            places.update(claims[0].task.params["place"] for claims in draws)
+            self.give_back(draws)
+        return places
+
+    def pairs_of_new_sets(self, rounds: int, order: str) -> Counter[tuple[int, ...]]:
+        """Draw two, clear the rest away, enqueue new sets, again and again; how often each pair was drawn."""
+        pairs: Counter[tuple[int, ...]] = Counter()
+        for _ in range(rounds):
+            self.fill()
+            draws = self.draw(order, 2)
+            pairs.update(tuple(claim.task.params["place"] for claim in claims) for claims in draws)
+            self.clear(draws)
+        return pairs
+
+
+@pytest.fixture
+def make_lottery(engine: str, url: str) -> Iterator[Callable[..., Lottery]]:
+    """Makes a lottery on one connection, with every generator of random numbers seeded."""
+    with dibs.Dibs(url) as app, closing(connect(engine, url)) as connection:
+        app.migrate()
+
+        def make(priorities: list[int], **options: int) -> Lottery:
+            random.seed(20251112)
+            if engine == "postgres":
+                connection.execute("SELECT setseed(0.5)")
+            return Lottery(app.on(connection), priorities, **options)
+
+        yield make
+
+
+def connect(engine: str, url: str) -> Any:
+    if engine == "sqlite":
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+    return psycopg.connect(url, autocommit=True, options="-c synchronous_commit=off")
+
+
+def test_random_gives_each_of_ten_tasks_the_same_chance_each_time(make_lottery: Callable[..., Lottery]) -> None:
+    lottery = make_lottery([0, 9, -3, 0, 5] * 2, sets=1, lines=3)
+    lottery.fill()
+    places = Counter(lottery.look("random") for _ in range(3000))
+    assert chance_of_misfit([places[n] for n in range(10)], [0.1] * 10) > NEVER, places
+
+
+def test_random_gives_each_of_many_tasks_the_same_chance_in_the_long_run(make_lottery: Callable[..., Lottery]) -> None:
+    tasks = 100  # more than the window from which a random claim chooses
+    places = make_lottery([0] * tasks, sets=1).repeat(3000, "random")
+    assert chance_of_misfit([places[n] for n in range(tasks)], [1 / tasks] * tasks) > NEVER, places
+
+
+@pytest.mark.xfail(reason="a random claim chooses among the 33 tasks after a random point, and these lie unevenly")
+def test_random_gives_each_of_many_tasks_the_same_chance_each_time(make_lottery: Callable[..., Lottery]) -> None:
+    tasks = 200
+    lottery = make_lottery([0] * tasks, sets=1)
+    lottery.fill()
+    places = Counter(lottery.look("random") for _ in range(8000))
+    assert chance_of_misfit([places[n] for n in range(tasks)], [1 / tasks] * tasks) > NEVER, places
+
+
+def test_random_draws_every_pair_of_a_new_set_with_the_same_chance(make_lottery: Callable[..., Lottery]) -> None:
+    pairs = make_lottery([0, 9, -3, 0], lines=2).pairs_of_new_sets(40, "random")
+    possible = list(permutations(range(4), 2))
+    assert pairs.total() == 2000
+    assert chance_of_misfit([pairs[pair] for pair in possible], [1 / 12] * 12) > NEVER, pairs
+
+
+def test_weighted_draws_each_task_in_proportion_to_its_weight(
+    make_lottery: Callable[..., Lottery], engine: str
+) -> None:
+    draws = {"sqlite": 10_000, "postgres": 4_000}[engine]
+    places = make_lottery(list(WEIGHTS)).repeat(draws // 50, "weighted")
+    assert places.total() == draws
+    assert_in_proportion(places, draws)
+    if engine == "sqlite":  # where so many draws cost little, the seed is all there is to chance
+        assert all(abs(places[n] / draws / share - 1) < 0.1 for n, share in enumerate(SHARES)), places
+
+
+def test_weighted_draws_pairs_of_a_new_set_without_replacement(make_lottery: Callable[..., Lottery]) -> None:
+    pairs = make_lottery(list(WEIGHTS), lines=2).pairs_of_new_sets(50, "weighted")
+    possible = list(permutations(range(5), 2))
+    assert pairs.total() == 2500
+    chances = [SHARES[first] * SHARES[second] / (1 - SHARES[first]) for first, second in possible]
+    assert chance_of_misfit([pairs[pair] for pair in possible], chances) > NEVER, pairs
+
+
+def test_weighted_stays_fair_where_others_claim_from_single_lines_in_between(
+    make_lottery: Callable[..., Lottery],
+) -> None:
+    lottery = make_lottery(list(WEIGHTS), lines=5)
+    lottery.fill()
+    places: Counter[int] = Counter()
+    for n in range(40):
+        lottery.give_back(lottery.draw("weighted", types=[f"type-{n % 5}", f"type-{n % 3}"]))
+        lottery.give_back(lottery.draw("fifo"))
+        draws = lottery.draw("weighted")
+        places.update(claims[0].task.params["place"] for claims in draws)
+        lottery.give_back(draws)
+    assert_in_proportion(places, 2000)
+
+
+def assert_in_proportion(places: Counter[int], draws: int) -> None:
+    """Within 10 % of its probability, or as near as chance allows; and all of them together."""
+    for n, share in enumerate(SHARES):
+        near = abs(places[n] / draws / share - 1) < 0.1
+        assert near or chance_of_count(places[n], draws, share) > NEVER, (n, share, places)
+    assert chance_of_misfit([places[n] for n in range(len(SHARES))], SHARES) > NEVER, places

@@ -1,0 +1,66 @@
+"""Clients for the contract tests: a clock to turn by hand, and AsyncDibs called like Dibs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import dibs
+
+
+class Clock:
+    """The database's clock, turned by hand. It starts at the real time and stands still."""
+
+    def __init__(self) -> None:
+        self.now = time.time_ns() // 1000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += round(seconds * 1_000_000)
+
+
+class Loop:
+    """An event loop in a thread, for tests that are written as plain functions."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="test-loop", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of the coroutine; callable from any number of threads."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """Stop the loop and wait for its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class AsyncAsSync:
+    """AsyncDibs whose verbs are called like those of Dibs."""
+
+    def __init__(self, app: dibs.AsyncDibs, loop: Loop) -> None:
+        self.app = app
+        self.loop = loop
+
+    def on(self, connection: Any) -> AsyncAsSync:
+        """See Dibs.on."""
+        return AsyncAsSync(self.app.on(connection), self.loop)
+
+    def signed(self, by: str) -> AsyncAsSync:
+        """See Dibs.signed."""
+        return AsyncAsSync(self.app.signed(by), self.loop)
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self.app, name)
+        if not asyncio.iscoroutinefunction(verb):
+            return verb
+        return lambda *args, **options: self.loop.run(verb(*args, **options))

