@@ -68,8 +68,8 @@ def measure(arguments: argparse.Namespace, console: Console) -> Report:
 def _measure_one(crew: Crew, engine: Engine, scenario: Scenario, rounds: int) -> Result:
     runs: dict[str, list[Run]] = {"dibs": [], "raw": []} if scenario.has_raw else {"dibs": []}
     for _ in range(rounds):
-        for side in runs:
-            runs[side].append(_run(crew, engine, scenario, side))
+        for side, done in runs.items():
+            done.append(_run(crew, engine, scenario, side))
     return Result(
         engine=engine.name,
         scenario=scenario.name,

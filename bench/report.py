@@ -58,7 +58,7 @@ class Report(msgspec.Struct, frozen=True):
     results: list[Result]
 
 
-HEADINGS = ("scenario", "processes", "dibs/s", "raw/s", "ratio", "worst claim ms", "raw", "CPU µs a task", "raw")
+HEADINGS = ("scenario", "procs", "dibs/s", "raw/s", "ratio", "worst claim ms", "raw", "CPU µs a task", "raw")
 
 
 def tables(report: Report) -> Iterator[Table]:
@@ -137,9 +137,9 @@ def _cells(result: Result, low: str) -> list[str]:
         f"{median(raw.per_second):,.0f}" if raw else NONE,
         NONE if ratio is None else f"{ratio:.2f}" if ratio >= GOAL else low.format(f"{ratio:.2f}"),
         _number(dibs.worst_claim),
-        _number(raw and raw.worst_claim),
+        _number(raw.worst_claim if raw else None),
         _number(median(dibs.cpu)),
-        _number(raw and median(raw.cpu)),
+        _number(median(raw.cpu) if raw else None),
     ]
 
 

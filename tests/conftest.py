@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dibs
-from tests.helpers import postgres
+from tests.helpers import mutation, postgres
 from tests.helpers.clients import AsyncAsSync, Clock, Loop
 
 ENGINES = ("sqlite", "postgres")
@@ -19,6 +19,8 @@ ENGINES = ("sqlite", "postgres")
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the data folder of the private PostgreSQL once, before worker processes inherit the environment."""
     os.environ.setdefault("DIBS_TEST_PGDATA", postgres.new_data_folder())
+    if broken := os.environ.get("DIBS_TEST_MUTATION"):
+        mutation.apply(mutation.read(broken))
 
 
 @pytest.fixture(scope="session")

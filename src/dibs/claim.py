@@ -65,6 +65,8 @@ class ClaimRequest(Filters, frozen=True, kw_only=True):
         Filters.__post_init__(self)
         check_worker_id(self.worker_id)
         check_lease(self.lease)
+        if self.incarnation is not None:
+            check_name(self.incarnation, "The incarnation")
 
 
 class ClaimRef(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, 
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.tending import Retention, Upkept
-from dibs.task import Failure, NewTask, Task, check_integer
+from dibs.task import Failure, NewTask, Task, check_integer, check_seconds
 
 T = TypeVar("T")
 
@@ -85,6 +85,7 @@ class AsyncDibs(ClientBase):
     ) -> list[Claim]:
         """Claim up to `count` tasks at once. The options are those of claim."""
         request = ClaimRequest(worker_id=worker_id, count=count, **options)
+        check_seconds(wait, "wait")
         return await self._follow(plans.claim(self._store, request, wait))
 
     async def claim_by_id(self, task_id: int, worker_id: str, *, lease: float = DEFAULT_LEASE) -> Claim:

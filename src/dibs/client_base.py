@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
+from dibs.codec import check_name
 from dibs.errors import DibsError
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
@@ -35,7 +36,7 @@ class ClientBase:
 
     def signed(self, by: str) -> Self:
         """The same queue with `by` noted in the history of everything it does."""
-        return self._with(_by=by)
+        return self._with(_by=check_name(by, "The signature"))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

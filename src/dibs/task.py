@@ -138,6 +138,8 @@ class NewTask(msgspec.Struct, frozen=True):
             check_seconds(self.delay, "delay")
         if self.timeout is not None:
             check_seconds(self.timeout, "timeout", least=0.001)
+        if type(self.backoff) is not Backoff:
+            raise InvalidValue(f"backoff must be a dibs.Backoff, not {self.backoff!r}.")
         if self.run_at is not None:
             _check_run_at(self.run_at, self.delay)
 

@@ -21,6 +21,7 @@ class SqlFiles:
     """
 
     def __init__(self, package: str) -> None:
+        self.package = package
         self._folder = files(package).joinpath("sql")
         self.text = cache(self._text)
 

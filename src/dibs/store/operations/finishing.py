@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed
-from dibs.codec import clean_text, encode
+from dibs.codec import clean_text, decode, encode
 from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, TaskNotFound
 from dibs.retry import jitter
 from dibs.store.operation import WIDTH, Operation, Row, Statement, Steps
 from dibs.store.operations.rows import STATES, read_task
-from dibs.task import Event, Failure, State, Task, from_micros
+from dibs.task import FINAL, Event, Failure, State, Task, from_micros
 
 Ref = Claim | ClaimRef
 Report = tuple[Ref, Outcome]
@@ -25,7 +25,7 @@ class Finishing:
 
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
-        _check_distinct(reports)
+        _check_reports(reports)
         return Operation("finish", lambda: self._finish(reports), wakes=True)
 
     def _finish(self, reports: Sequence[Report]) -> Steps[list[Answer]]:
@@ -47,6 +47,7 @@ class Finishing:
 
     def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
         """Prolong the leases to `lease` microseconds from now; a lost one is answered with ClaimLost."""
+        check_claims(claims)
         return Operation("renew", lambda: self._renew(claims, lease))
 
     def _renew(self, claims: Sequence[Ref], lease: int) -> Steps[list[Renewed | DibsError]]:
@@ -58,6 +59,7 @@ class Finishing:
 
     def progress(self, claim: Ref, percent: int, message: str | None) -> Operation[bool]:
         """Note how far the task is; the answer says whether somebody asked it to stop."""
+        check_claims([claim])
         return Operation("progress", lambda: self._progress(claim, percent, message))
 
     def _progress(self, claim: Ref, percent: int, message: str | None) -> Steps[bool]:
@@ -86,7 +88,18 @@ def _read_tasks(ids: list[int]) -> Steps[dict[int, Task]]:
     return {row[0]: read_task(row) for row in rows}
 
 
-def _check_distinct(reports: Sequence[Report]) -> None:
+def check_claims(claims: Sequence[Ref]) -> None:
+    """Claims, and nothing else (None, most often: there was no task to claim)."""
+    for claim in claims:
+        if not isinstance(claim, (Claim, ClaimRef)):
+            raise InvalidValue(f"{claim!r} is no claim.", hint="claim() gives None when there is no task to claim.")
+
+
+def _check_reports(reports: Sequence[Report]) -> None:
+    check_claims([ref for ref, _ in reports])
+    for _, outcome in reports:
+        if type(outcome) not in _STATEMENTS:
+            raise InvalidValue(f"{outcome!r} is no outcome.", hint="Use Completed, Failed, Released or Cancelled.")
     if len({ref.task_id for ref, _ in reports}) < len(reports):
         raise InvalidValue(
             "Two outcomes name the same task.", hint="A claim ends once: send one outcome for each task."
@@ -128,11 +141,11 @@ _STATEMENTS: dict[type, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     Released: ("release", _release),
     Cancelled: ("stop", lambda outcome: {}),
 }
-_EVENTS: dict[type, tuple[Event, ...]] = {
-    Completed: (Event.COMPLETED,),
-    Failed: (Event.FAILED, Event.CANCELLED),  # cancelled: somebody had asked for that
-    Released: (Event.RELEASED, Event.CANCELLED),
-    Cancelled: (Event.CANCELLED,),
+_EVENTS: dict[type, Event] = {
+    Completed: Event.COMPLETED,
+    Failed: Event.FAILED,
+    Released: Event.RELEASED,
+    Cancelled: Event.CANCELLED,
 }
 
 
@@ -146,15 +159,24 @@ def encode_failure(failure: Failure) -> str:
 def _finished(row: Row) -> Finished:
     task_id, to_state, attempts, run_at = row[0], row[3], row[WIDTH], row[WIDTH + 1]
     state = STATES[to_state]
-    waits = state in (State.SCHEDULED, State.PENDING)
-    return Finished(task_id, state, attempts, from_micros(run_at) if waits else None)
+    return Finished(task_id, state, attempts, None if state in FINAL else from_micros(run_at))
 
 
 def _refusal_or_repeat(ref: Ref, outcome: Outcome, tasks: dict[int, Task], told: list[Row]) -> Answer:
     # The same outcome told again, its first answer lost on the way: say yes again, write nothing.
     task = tasks.get(ref.task_id)
-    for task_id, token, event, to_state, worker_id, _ in told:
-        if (task_id, token, worker_id) == (ref.task_id, ref.token, ref.worker_id) and event in _EVENTS[type(outcome)]:
+    for task_id, token, event, to_state, worker_id, detail in told:
+        same_claim = (task_id, token, worker_id) == (ref.task_id, ref.token, ref.worker_id)
+        if same_claim and _outcome_of(event, detail) == _EVENTS[type(outcome)]:
             attempts, run_at = (task.attempts, task.run_at) if task else (0, None)
-            return Finished(ref.task_id, STATES[to_state], attempts, run_at, repeated=True)
+            state = STATES[to_state]
+            return Finished(ref.task_id, state, attempts, None if state in FINAL else run_at, repeated=True)
     return refusal(ref, task)
+
+
+def _outcome_of(event: str, detail: str | None) -> str:
+    """What the worker said. A task that somebody had asked to stop is cancelled by a failure or a release as well;
+    the detail then tells which it was."""
+    if event != Event.CANCELLED or detail is None:
+        return event
+    return Event.RELEASED if "outcome" in decode(detail) else Event.FAILED

@@ -16,7 +16,7 @@ REDRIVE_BATCH = 500
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks of the dead letter: by queue, type, and text in the error."""
+    """Which tasks of the dead letter: by queue, type, and text in the error's type and message."""
 
     queue: str | None = None
     type: str | None = None

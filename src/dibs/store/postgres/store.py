@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from dibs.errors import InvalidValue
 from dibs.store.doctor import Check
@@ -58,6 +58,7 @@ class PostgresStore(PostgresOperations):
                     result = self._run_on(connection, operation)
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
+                opened.pool().check()  # if one connection broke, others probably did
                 tries += 1
             else:
                 opened.wrote(operation)
@@ -78,6 +79,7 @@ class PostgresStore(PostgresOperations):
                     result = await self._run_on_async(connection, operation)
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
+                await (await opened.async_pool()).check()
                 tries += 1
             else:
                 opened.wrote(operation)
@@ -166,7 +168,9 @@ _abandoned: list[Any] = []
 
 
 def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: int) -> None:
-    if tries >= TRIES or not isinstance(error, NOT_EXECUTED):
+    # A read changes nothing, so it may be run again whatever happened to it.
+    again = isinstance(error, NOT_EXECUTED if operation.writes else (*NOT_EXECUTED, psycopg.OperationalError))
+    if tries >= TRIES or not again or isinstance(error, PoolTimeout):
         raise translate(error, writing=operation.writes) from error
 
 

@@ -27,7 +27,7 @@ def clock() -> int:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that is durable, in WAL mode, and leaves the waiting for locks to dibs."""
+    """A connection that is durable and in WAL mode."""
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     except sqlite3.OperationalError as error:
@@ -51,9 +51,6 @@ def _configure(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
-    # From here on dibs waits for locks itself: SQLite's own handler sleeps longer the longer it has waited, and so
-    # lets newcomers overtake (2.2 s in the worst case with ten processes).
-    connection.execute("PRAGMA busy_timeout = 0")
     add_functions(connection)
 
 

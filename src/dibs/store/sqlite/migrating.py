@@ -54,4 +54,4 @@ def _apply(connection: sqlite3.Connection, clock: Clock) -> list[Migration]:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA busy_timeout = 10000")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import time
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from dibs.store.wakeups import Wakeups
 
 LOOK_EVERY = 0.004
 """Seconds between two looks at the data version while somebody waits; a look costs a few microseconds."""
+
+TRY_AGAIN_AFTER = 0.25
 
 
 class SqliteWakeups(Wakeups):
@@ -24,16 +27,16 @@ class SqliteWakeups(Wakeups):
     def watch(self) -> None:
         """See Wakeups."""
         try:
-            connection = connect(self._path)
-        except StoreError:
-            time.sleep(LOOK_EVERY)  # waiters poll anyway; the next look may succeed
-            return
-        with contextlib.closing(connection):
-            look = "PRAGMA data_version"
-            seen = connection.execute(look).fetchone()
-            while self.wanted:
-                time.sleep(LOOK_EVERY)
-                now = connection.execute(look).fetchone()
-                if now != seen:
-                    seen = now
-                    self.wake()
+            with contextlib.closing(connect(self._path)) as connection:
+                self._look(connection)
+        except (StoreError, sqlite3.Error):
+            time.sleep(TRY_AGAIN_AFTER)  # waiters poll anyway; the next look may succeed
+
+    def _look(self, connection: sqlite3.Connection) -> None:
+        seen = None
+        while self.wanted:
+            now = connection.execute("PRAGMA data_version").fetchone()
+            if now != seen:  # the first look wakes as well: something may have been written before it
+                seen = now
+                self.wake()
+            time.sleep(LOOK_EVERY)

@@ -1,6 +1,7 @@
 -- Promise: each task goes back without an attempt spent, if its worker still holds it under its token; pending at
 -- once or scheduled after `delay`, cancelled when somebody asked for that.
--- Parameters: arrays of id, token, worker_id, delay; now, by. Rows as in complete.sql. Safe: as complete.sql.
+-- Parameters: arrays of id, token, worker_id, delay; now, by. Rows as in complete.sql; the detail says that it was a
+-- release. Safe: as complete.sql.
 WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task
@@ -16,7 +17,8 @@ changed AS (
              AS said (id, token, worker_id, delay), moment
     WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND task.state = 'claimed'
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END AS event,
-        'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail,
+        'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token,
+        CASE task.state WHEN 'cancelled' THEN '{"outcome":"released"}' END AS detail,
         task.attempts, task.run_at
 ),
 {{noted}}

@@ -1,6 +1,7 @@
 -- Promise: the task goes back without an attempt spent, if this worker still holds it under this token; pending at
 -- once or scheduled after `delay`, cancelled when somebody asked for that.
--- Parameters: id, token, worker_id, delay, now. Rows as in complete.sql. Safe: as complete.sql.
+-- Parameters: id, token, worker_id, delay, now. Rows as in complete.sql; the detail says that it was a
+-- release. Safe: as complete.sql.
 UPDATE dibs_tasks
 SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN :delay > 0 THEN 'scheduled' ELSE 'pending' END,
     finished_at = CASE WHEN cancel_requested THEN :now END,
@@ -11,4 +12,4 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN :delay > 0 THEN 'sc
     weighted_key = {{weighted_key: dibs_tasks.attempts_left}}
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed'
 RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END, 'claimed', state, worker_id, token,
-    NULL, attempts, run_at
+    CASE state WHEN 'cancelled' THEN '{"outcome":"released"}' END, attempts, run_at

@@ -1,0 +1,479 @@
+"""Verbs on a connection of the user's own join its transaction: its commit is theirs, its rollback undoes them."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+import dibs
+from dibs import NewTask, State
+from tests.helpers.borrowed import Borrowed
+from tests.helpers.clients import Clock
+from tests.helpers.databases import run_sql
+from tests.helpers.tasks import events, task_in
+
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+since_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has no autocommit attribute before 3.12")
+
+Borrow = Callable[..., Borrowed]
+
+
+@pytest.fixture
+def borrow(app: Any, url: str) -> Iterator[Borrow]:
+    """Opens connections of the user's own to the database, beside a table of the user's own."""
+    app.queues()  # migrated, so that the table below is not the first thing in the file
+    run_sql(url, "CREATE TABLE orders (id integer PRIMARY KEY)")
+    opened: list[Borrowed] = []
+
+    def open_one(to: str = url, **options: Any) -> Borrowed:
+        opened.append(Borrowed(app, to, options))
+        return opened[-1]
+
+    yield open_one
+    for mine in opened:
+        mine.close()
+
+
+def orders(url: str) -> int:
+    return int(run_sql(url, "SELECT count(*) FROM orders")[0][0])
+
+
+def everything(app: Any) -> tuple[Any, ...]:
+    """All that a verb could change."""
+    return app.list_tasks(), app.all_history(), app.queues(), app.workers(), app.list_types()
+
+
+# Every verb that writes: what it needs beforehand, and the verb on the joined client.
+
+Verb = Callable[[Any, Any], Any]
+
+VERBS: dict[str, tuple[str | None, Verb]] = {
+    "enqueue": (None, lambda app, task: app.enqueue("crop")),
+    "enqueue with a key": (None, lambda app, task: app.enqueue("crop", key="once")),
+    "enqueue many": (None, lambda app, task: app.enqueue_many([NewTask("crop"), NewTask("crop")])),
+    "enqueue many with keys": (None, lambda app, task: app.enqueue_many([NewTask("crop", key=key) for key in "ab"])),
+    "register_type": (None, lambda app, task: app.register_type("crop", {"type": "object"})),
+    "claim": ("pending", lambda app, task: app.claim("worker-2")),
+    "claim by id": ("pending", lambda app, task: app.claim_by_id(task.id, "worker-2")),
+    "claim of a due task": ("scheduled", lambda app, task: app.claim("worker-2")),
+    "complete": ("claimed", lambda app, task: app.complete(held(task), {"size": 3})),
+    "fail": ("claimed", lambda app, task: app.fail(held(task), "broken")),
+    "release": ("claimed", lambda app, task: app.release(held(task))),
+    "renew": ("claimed", lambda app, task: app.renew(held(task), lease=9999)),
+    "progress": ("claimed", lambda app, task: app.progress(held(task), 50)),
+    "cancel": ("pending", lambda app, task: app.cancel(task.id)),
+    "cancel of a running task": ("claimed", lambda app, task: app.cancel(task.id)),
+    "retry": ("failed", lambda app, task: app.retry(task.id)),
+    "redrive": ("failed", lambda app, task: app.redrive()),
+    "pause": (None, lambda app, task: app.pause("default")),
+    "promote": ("scheduled", lambda app, task: app.promote()),
+    "recover": ("claimed", lambda app, task: app.recover()),
+    "prune": ("completed", lambda app, task: app.prune(dibs.Retention(completed=0))),
+    "upkeep": ("scheduled", lambda app, task: app.upkeep()),
+    "heartbeat": (None, lambda app, task: app.heartbeat("worker-2")),
+}
+
+
+def held(task: dibs.Task) -> dibs.ClaimRef:
+    return dibs.ClaimRef(task.id, task.token, "worker-1")
+
+
+def prepared(app: Any, clock: Clock, verb: str) -> tuple[dibs.Task | None, Verb]:
+    state, run = VERBS[verb]
+    task = task_in(app, state) if state else None
+    clock.advance(3600)
+    return task, run
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_a_verb_in_the_users_transaction_is_undone_by_its_rollback(
+    app: Any, clock: Clock, borrow: Borrow, verb: str
+) -> None:
+    task, run = prepared(app, clock, verb)
+    before = everything(app)
+    mine = borrow()
+    mine.execute("INSERT INTO orders VALUES (1)")
+    run(app.on(mine.connection), task)
+    assert everything(app) == before  # nobody else sees it yet
+    mine.rollback()
+    assert everything(app) == before
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_a_verb_that_begins_the_users_transaction_is_undone_by_its_rollback(
+    app: Any, clock: Clock, borrow: Borrow, verb: str
+) -> None:
+    task, run = prepared(app, clock, verb)
+    before = everything(app)
+    mine = borrow()
+    run(app.on(mine.connection), task)
+    assert everything(app) == before
+    mine.rollback()
+    assert everything(app) == before
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_a_verb_in_the_users_transaction_holds_after_its_commit(
+    app: Any, clock: Clock, borrow: Borrow, verb: str
+) -> None:
+    task, run = prepared(app, clock, verb)
+    before = everything(app)
+    mine = borrow()
+    mine.execute("INSERT INTO orders VALUES (1)")
+    run(app.on(mine.connection), task)
+    mine.commit()
+    assert everything(app) != before
+    assert orders(app.url) == 1
+
+
+# Together with the user's own rows
+
+
+def test_the_users_row_and_the_task_are_committed_together(app: Any, url: str, borrow: Borrow) -> None:
+    mine = borrow()
+    mine.execute("INSERT INTO orders VALUES (7)")
+    task = app.on(mine.connection).enqueue("ship", {"order": 7})
+    assert (app.get(task.id), orders(url)) == (None, 0)
+    mine.commit()
+    assert (app.get(task.id), orders(url)) == (task, 1)
+    assert events(app, task.id) == ["enqueued"]
+
+
+def test_the_users_row_and_the_task_are_rolled_back_together(app: Any, url: str, borrow: Borrow) -> None:
+    mine = borrow()
+    task = app.on(mine.connection).enqueue("ship", {"order": 7})
+    mine.execute("INSERT INTO orders VALUES (7)")
+    mine.rollback()
+    assert (app.get(task.id), app.history(task.id), orders(url)) == (None, [], 0)
+
+
+def test_work_and_its_completion_are_committed_together(app: Any, url: str, borrow: Borrow) -> None:
+    app.enqueue("ship")
+    claim = app.claim("worker-1")
+    mine = borrow()
+    mine.execute("INSERT INTO orders VALUES (7)")
+    app.on(mine.connection).complete(claim, {"order": 7})
+    assert app.get(claim.task_id).state is State.CLAIMED
+    mine.commit()
+    assert (app.get(claim.task_id).state, orders(url)) == (State.COMPLETED, 1)
+
+
+def test_a_rolled_back_completion_leaves_the_claim_as_it_was(app: Any, borrow: Borrow) -> None:
+    app.enqueue("ship")
+    claim = app.claim("worker-1")
+    mine = borrow()
+    app.on(mine.connection).complete(claim)
+    mine.rollback()
+    assert app.complete(claim).repeated is False
+
+
+def test_a_lost_claim_is_refused_and_the_user_can_roll_back_its_work(
+    app: Any, url: str, clock: Clock, borrow: Borrow
+) -> None:
+    app.enqueue("ship")
+    claim = app.claim("worker-1")
+    clock.advance(60)
+    app.claim("worker-2")
+    mine = borrow()
+    mine.execute("INSERT INTO orders VALUES (7)")
+    with pytest.raises(dibs.ClaimLost):
+        app.on(mine.connection).complete(claim)
+    mine.rollback()
+    assert orders(url) == 0
+
+
+def test_a_rolled_back_claim_gives_its_token_to_the_next(app: Any, borrow: Borrow) -> None:
+    app.enqueue("ship")
+    mine = borrow()
+    assert app.on(mine.connection).claim("worker-1").token == 1
+    mine.rollback()
+    assert app.claim("worker-2").token == 1
+
+
+def test_several_verbs_in_one_transaction_see_each_other(app: Any, borrow: Borrow) -> None:
+    mine = borrow()
+    joined = app.on(mine.connection)
+    task = joined.enqueue("ship")
+    claim = joined.claim("worker-1")
+    joined.complete(claim, 42)
+    assert joined.get(task.id).result == 42
+    assert [entry.event for entry in joined.history(task.id)] == ["enqueued", "claimed", "completed"]
+    mine.commit()
+    assert app.get(task.id).result == 42
+
+
+def test_a_key_used_in_the_same_transaction_is_recognised(app: Any, borrow: Borrow) -> None:
+    mine = borrow()
+    first = app.on(mine.connection).enqueue("ship", key="once")
+    again = app.on(mine.connection).enqueue("ship", key="once")
+    assert (again.id, again.deduplicated) == (first.id, True)
+    mine.commit()
+    assert len(app.list_tasks()) == 1
+
+
+def test_a_refused_verb_leaves_the_users_transaction_usable(app: Any, url: str, borrow: Borrow) -> None:
+    app.enqueue("ship", key="taken")
+    mine = borrow()
+    mine.execute("INSERT INTO orders VALUES (7)")
+    joined = app.on(mine.connection)
+    with pytest.raises(dibs.KeyConflict):
+        joined.enqueue("crop", key="taken")
+    with pytest.raises(dibs.KeyConflict):
+        joined.enqueue_many([NewTask("crop", key="new"), NewTask("crop", key="taken")])
+    with pytest.raises(dibs.TaskNotFound):
+        joined.cancel(404)
+    task = joined.enqueue("ship")
+    mine.commit()
+    assert [found.id for found in app.list_tasks(type="ship", limit=1)] == [task.id]
+    assert (app.list_tasks(type="crop"), orders(url)) == ([], 1)
+
+
+def test_the_signature_goes_along(app: Any, borrow: Borrow) -> None:
+    mine = borrow()
+    task = app.signed("key-1").on(mine.connection).enqueue("ship")
+    app.on(mine.connection).signed("key-2").cancel(task.id)
+    mine.commit()
+    assert [entry.by for entry in app.history(task.id)] == ["key-1", "key-2"]
+
+
+def test_joining_leaves_the_client_itself_as_it_was(app: Any, borrow: Borrow) -> None:
+    mine = borrow()
+    app.on(mine.connection)
+    task = app.enqueue("ship")
+    mine.rollback()
+    assert app.get(task.id) is not None
+
+
+def test_a_type_registered_in_a_rolled_back_transaction_binds_nobody(app: Any, borrow: Borrow) -> None:
+    mine = borrow()
+    mine.execute("INSERT INTO orders VALUES (1)")
+    app.on(mine.connection).register_type("ship", {"required": ["order"]})
+    app.on(mine.connection).enqueue("ship", {"order": 7})
+    mine.rollback()
+    assert app.enqueue("ship").type_version is None
+
+
+def test_a_type_registered_after_a_rolled_back_one_is_the_one_that_binds(app: Any, borrow: Borrow) -> None:
+    mine = borrow()
+    mine.execute("INSERT INTO orders VALUES (1)")
+    app.on(mine.connection).register_type("ship", {"required": ["order"]})
+    app.on(mine.connection).enqueue("ship", {"order": 7})
+    mine.rollback()
+    app.register_type("ship", {"required": ["parcel"]})
+    assert app.enqueue("ship", {"parcel": 7}).type_version == 1
+
+
+# Kinds of sqlite3 connections
+
+
+@on_sqlite
+@pytest.mark.parametrize("options", [{}, {"isolation_level": "DEFERRED"}, {"isolation_level": "IMMEDIATE"}], ids=str)
+def test_a_legacy_connection_is_left_with_an_open_transaction(app: Any, borrow: Borrow, options: Any) -> None:
+    mine = borrow(**options)
+    task = app.on(mine.connection).enqueue("ship")
+    assert mine.in_transaction
+    assert app.get(task.id) is None
+    mine.commit()
+    assert app.get(task.id) == task
+
+
+@on_sqlite
+def test_a_legacy_connection_with_an_open_transaction_is_joined(app: Any, borrow: Borrow) -> None:
+    mine = borrow(isolation_level="")
+    mine.execute("INSERT INTO orders VALUES (1)")
+    assert mine.in_transaction
+    task = app.on(mine.connection).enqueue("ship")
+    mine.rollback()
+    assert (app.get(task.id), mine.value("SELECT count(*) FROM orders")) == (None, 0)
+
+
+@on_sqlite
+def test_a_connection_that_commits_by_itself_commits_the_verb(app: Any, borrow: Borrow) -> None:
+    mine = borrow(isolation_level=None)
+    task = app.on(mine.connection).enqueue("ship")
+    assert not mine.in_transaction
+    assert app.get(task.id) == task
+
+
+@on_sqlite
+def test_a_connection_that_commits_by_itself_is_joined_after_begin(app: Any, borrow: Borrow) -> None:
+    mine = borrow(isolation_level=None)
+    mine.execute("BEGIN")
+    task = app.on(mine.connection).enqueue("ship")
+    assert mine.in_transaction
+    mine.execute("ROLLBACK")
+    assert app.get(task.id) is None
+
+
+@on_sqlite
+def test_a_refused_verb_leaves_a_connection_that_commits_by_itself_without_a_transaction(
+    app: Any, borrow: Borrow
+) -> None:
+    app.enqueue("ship", key="taken")
+    mine = borrow(isolation_level=None)
+    with pytest.raises(dibs.KeyConflict):
+        app.on(mine.connection).enqueue("crop", key="taken")
+    assert not mine.in_transaction
+
+
+@on_sqlite
+@since_3_12
+def test_a_connection_with_autocommit_off_is_joined(app: Any, borrow: Borrow) -> None:
+    mine = borrow(autocommit=False)
+    task = app.on(mine.connection).enqueue("ship")
+    assert app.get(task.id) is None
+    mine.rollback()
+    assert app.get(task.id) is None
+    task = app.on(mine.connection).enqueue("ship")
+    mine.commit()
+    assert app.get(task.id) == task
+
+
+@on_sqlite
+@since_3_12
+def test_a_connection_with_autocommit_on_commits_the_verb(app: Any, borrow: Borrow) -> None:
+    mine = borrow(autocommit=True)
+    task = app.on(mine.connection).enqueue("ship")
+    assert not mine.in_transaction
+    assert app.get(task.id) == task
+
+
+@on_sqlite
+def test_factories_of_the_users_connection_do_not_disturb_and_stay(app: Any, borrow: Borrow) -> None:
+    mine = borrow()
+    mine.connection.row_factory, mine.connection.text_factory = sqlite3.Row, bytes
+    joined = app.on(mine.connection)
+    task = joined.enqueue("ship", {"order": 7})
+    assert joined.claim("worker-1").task.params == {"order": 7}
+    with pytest.raises(dibs.TaskNotFound):
+        joined.cancel(404)
+    assert (mine.connection.row_factory, mine.connection.text_factory) == (sqlite3.Row, bytes)
+    mine.commit()
+    assert app.get(task.id).state is State.CLAIMED
+
+
+@on_sqlite
+@pytest.mark.parametrize("isolation", ["", None])
+def test_reading_on_the_users_connection_begins_no_transaction(app: Any, borrow: Borrow, isolation: Any) -> None:
+    task = app.enqueue("ship")
+    mine = borrow(isolation_level=isolation)
+    assert app.on(mine.connection).get(task.id) == task
+    assert not mine.in_transaction
+
+
+@on_sqlite
+def test_the_savepoint_of_a_verb_is_gone_afterwards(app: Any, borrow: Borrow) -> None:
+    mine = borrow()
+    app.on(mine.connection).enqueue("ship")
+    with pytest.raises(sqlite3.OperationalError, match="no such savepoint"):
+        mine.execute("RELEASE dibs")
+    mine.rollback()
+
+
+# Kinds of psycopg connections
+
+
+@on_postgres
+def test_an_autocommit_connection_commits_the_verb(app: Any, borrow: Borrow) -> None:
+    mine = borrow(autocommit=True)
+    task = app.on(mine.connection).enqueue("ship")
+    assert not mine.in_transaction
+    assert app.get(task.id) == task
+
+
+@on_postgres
+def test_an_autocommit_connection_is_joined_after_begin(app: Any, borrow: Borrow) -> None:
+    mine = borrow(autocommit=True)
+    mine.execute("BEGIN")
+    joined = app.on(mine.connection)
+    task = joined.enqueue("ship")
+    joined.cancel(task.id)
+    assert (app.get(task.id), mine.in_transaction) == (None, True)
+    mine.execute("ROLLBACK")
+    assert app.get(task.id) is None
+
+
+@on_postgres
+@pytest.mark.parametrize("keys", [[None, None], ["a", "b"]], ids=["without keys", "with keys"])
+def test_a_connection_without_autocommit_is_left_with_an_open_transaction(app: Any, borrow: Borrow, keys: Any) -> None:
+    mine = borrow()
+    app.on(mine.connection).enqueue_many([NewTask("ship", key=key) for key in keys])
+    assert mine.in_transaction
+    assert app.list_tasks() == []
+    mine.commit()
+    assert len(app.list_tasks()) == 2
+
+
+@on_postgres
+def test_a_row_factory_of_the_users_connection_does_not_disturb_and_stays(app: Any, borrow: Borrow) -> None:
+    mine = borrow(row_factory=dict_row)
+    task = app.on(mine.connection).enqueue("ship", {"order": 7})
+    assert app.on(mine.connection).claim("worker-1").task.params == {"order": 7}
+    assert mine.value(f"SELECT state FROM dibs_tasks WHERE id = {task.id}") == "claimed"
+    mine.commit()
+    assert app.get(task.id).state is State.CLAIMED
+
+
+# What cannot be joined
+
+
+@pytest.mark.parametrize("wrong", [object(), "sqlite:///dibs.db", 7], ids=["object", "url", "number"])
+@pytest.mark.parametrize("verb", ["enqueue", "get"])
+def test_what_is_no_connection_is_refused(app: Any, wrong: Any, verb: str) -> None:
+    with pytest.raises(dibs.InvalidValue, match="connection"):
+        getattr(app.on(wrong), verb)("ship" if verb == "enqueue" else 1)
+    assert app.list_tasks() == []
+
+
+@on_postgres
+def test_a_sqlite_connection_is_refused_by_postgres(app: Any) -> None:
+    connection = sqlite3.connect(":memory:")
+    with pytest.raises(dibs.InvalidValue, match="Connection is no connection"):
+        app.on(connection).enqueue("ship")
+    connection.close()
+
+
+@on_postgres
+def test_the_other_kind_of_psycopg_connection_is_refused(app: Any, url: str, mode: str) -> None:
+    if mode == "async":
+        with psycopg.connect(url) as connection, pytest.raises(dibs.InvalidValue, match="AsyncConnection"):
+            app.on(connection).enqueue("ship")
+        return
+    other = AsyncConnectionOnALoop(url)
+    with pytest.raises(dibs.InvalidValue, match=r"psycopg\.Connection"):
+        app.on(other.connection).enqueue("ship")
+    other.close()
+
+
+class AsyncConnectionOnALoop:
+    def __init__(self, url: str) -> None:
+        from tests.helpers.clients import Loop
+
+        self._loop = Loop()
+        self.connection = self._loop.run(psycopg.AsyncConnection.connect(url))
+
+    def close(self) -> None:
+        self._loop.run(self.connection.close())
+        self._loop.close()
+
+
+@on_sqlite
+def test_a_psycopg_connection_is_refused_by_sqlite(app: Any, postgres_server: str) -> None:
+    with psycopg.connect(postgres_server) as connection, pytest.raises(dibs.InvalidValue, match="SQLite"):
+        app.on(connection).enqueue("ship")
+
+
+def test_a_connection_to_another_database_lacks_the_tables(app: Any, empty_url: str, borrow: Borrow) -> None:
+    mine = borrow(empty_url)
+    with pytest.raises(dibs.SchemaMissing, match=r"same (file|database)"):
+        app.on(mine.connection).enqueue("ship")
+    assert app.list_tasks() == []
+    mine.rollback()
+    assert run_sql(empty_url, "SELECT 1") == [(1,)]

@@ -1,0 +1,131 @@
+"""One of many processes on the same store, told what to do: `python -m tests.helpers.member URL NAME`.
+
+It says `ready`, reads one command a line from its standard input, and answers each with one line of JSON. The pipes
+are the only synchronisation: who has said `ready` does nothing until it is told to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from typing import Any
+
+import dibs
+from dibs import Claim, Completed, DibsError, Event, Failed, Failure, Finished, NewTask, Order, Outcome, Released, State
+
+Told = list[tuple[int, int, str]]
+"""(task id, token, event): what this process was told had happened."""
+
+
+def main(url: str, name: str) -> None:
+    with dibs.Dibs(url) as app:
+        app.claim(name, queues=["nothing-is-ever-in-here"])  # so that everything is open and warm
+        say("ready")
+        for line in sys.stdin:
+            command = json.loads(line)
+            say(COMMANDS[command.pop("do")](app, name, **command))
+
+
+def say(answer: Any) -> None:
+    """One line, in one write, so that a process that is killed says all of it or nothing."""
+    os.write(1, json.dumps(answer).encode() + b"\n")
+
+
+def claim(app: dibs.Dibs, name: str, queue: str) -> Told:
+    """Claim one task."""
+    claimed = app.claim(name, queues=[queue])
+    return [] if claimed is None else [(claimed.task_id, claimed.token, Event.CLAIMED)]
+
+
+def churn(app: dibs.Dibs, name: str, seed: int) -> Told:
+    """Claim and finish in every way there is, until every task is final."""
+    chance = random.Random(seed)
+    told: Told = []
+    abandoned: list[Claim] = []
+    while True:
+        abandons = chance.random() < 0.15
+        order, count = chance.choice(list(Order)), chance.randint(1, 10)
+        claims = app.claim_many(name, count, order=order, lease=0.05 if abandons else 60, wait=0.2)
+        told += [(claim.task_id, claim.token, Event.CLAIMED) for claim in claims]
+        if abandons:
+            abandoned += claims
+        else:
+            told += report(app, [(claim, an_outcome(chance)) for claim in claims])
+        if chance.random() < 0.1:  # back from the dead: most of these leases have run out by now
+            for claim in abandoned:
+                told += report(app, [(claim, Completed("late"))])
+            abandoned = []
+        if not claims and not is_anything_left(app):
+            return told
+
+
+def an_outcome(chance: random.Random) -> Outcome:
+    kind = chance.random()
+    if kind < 0.6:
+        return Completed({"done": True})
+    if kind < 0.85:
+        return Failed(Failure("Boom", "as planned"), retry_in=chance.choice([0, 0.02]), permanent=kind < 0.63)
+    return Released(delay=chance.choice([0, 0.02]))
+
+
+def report(app: dibs.Dibs, reports: list[tuple[Claim, Outcome]]) -> Told:
+    if not reports:
+        return []
+    answers = zip(reports, app.finish(reports), strict=True)
+    return [
+        (claim.task_id, claim.token, event_of(outcome, answer))
+        for (claim, outcome), answer in answers
+        if not isinstance(answer, DibsError)
+    ]
+
+
+def event_of(outcome: Outcome, answer: Finished) -> str:
+    if answer.state is State.CANCELLED:
+        return Event.CANCELLED
+    return {Completed: Event.COMPLETED, Failed: Event.FAILED, Released: Event.RELEASED}[type(outcome)]
+
+
+def is_anything_left(app: dibs.Dibs) -> bool:
+    return any(app.list_tasks(state=state, limit=1) for state in ("pending", "scheduled", "claimed"))
+
+
+def enqueue_until_killed(app: dibs.Dibs, name: str, threads: int) -> None:
+    """Say the ids of each batch as soon as it is acknowledged. Ends by a kill."""
+
+    def go_on(thread: int) -> None:
+        for number in range(10**9):
+            batch = f"{name}-{thread}-{number}"
+            size = 1 + number % 5
+            tasks = app.enqueue_many([NewTask("t", {"batch": batch}, key=f"{batch}-{n}") for n in range(size)])
+            say([batch, [task.id for task in tasks]])
+
+    workers = [threading.Thread(target=go_on, args=[n]) for n in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def enqueue_one_by_one(app: dibs.Dibs, name: str, count: int) -> float:
+    """The longest time that one of `count` single enqueues took, in seconds."""
+    longest = 0.0
+    for number in range(count):
+        started = time.perf_counter()
+        app.enqueue("t", {"by": name, "number": number})
+        longest = max(longest, time.perf_counter() - started)
+    return longest
+
+
+COMMANDS: dict[str, Any] = {
+    "claim": claim,
+    "churn": churn,
+    "enqueue_until_killed": enqueue_until_killed,
+    "enqueue_one_by_one": enqueue_one_by_one,
+}
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,74 @@
+"""Many real processes on one store (see member.py), let go at the same moment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+class Member:
+    """A process that waits for commands."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.name = name
+        command = [sys.executable, "-m", "tests.helpers.member", url, name]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+
+    def send(self, **command: Any) -> None:
+        """Tell it what to do."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(command).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> Any:
+        """Its next answer; EOFError if it died instead."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError(f"{self.name} ended with status {self.process.wait()} instead of answering.")
+        return json.loads(line)
+
+    def hear_the_rest(self) -> list[Any]:
+        """Everything that it still had to say, up to its death."""
+        assert self.process.stdout is not None
+        return [json.loads(line) for line in self.process.stdout if line.endswith(b"\n")]
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+
+    def close(self) -> None:
+        """Let it end, and wait for that."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self.process.wait()
+
+
+@contextmanager
+def processes(url: str, count: int) -> Iterator[list[Member]]:
+    """That many processes, all of them ready."""
+    members = [Member(url, f"process-{n}") for n in range(count)]
+    try:
+        for member in members:
+            assert member.hear() == "ready"
+        yield members
+    finally:
+        for member in members:
+            member.close()
+
+
+def ask_all(members: list[Member], commands: list[dict[str, Any]]) -> list[Any]:
+    """Let all of them go at once; their answers."""
+    with ThreadPoolExecutor(len(members)) as pool:
+        for member, command in zip(members, commands, strict=True):
+            member.send(**command)
+        return list(pool.map(Member.hear, members))

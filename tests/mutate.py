@@ -1,0 +1,65 @@
+"""Fencing by construction: take one fence out of one `.sql` file, and the suite must fail.
+
+`python -m tests.mutate --check` tries every fence of every fenced statement on both engines, two at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.helpers import postgres
+from tests.helpers.mutation import Mutation, mutations
+
+SUITE = "tests/contract/test_fencing.py"
+
+
+def main() -> int:
+    """0 if the suite passes as it is and fails with every mutation."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="try every mutation")
+    parser.add_argument("--list", action="store_true", help="only say which there are")
+    options = parser.parse_args()
+    if options.list or not options.check:
+        print(*mutations(), sep="\n")
+        return 0
+    os.environ.setdefault("DIBS_TEST_PGDATA", postgres.new_data_folder())
+    postgres.start()  # one server for all runs
+    return check()
+
+
+def check() -> int:
+    """Run the fencing tests once as they are, then once for each mutation."""
+    for engine in ("sqlite", "postgres"):
+        if not passes(engine, None):
+            print(f"The suite fails on {engine} without any mutation: nothing can be concluded.")
+            return 1
+    survived = []
+    with ThreadPoolExecutor(2) as pool:
+        for mutation, alive in zip(mutations(), pool.map(survives, mutations()), strict=True):
+            print(f"{mutation!s:32} {'SURVIVED' if alive else 'caught'}", flush=True)
+            survived += [mutation] if alive else []
+    print(f"{len(mutations()) - len(survived)} of {len(mutations())} mutations caught.")
+    return 1 if survived else 0
+
+
+def survives(mutation: Mutation) -> bool:
+    """True if the suite does not notice that the fence is gone."""
+    return passes(mutation.engine, mutation)
+
+
+def passes(engine: str, mutation: Mutation | None) -> bool:
+    """True if the fencing tests pass; anything but passing and failing is an error."""
+    command = [sys.executable, "-m", "pytest", SUITE, "-x", "-q", "-p", "no:randomly", "-k", f"{engine} and not async"]
+    environment = os.environ | ({"DIBS_TEST_MUTATION": str(mutation)} if mutation else {})
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"pytest ended with {done.returncode} for {mutation}:\n{done.stdout}{done.stderr}")
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
