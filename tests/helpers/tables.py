@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from tests.helpers.databases import Rows, run_sql
+import contextlib
+import sqlite3
+from typing import Any
+
+import psycopg
+
+from tests.helpers.databases import Rows, sqlite_path
 
 TABLES = ("dibs_tasks", "dibs_history", "dibs_queues", "dibs_races", "dibs_workers", "dibs_task_types")
 
 
 def read(url: str) -> dict[str, Rows]:
     """Every row of every table of dibs, with all its columns, also those that no verb shows."""
-    return {table: sorted(run_sql(url, f"SELECT * FROM {table}"), key=repr) for table in TABLES}
+    connection: Any = sqlite3.connect(sqlite_path(url)) if url.startswith("sqlite") else psycopg.connect(url)
+    with contextlib.closing(connection):
+        return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in TABLES}

@@ -51,11 +51,13 @@ class Finishing:
         return Operation("renew", lambda: self._renew(claims, lease))
 
     def _renew(self, claims: Sequence[Ref], lease: int) -> Steps[list[Renewed | DibsError]]:
+        if not claims:
+            return []
         rows = yield Statement("renew", rows=[{**_fence(ref), "lease": lease} for ref in claims])
-        renewed = {row[0]: Renewed(row[0], from_micros(row[1]), bool(row[2])) for row in rows}
-        lost = [ref.task_id for ref in claims if ref.task_id not in renewed]
+        renewed = {row[:3]: Renewed(row[0], from_micros(row[3]), bool(row[4])) for row in rows}
+        lost = [ref.task_id for ref in claims if _name(ref) not in renewed]
         tasks = (yield from _read_tasks(lost)) if lost else {}
-        return [renewed.get(ref.task_id) or refusal(ref, tasks.get(ref.task_id)) for ref in claims]
+        return [renewed.get(_name(ref)) or refusal(ref, tasks.get(ref.task_id)) for ref in claims]
 
     def progress(self, claim: Ref, percent: int, message: str | None) -> Operation[bool]:
         """Note how far the task is; the answer says whether somebody asked it to stop."""
@@ -75,8 +77,9 @@ def refusal(ref: Ref, task: Task | None) -> DibsError:
     """Why a fenced write changed nothing."""
     if task is None:
         return TaskNotFound(ref.task_id)
-    if task.token == ref.token and task.worker_id != ref.worker_id:
-        message = f"Task {task.id} is held by {task.worker_id}, not by {ref.worker_id}."
+    if task.token == ref.token and task.worker_id not in (ref.worker_id, None):
+        whose = "is held" if task.state is State.CLAIMED else "was last held"
+        message = f"Task {task.id} {whose} by {task.worker_id}, not by {ref.worker_id}."
         return NotYourClaim(message, task_id=task.id, token=ref.token)
     where = f"claimed by {task.worker_id} under token {task.token}" if task.state is State.CLAIMED else task.state
     message = f"{ref.worker_id} no longer holds task {task.id} under token {ref.token}: it is {where} now."
@@ -112,6 +115,10 @@ def _by_statement(reports: Sequence[Report]) -> dict[str, list[dict[str, Any]]]:
         name, values = _STATEMENTS[type(outcome)]
         rows.setdefault(name, []).append({**_fence(ref), **values(outcome)})
     return rows
+
+
+def _name(ref: Ref) -> tuple[int, int, str]:
+    return ref.task_id, ref.token, ref.worker_id
 
 
 def _fence(ref: Ref) -> dict[str, Any]:
@@ -166,7 +173,7 @@ def _refusal_or_repeat(ref: Ref, outcome: Outcome, tasks: dict[int, Task], told:
     # The same outcome told again, its first answer lost on the way: say yes again, write nothing.
     task = tasks.get(ref.task_id)
     for task_id, token, event, to_state, worker_id, detail in told:
-        same_claim = (task_id, token, worker_id) == (ref.task_id, ref.token, ref.worker_id)
+        same_claim = (task_id, token, worker_id) == _name(ref)
         if same_claim and _outcome_of(event, detail) == _EVENTS[type(outcome)]:
             attempts, run_at = (task.attempts, task.run_at) if task else (0, None)
             state = STATES[to_state]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
 import random
 import sqlite3
 import threading
@@ -64,22 +65,22 @@ class _Job:
 class _LoopJob(_Job):
     """An operation whose owner is an event loop."""
 
-    __slots__ = ("_loop", "_wanted", "future")
+    __slots__ = ("_loop", "_turns", "future")
 
-    def __init__(self, work: Work, wanted: threading.Event) -> None:
+    def __init__(self, work: Work, turns: queue.SimpleQueue[bool]) -> None:
         super().__init__(work)
-        self._wanted = wanted
+        self._turns = turns
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self._loop.create_future()
 
     def lead(self) -> None:
         """Let the writer's own thread lead."""
-        self._wanted.set()
+        self._turns.put(True)
 
     def deliver(self, answer: Answer) -> None:
         """Answer it, in its event loop; a loop that is gone wants no answer."""
         self.answer = answer
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._resolve)
 
     def _resolve(self) -> None:
@@ -104,9 +105,8 @@ class Writer:
         self._list = threading.Lock()  # guards the two below
         self._jobs: deque[_Job] = deque()
         self._led = False
-        self._wanted = threading.Event()
+        self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # of the writer's own thread; False: no more
         self._thread: threading.Thread | None = None
-        self._closed = False
 
     def run(self, operation: Operation[T]) -> T:
         """Commit the operation, with whatever else is on the list, and return its result."""
@@ -116,7 +116,7 @@ class Writer:
     async def run_async(self, operation: Operation[T]) -> T:
         """`run`, without blocking the event loop."""
         self._start_thread()
-        job = _LoopJob(operation, self._wanted)
+        job = _LoopJob(operation, self._turns)
         if self._enlist(job):
             job.lead()
         result: T = await job.future
@@ -124,8 +124,7 @@ class Writer:
 
     def close(self) -> None:
         """Commit what is on the list and let go of the file."""
-        self._closed = True
-        self._wanted.set()
+        self._turns.put(False)
         if self._thread is not None:
             self._thread.join()
         self.maintain(lambda connection: connection.close())
@@ -185,11 +184,8 @@ class Writer:
             self._thread.start()
 
     def _lead_for_loops(self) -> None:
-        while not self._closed:
-            self._wanted.wait()
-            self._wanted.clear()
-            if self._led and self._jobs:
-                self._lead(None)
+        while self._turns.get():
+            self._lead(None)
 
     def _commit_group(self) -> None:
         jobs = self._take_jobs()

@@ -1,0 +1,231 @@
+"""The doctor finds damage, tampering and settings that would cost a guarantee, and nothing in a healthy database."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs import Check, NewTask, Verdict
+from tests.helpers.clients import Clock
+from tests.helpers.databases import run_sql, sqlite_path
+from tests.helpers.tasks import STATES, task_in
+
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+
+
+def checks(app: Any) -> dict[str, Check]:
+    return {check.name: check for check in app.doctor()}
+
+
+def failures(app: Any) -> dict[str, Check]:
+    return {name: check for name, check in checks(app).items() if check.verdict is Verdict.FAIL}
+
+
+def test_a_healthy_database_has_no_failure(app: Any, clock: Clock) -> None:
+    for state in STATES:
+        task_in(app, state)
+    task_in(app, "claimed", max_attempts=1)
+    clock.advance(60)
+    app.recover()
+    app.retry(task_in(app, "failed").id)
+    app.cancel(task_in(app, "claimed").id)
+    assert failures(app) == {}
+
+
+def test_every_check_says_what_it_saw(app: Any) -> None:
+    app.queues()
+    found = app.doctor()
+    assert len({check.name for check in found}) == len(found) > 5
+    assert all(check.message for check in found)
+    assert all(check.hint for check in found if check.verdict is not Verdict.OK)
+
+
+def test_a_database_whose_old_tasks_and_history_were_pruned_is_healthy(app: Any, clock: Clock) -> None:
+    task_in(app, "completed")
+    task_in(app, "claimed")
+    clock.advance(100)
+    app.upkeep(dibs.Retention(completed=50, history=50))
+    assert failures(app) == {}
+
+
+@pytest.mark.parametrize("state", ["pending", "claimed", "completed"])
+def test_a_token_changed_behind_dibs_is_found(app: Any, url: str, state: str) -> None:
+    task_in(app, state)
+    app.enqueue("untouched", delay=5)
+    run_sql(url, f"UPDATE dibs_tasks SET token = token + 5 WHERE state = '{state}'")
+    found = failures(app)
+    assert list(found) == ["books tokens"]
+    assert "1 tasks" in found["books tokens"].message
+    assert "past dibs" in found["books tokens"].hint
+
+
+def test_a_token_set_back_behind_dibs_is_found(app: Any, url: str) -> None:
+    task_in(app, "claimed")
+    run_sql(url, "UPDATE dibs_tasks SET token = 0")
+    assert list(failures(app)) == ["books tokens"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("claimed", "pending"), ("completed", "pending"), ("failed", "completed")]
+)
+def test_a_state_changed_behind_dibs_is_found(app: Any, url: str, before: str, after: str) -> None:
+    task_in(app, before)
+    run_sql(url, f"UPDATE dibs_tasks SET state = '{after}'")
+    found = failures(app)
+    assert list(found) == ["books states"]
+    assert "1 tasks" in found["books states"].message
+
+
+def test_every_task_that_was_tampered_with_is_counted(app: Any, url: str) -> None:
+    app.enqueue_many([NewTask("resize") for _ in range(7)])
+    run_sql(url, "UPDATE dibs_tasks SET state = 'cancelled' WHERE id <= 3")
+    assert "3 tasks" in failures(app)["books states"].message
+
+
+def test_the_doctor_of_an_empty_database_says_that_the_tables_are_missing(
+    empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    with pytest.raises(dibs.SchemaMissing):
+        open_app(empty_url).doctor()
+
+
+def test_the_doctor_changes_nothing(app: Any) -> None:
+    task_in(app, "claimed")
+    before = app.list_tasks(), app.all_history(), app.stats()
+    app.doctor()
+    assert (app.list_tasks(), app.all_history(), app.stats()) == before
+
+
+def test_the_schema_version_is_shown_and_an_old_one_found(app: Any, url: str) -> None:
+    app.queues()
+    assert "schema version 2 of 2" in checks(app)["schema"].message
+    run_sql(url, "DELETE FROM dibs_migrations WHERE version = 2")
+    assert list(failures(app)) == ["schema"]
+
+
+# SQLite
+
+
+@on_sqlite
+def test_the_settings_that_make_sqlite_durable_are_shown(app: Any) -> None:
+    app.queues()
+    found = checks(app)
+    assert (found["durability"].verdict, found["durability"].message) == (Verdict.OK, "synchronous is 2")
+    assert (found["journal mode"].verdict, found["journal mode"].message) == (Verdict.OK, "journal_mode is wal")
+    assert found["integrity"].verdict is Verdict.OK
+
+
+@on_sqlite
+def test_the_version_of_sqlite_is_shown_and_one_with_a_known_bug_is_a_warning(app: Any) -> None:
+    import sqlite3
+
+    app.queues()
+    found = checks(app)["sqlite version"]
+    assert sqlite3.sqlite_version in found.message
+    assert found.verdict in (Verdict.OK, Verdict.WARN)
+    assert (found.verdict is Verdict.WARN) == ("WAL-reset bug" in found.hint)
+
+
+def closed_copy(app: Any, url: str, to: Path) -> Path:
+    """A copy of the file with everything in it, that nobody has open."""
+    app.enqueue_many([NewTask("resize", {"text": "x" * 500}) for _ in range(200)])
+    app.close()
+    run_sql(url, "PRAGMA wal_checkpoint(TRUNCATE)")
+    return Path(shutil.copy(sqlite_path(url), to))
+
+
+def overwrite(path: Path, start: int, end: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(b"\xa5" * (end - start))
+
+
+@on_sqlite
+def test_a_damaged_file_is_found(app: Any, url: str, tmp_path: Path, open_app: Callable[..., Any]) -> None:
+    path = closed_copy(app, url, tmp_path / "damaged.db")
+    size = path.stat().st_size
+    overwrite(path, size // 4, size // 2)
+    damaged = open_app(f"sqlite:///{path}")
+    with contextlib.suppress(dibs.StoreError):  # so damaged that it cannot be examined, which is an answer as well
+        assert "integrity" in failures(damaged)
+
+
+@on_sqlite
+def test_a_copy_that_nobody_damaged_is_healthy(
+    app: Any, url: str, tmp_path: Path, open_app: Callable[..., Any]
+) -> None:
+    path = closed_copy(app, url, tmp_path / "copy.db")
+    assert failures(open_app(f"sqlite:///{path}")) == {}
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "content", [b"This is no database, it is a letter. " * 200, b"\x00" * 8192], ids=["text", "zeros"]
+)
+def test_a_file_that_is_no_database_is_refused_clearly_and_left_alone(
+    engine: str, tmp_path: Path, open_app: Callable[..., Any], content: bytes
+) -> None:
+    path = tmp_path / "letter.db"
+    path.write_bytes(content)
+    app = open_app(f"sqlite:///{path}")
+    for verb in (app.doctor, app.stats, app.migrate, lambda: app.enqueue("resize")):
+        with pytest.raises(dibs.StoreError, match="no database at all") as refused:
+            verb()
+        assert refused.value.hint
+    assert path.read_bytes() == content
+
+
+@on_sqlite
+def test_a_folder_that_does_not_exist_is_said_so(engine: str, tmp_path: Path, open_app: Callable[..., Any]) -> None:
+    app = open_app(f"sqlite:///{tmp_path}/nowhere/dibs.db")
+    for verb in (app.doctor, app.stats):
+        with pytest.raises(dibs.StoreUnavailable, match="folder"):
+            verb()
+
+
+@on_sqlite
+def test_a_file_that_is_a_folder_is_said_so(engine: str, tmp_path: Path, open_app: Callable[..., Any]) -> None:
+    with pytest.raises(dibs.StoreError):
+        open_app(f"sqlite:///{tmp_path}").doctor()
+
+
+@on_sqlite
+def test_a_damaged_file_fails_a_verb_with_a_store_error(
+    app: Any, url: str, tmp_path: Path, open_app: Callable[..., Any]
+) -> None:
+    path = closed_copy(app, url, tmp_path / "damaged.db")
+    overwrite(path, 4096, path.stat().st_size)
+    with pytest.raises(dibs.StoreError, match="damaged"):
+        open_app(f"sqlite:///{path}").list_tasks()
+
+
+# PostgreSQL
+
+
+@on_postgres
+def test_the_settings_that_make_postgres_durable_are_shown(app: Any) -> None:
+    found = checks(app)
+    assert {"fsync", "full_page_writes", "autovacuum", "durability", "primary"} <= set(found)
+    assert found["durability"].message.startswith("synchronous_commit is ")
+
+
+@on_postgres
+def test_a_database_that_acknowledges_before_it_stores_is_found(app: Any, url: str) -> None:
+    database = run_sql(url, "SELECT current_database()")[0][0]
+    run_sql(url, f"ALTER DATABASE {database} SET synchronous_commit = off")
+    assert list(failures(app)) == ["durability"]
+
+
+@on_postgres
+def test_a_server_that_cannot_be_reached_is_said_so(engine: str, tmp_path: Path, open_app: Callable[..., Any]) -> None:
+    app = open_app(f"postgresql://nobody@/nothing?host={tmp_path}")
+    for verb in (app.doctor, app.stats, app.migrate):
+        with pytest.raises(dibs.StoreUnavailable):
+            verb()

@@ -1,0 +1,243 @@
+"""Migrations: a database is brought up to date by whoever opens it first, once, and never by a dibs that is too old."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs.store.migrate import Migration
+from tests.helpers.databases import Rows, run_sql
+
+# As the first release makes it.
+BOOKS = {
+    "sqlite": "CREATE TABLE dibs_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL,"
+    " compatible INTEGER NOT NULL, applied_at INTEGER NOT NULL) STRICT",
+    "postgres": "CREATE TABLE dibs_migrations (version integer PRIMARY KEY, name text NOT NULL,"
+    " compatible integer NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())",
+}
+NOW = {"sqlite": "0", "postgres": "now()"}
+
+
+def known(engine: str) -> tuple[Migration, ...]:
+    migrations: tuple[Migration, ...] = import_module(f"dibs.store.{engine}.migrating").KNOWN
+    return migrations
+
+
+def names(engine: str) -> list[str]:
+    return [migration.name for migration in known(engine)]
+
+
+def applied(url: str) -> Rows:
+    return run_sql(url, "SELECT version, name, compatible FROM dibs_migrations ORDER BY version")
+
+
+def note(engine: str, version: int, compatible: int, name: str = "from_the_future") -> str:
+    """The row of a migration."""
+    return f"INSERT INTO dibs_migrations VALUES ({version}, '{name}', {compatible}, {NOW[engine]})"
+
+
+def tables(engine: str, url: str) -> Rows:
+    """The whole schema, as the database describes it."""
+    if engine == "sqlite":
+        return run_sql(url, "SELECT type, name, sql FROM sqlite_master ORDER BY type, name")
+    return run_sql(
+        url,
+        "SELECT table_name, column_name, data_type FROM information_schema.columns"
+        " WHERE table_schema = 'public' ORDER BY table_name, ordinal_position",
+    )
+
+
+def make_first_version(engine: str, url: str) -> None:
+    """The schema of version 1, with a task that waits in it."""
+    first = known(engine)[0]
+    run_sql(
+        url,
+        BOOKS[engine],
+        *first.statements(),
+        note(engine, first.version, first.compatible, first.name),
+        "INSERT INTO dibs_tasks (type, queue, state, priority, params, max_attempts, backoff_base, backoff_cap,"
+        " created_at, run_at, ready_at) VALUES ('resize', 'default', 'pending', 0, '{\"image\":7}', 3, 1000000,"
+        " 300000000, 0, 0, 0)",
+        "INSERT INTO dibs_history (task_id, event, to_state, token, at) VALUES (1, 'enqueued', 'pending', 0, 0)",
+    )
+
+
+def test_an_empty_database_is_migrated_when_it_is_first_used(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    app = open_app(empty_url)
+    assert app.claim("worker-1") is None
+    assert [row[1] for row in applied(empty_url)] == names(engine)
+    assert app.enqueue("resize").id == 1
+
+
+def test_making_a_client_opens_nothing(tmp_path: Any, open_app: Callable[..., Any]) -> None:
+    open_app(f"sqlite:///{tmp_path}/new.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_schema_is_migrated_when_it_is_opened_and_keeps_its_tasks(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_first_version(engine, empty_url)
+    app = open_app(empty_url)
+    claim = app.claim("worker-1")
+    assert (claim.task.params, claim.token) == ({"image": 7}, 1)
+    assert [entry.event for entry in app.history(claim.task_id)] == ["enqueued", "claimed"]
+    assert [row[1] for row in applied(empty_url)] == names(engine)
+    app.heartbeat("worker-1")
+    app.register_type("resize", True)
+    assert app.complete(claim).state == "completed"
+
+
+def test_a_migrated_old_schema_is_the_same_as_a_new_one(
+    engine: str, empty_url: str, url: str, open_app: Callable[..., Any]
+) -> None:
+    make_first_version(engine, empty_url)
+    for each in (empty_url, url):
+        open_app(each).queues()
+    books = "dibs_migrations"  # whose text is this test's own
+    assert [row for row in tables(engine, empty_url) if books not in row] == [
+        row for row in tables(engine, url) if books not in row
+    ]
+
+
+def test_migrate_says_what_it_applied_and_then_that_nothing_was_left(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    app = open_app(empty_url)
+    assert app.migrate() == names(engine)
+    assert app.migrate() == []
+
+
+def test_migrate_applies_only_what_is_missing(engine: str, empty_url: str, open_app: Callable[..., Any]) -> None:
+    make_first_version(engine, empty_url)
+    assert open_app(empty_url).migrate() == names(engine)[1:]
+
+
+def test_a_database_of_a_newer_dibs_is_refused_and_left_as_it_is(
+    engine: str, url: str, open_app: Callable[..., Any]
+) -> None:
+    open_app(url).enqueue("resize")
+    run_sql(url, note(engine, 999, 999))
+    before = tables(engine, url), applied(url), run_sql(url, "SELECT * FROM dibs_tasks")
+    app = open_app(url)
+    for verb in (app.stats, app.migrate, lambda: app.enqueue("resize")):
+        with pytest.raises(dibs.SchemaTooNew, match="version 999"):
+            verb()
+    assert (tables(engine, url), applied(url), run_sql(url, "SELECT * FROM dibs_tasks")) == before
+
+
+def test_a_database_of_a_newer_dibs_is_refused_even_if_older_migrations_are_missing(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    run_sql(empty_url, BOOKS[engine], note(engine, 999, 999))
+    before = tables(engine, empty_url)
+    with pytest.raises(dibs.SchemaTooNew):
+        open_app(empty_url).stats()
+    assert tables(engine, empty_url) == before
+
+
+def test_a_newer_but_compatible_database_works(engine: str, url: str, open_app: Callable[..., Any]) -> None:
+    open_app(url).queues()
+    newest = known(engine)[-1].version
+    run_sql(url, note(engine, newest + 1, 1))
+    app = open_app(url)
+    task = app.enqueue("resize")
+    assert app.complete(app.claim("worker-1")).task_id == task.id
+    assert app.migrate() == []
+
+
+@pytest.mark.parametrize("compatible", ["newest", "newest + 1"])
+def test_compatible_means_down_to_that_version(
+    engine: str, url: str, open_app: Callable[..., Any], compatible: str
+) -> None:
+    open_app(url).queues()
+    newest = known(engine)[-1].version
+    run_sql(url, note(engine, newest + 2, newest + (compatible != "newest")))
+    app = open_app(url)
+    if compatible == "newest":
+        assert app.queues() == []
+    else:
+        with pytest.raises(dibs.SchemaTooNew):
+            app.queues()
+
+
+def test_without_leave_to_migrate_an_empty_database_is_refused_and_stays_empty(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    app = open_app(empty_url, migrate=False)
+    for verb in (app.stats, lambda: app.enqueue("resize"), lambda: app.claim("worker-1")):
+        with pytest.raises(dibs.SchemaMissing, match="0001_tasks"):
+            verb()
+    assert tables(engine, empty_url) == []
+
+
+def test_without_leave_to_migrate_an_older_database_is_refused_naming_what_it_lacks(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_first_version(engine, empty_url)
+    with pytest.raises(dibs.SchemaMissing, match=names(engine)[1]) as refused:
+        open_app(empty_url, migrate=False).stats()
+    assert names(engine)[0] not in str(refused.value)
+
+
+def test_without_leave_to_migrate_a_current_database_works(url: str, open_app: Callable[..., Any]) -> None:
+    open_app(url).queues()
+    assert open_app(url, migrate=False).enqueue("resize").state == "pending"
+
+
+def test_migrate_by_hand_is_leave_enough(engine: str, empty_url: str, open_app: Callable[..., Any]) -> None:
+    app = open_app(empty_url, migrate=False)
+    assert app.migrate() == names(engine)
+    assert app.enqueue("resize").id == 1
+
+
+def test_a_refused_client_works_as_soon_as_somebody_has_migrated(empty_url: str, open_app: Callable[..., Any]) -> None:
+    app = open_app(empty_url, migrate=False)
+    with pytest.raises(dibs.SchemaMissing):
+        app.stats()
+    open_app(empty_url).migrate()
+    assert app.stats().depth == {}
+
+
+def test_both_engines_have_the_same_migrations() -> None:
+    versions = [[(each.version, each.name, each.compatible) for each in known(engine)] for engine in BOOKS]
+    assert versions[0] == versions[1]
+    assert [version for version, *_ in versions[0]] == list(range(1, len(versions[0]) + 1))
+
+
+PROGRAM = """
+import sys, dibs
+sys.stdin.readline()
+with dibs.Dibs(sys.argv[1]) as app:
+    app.enqueue("resize", {"n": int(sys.argv[2])})
+"""
+
+
+def test_eight_processes_open_an_empty_database_at_once_and_each_migration_is_applied_once(
+    engine: str, empty_url: str
+) -> None:
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, empty_url, str(n)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for n in range(8)
+    ]
+    for program in programs:
+        program.stdin.write("go\n")
+        program.stdin.flush()
+    errors = [program.communicate(timeout=60)[1] for program in programs]
+    assert errors == [""] * 8
+    assert [row[1] for row in applied(empty_url)] == names(engine)
+    with dibs.Dibs(empty_url) as app:
+        assert sorted(task.params["n"] for task in app.list_tasks()) == list(range(8))

@@ -1,0 +1,129 @@
+"""A database with as many pending and finished tasks as a busy year leaves behind, made in SQL within seconds.
+
+The rows are computed from their number, the same on both engines: three queues, four types and one rare one, priorities
+from -10 to 10, one attempt left and, rarely, three. What is rare stands in the middle, where no scan finds it early, and
+is the same in a database of any size.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+
+import dibs
+
+START = 1_700_000_000_000_000
+"""Microseconds since 1970 before which nothing happened: long enough ago to be past every retention."""
+
+RARE_TYPE = 20
+RARE_ATTEMPTS = 50
+WAITING = 10_000
+"""How many of the scheduled tasks are due and how many are not; the same for the claimed ones and their leases."""
+
+RECURSION = (
+    "(WITH RECURSIVE number (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM number WHERE n < {last})"
+    " SELECT n FROM number)"
+)
+SERIES = "generate_series({first}::bigint, {last}) AS number (n)"
+
+
+class Shape:
+    """Where the rows of each kind are in a database with so many pending and as many finished tasks."""
+
+    def __init__(self, rows: int) -> None:
+        self.pending = range(1, rows + 1)
+        self.finished = range(rows + 1, 2 * rows + 1)
+        self.due = range(2 * rows + 1, 2 * rows + WAITING + 1)
+        self.scheduled = range(self.due.stop, self.due.stop + WAITING)
+        self.expired = range(self.scheduled.stop, self.scheduled.stop + WAITING)
+        self.claimed = range(self.expired.stop, self.expired.stop + WAITING)
+
+    def inserts(self, source: str) -> list[str]:
+        """The statements that fill the tables; `source` makes the numbers n from {first} to {last}."""
+        future = START * 10
+        final = "CASE n % 10 WHEN 0 THEN 'failed' WHEN 1 THEN 'cancelled' ELSE 'completed' END"
+        kinds = [
+            (self.pending, "'pending'", {"key": "CASE WHEN n % 10 = 0 THEN 'key-' || n END"}),
+            (self.finished, final, {"finished_at": f"{START} + n", "key": "'key-' || n", "token": "1"}),
+            (self.due, "'scheduled'", {}),
+            (self.scheduled, "'scheduled'", {"run_at": f"{future} + n"}),
+            (self.expired, "'claimed'", {"lease_until": f"{START} + n", "token": "1", "worker_id": "'worker-1'"}),
+            (self.claimed, "'claimed'", {"lease_until": f"{future} + n", "token": "1", "worker_id": "'worker-1'"}),
+        ]
+        middle = len(self.pending) // 2
+        return [
+            *(_insert(source, numbers, {"state": state, **values}, middle) for numbers, state, values in kinds),
+            "INSERT INTO dibs_history (task_id, event, to_state, token, at) "
+            f"SELECT n, 'enqueued', 'pending', 0, {START} + n "
+            f"FROM {source.format(first=1, last=self.claimed.stop - 1)}",
+        ]
+
+
+def _insert(source: str, numbers: range, values: dict[str, str], middle: int) -> str:
+    place = f"(n + 10000000 - {middle})"  # the same for the row in the middle, however many there are
+    priority = f"({place} * 7919 % 21 - 10)"
+    columns = {
+        "id": "n",
+        "type": f"CASE WHEN {place} BETWEEN 10000101 AND {10000100 + RARE_TYPE} THEN 'rare' "
+        f"ELSE 'type-' || ({place} * 7919 / 3 % 4) END",
+        "queue": f"CASE {place} * 7919 / 5 % 10 WHEN 0 THEN 'mail' WHEN 1 THEN 'media' ELSE 'default' END",
+        "priority": priority,
+        "params": "'{}'",
+        "max_attempts": f"CASE WHEN {place} BETWEEN 10000001 AND {10000000 + RARE_ATTEMPTS} THEN 3 ELSE 1 END",
+        "backoff_base": "1000000",
+        "backoff_cap": "300000000",
+        "created_at": f"{START} + n",
+        "run_at": f"{START} + n",
+        "ready_at": f"{START} + n",
+        "random_key": "n * 2654435761 % 4294967296 / 4294967296.0",
+        "weighted_key": "n * 2246822519 % 4294967296 / 4294967296.0 "
+        f"/ CASE WHEN {priority} > 0 THEN {priority} + 1 ELSE 1 END",
+        **values,
+    }
+    selected = source.format(first=numbers.start, last=numbers.stop - 1)
+    return f"INSERT INTO dibs_tasks ({', '.join(columns)}) SELECT {', '.join(columns.values())} FROM {selected}"
+
+
+def fill_sqlite(path: Path, rows: int) -> None:
+    """A migrated file with that many pending and as many finished tasks."""
+    dibs.Dibs(f"sqlite:///{path}").migrate()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for setting in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -262144", "temp_store = MEMORY"):
+            connection.execute(f"PRAGMA {setting}")
+        indexes = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+        ).fetchall()
+        statements = [
+            *(f"DROP INDEX {name}" for name, _ in indexes),
+            *Shape(rows).inserts(RECURSION),
+            *(definition for _, definition in indexes),
+        ]
+        connection.execute("BEGIN")
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def fill_postgres(url: str, rows: int) -> None:
+    """The same in a migrated database. The tables become unlogged, which no plan depends on, to save half the time."""
+    settings = "-c synchronous_commit=off -c maintenance_work_mem=256MB"
+    with psycopg.connect(url, autocommit=True, options=settings) as connection:
+        indexes = connection.execute(
+            "SELECT indexname, indexdef FROM pg_indexes"
+            " WHERE tablename IN ('dibs_tasks', 'dibs_history') AND indexname NOT LIKE '%_pkey'"
+        ).fetchall()
+        with connection.transaction():
+            for statement in (
+                "ALTER TABLE dibs_tasks SET UNLOGGED",
+                "ALTER TABLE dibs_history SET UNLOGGED",
+                *(f"DROP INDEX {name}" for name, _ in indexes),
+                *Shape(rows).inserts(SERIES),
+                *(definition for _, definition in indexes),
+                "SELECT setval('dibs_tasks_id_seq', (SELECT max(id) FROM dibs_tasks))",
+            ):
+                connection.execute(statement.encode())
+        connection.execute("VACUUM (ANALYZE) dibs_tasks, dibs_history")

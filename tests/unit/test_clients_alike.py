@@ -1,0 +1,71 @@
+"""Dibs and AsyncDibs are the same client, called and awaited: name by name, parameter by parameter, word by word."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from dibs import AsyncDibs, Dibs
+from dibs.client_base import ClientBase
+
+CONTEXT = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
+
+
+def public(client: type) -> list[str]:
+    """The public names of the client itself, in the order in which they are written."""
+    return [name for name in vars(client) if not name.startswith("_")]
+
+
+VERBS = public(Dibs)
+
+
+def described(method: Any) -> list[tuple[str, Any, Any, Any]]:
+    """Name, kind, default and annotation of each parameter, and what comes back."""
+    signature = inspect.signature(method)
+    parameters = [(each.name, each.kind, each.default, each.annotation) for each in signature.parameters.values()]
+    return [*parameters, ("return", None, None, signature.return_annotation)]
+
+
+def test_both_have_the_same_public_names_in_the_same_order() -> None:
+    assert public(AsyncDibs) == VERBS
+    assert len(VERBS) > 30
+
+
+def test_both_are_documented_by_the_same_words() -> None:
+    assert Dibs.__doc__ == AsyncDibs.__doc__ == ClientBase.__doc__
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_has_the_same_parameters_defaults_and_annotations(name: str) -> None:
+    assert described(getattr(Dibs, name)) == described(getattr(AsyncDibs, name))
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_has_the_same_docstring_and_it_has_one(name: str) -> None:
+    assert getattr(Dibs, name).__doc__ == getattr(AsyncDibs, name).__doc__
+    assert getattr(Dibs, name).__doc__
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_is_awaited_in_one_and_called_in_the_other(name: str) -> None:
+    assert inspect.iscoroutinefunction(getattr(AsyncDibs, name))
+    assert not inspect.iscoroutinefunction(getattr(Dibs, name))
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_annotates_everything_it_takes_and_gives(name: str) -> None:
+    unknown = [each[0] for each in described(getattr(Dibs, name))[1:] if each[3] is inspect.Parameter.empty]
+    assert unknown == []
+
+
+@pytest.mark.parametrize(("called", "awaited"), CONTEXT.items())
+def test_both_are_context_managers(called: str, awaited: str) -> None:
+    assert described(vars(Dibs)[called]) == described(vars(AsyncDibs)[awaited])
+    assert inspect.iscoroutinefunction(vars(AsyncDibs)[awaited])
+
+
+def test_what_does_not_touch_the_store_is_shared() -> None:
+    for name in ("on", "signed", "__init__", "__repr__"):
+        assert getattr(Dibs, name) is getattr(AsyncDibs, name) is getattr(ClientBase, name)
