@@ -130,7 +130,7 @@ class RawPostgres:
     def enqueue(self, call: dict[str, Any]) -> None:
         """See Side."""
         rows = self._connection.execute(POSTGRES.text("enqueue").encode(), call).fetchall()
-        _must_be(len(call["type"]), rows)
+        _must_be(self._batch, rows)
 
     def prepare_claims(self) -> None:
         """See Side."""

@@ -117,6 +117,8 @@ class Failed(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.retry_in is not None:
             check_seconds(self.retry_in, "retry_in")
+        if type(self.permanent) is not bool:
+            raise InvalidValue(f"permanent must be True or False, not {self.permanent!r}.")
 
 
 class Released(msgspec.Struct, frozen=True):

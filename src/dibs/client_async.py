@@ -23,6 +23,7 @@ from dibs.claim import (
     check_lease,
 )
 from dibs.client_base import ClientBase, check_id, or_raise
+from dibs.codec import check_text
 from dibs.errors import DibsError
 from dibs.failure import describe
 from dibs.options import ClaimOptions, FilterOptions, ListOptions, TaskOptions
@@ -135,6 +136,7 @@ class AsyncDibs(ClientBase):
     async def progress(self, claim: Claim | ClaimRef, percent: int, message: str | None = None) -> bool:
         """Note how far the task is (0 to 100). True means: somebody asked the task to stop."""
         check_integer(percent, "progress", 0, 100)
+        check_text(message, "The message")
         return await self._run(self._store.progress(claim, percent, message))
 
     # Manage

@@ -72,6 +72,20 @@ def check_name(name: Any, what: str) -> str:
     return name
 
 
+def check_text(text: Any, what: str) -> str | None:
+    """A text of any kind, or None."""
+    if text is not None and type(text) is not str:
+        raise InvalidValue(f"{what} must be a string, not {_name(text)}.")
+    return text
+
+
+def shown(number: float, style: str = "") -> str:
+    """A number for a message; Python refuses to write integers of thousands of digits."""
+    if type(number) is int and number.bit_length() > 1024:
+        return "a number of hundreds of digits"
+    return format(number, style)
+
+
 def _check(value: Any, path: str, depth: int) -> None:
     kind = type(value)
     if kind is str:
@@ -100,7 +114,8 @@ def _check_container(value: Any, path: str, depth: int) -> None:
         return
     for key, item in value.items():
         if type(key) is not str:
-            raise InvalidValue(f"{path} has the key {key!r}, {_name(key)}; keys must be strings.")
+            which = shown(key) if type(key) is int else repr(key)
+            raise InvalidValue(f"{path} has the key {which}, {_name(key)}; keys must be strings.")
         _check_text(key, f"the key {key!r} of {path}")
         _check(item, f"{path}.{key}", depth)
 

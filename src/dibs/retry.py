@@ -9,6 +9,7 @@ import msgspec
 from dibs.errors import InvalidValue
 
 JITTER = 0.1
+YEAR = 365 * 24 * 3600
 
 
 class Backoff(msgspec.Struct, frozen=True):
@@ -18,8 +19,11 @@ class Backoff(msgspec.Struct, frozen=True):
     cap: float = 300.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.base <= self.cap <= 365 * 24 * 3600:
-            raise InvalidValue(f"A backoff needs 0 <= base <= cap <= one year (seconds), not {self.base}, {self.cap}.")
+        numbers = all(type(value) in (int, float) for value in (self.base, self.cap))
+        if not numbers or not 0 <= self.base <= self.cap <= YEAR:
+            raise InvalidValue(
+                f"A backoff needs 0 <= base <= cap <= one year (seconds), not {self.base!r}, {self.cap!r}."
+            )
 
     def delay(self, failures: int) -> float:
         """Seconds to wait after the n-th failure, before jitter; the engines compute the same in SQL."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dibs.codec import check_name
+from dibs.codec import check_name, shown
 from dibs.errors import InvalidValue
 from dibs.retry import Backoff
 
@@ -19,6 +19,7 @@ MAX_MAX_ATTEMPTS = 1_000_000
 MAX_SECONDS = 100 * 365 * 24 * 3600
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 class State(StrEnum):
@@ -149,7 +150,7 @@ def check_integer(value: Any, what: str, least: int, most: int) -> int:
     if type(value) is not int:
         raise InvalidValue(f"{what} must be an integer, not {value!r}.")
     if not least <= value <= most:
-        raise InvalidValue(f"{what} must be between {least:,} and {most:,}, not {value:,}.")
+        raise InvalidValue(f"{what} must be between {least:,} and {most:,}, not {shown(value, ',')}.")
     return value
 
 
@@ -158,7 +159,7 @@ def check_seconds(value: Any, what: str, *, least: float = 0) -> int:
     if type(value) is not int and type(value) is not float:
         raise InvalidValue(f"{what} must be a number of seconds, not {value!r}.")
     if not least <= value <= MAX_SECONDS:  # False for NaN as well
-        raise InvalidValue(f"{what} must be between {least} and {MAX_SECONDS:,} seconds, not {value}.")
+        raise InvalidValue(f"{what} must be between {least} and {MAX_SECONDS:,} seconds, not {shown(value)}.")
     return round(value * 1_000_000)
 
 
@@ -177,5 +178,7 @@ def _check_run_at(run_at: Any, delay: float | None) -> None:
         raise InvalidValue("Give either delay or run_at, not both.")
     if not isinstance(run_at, datetime):
         raise InvalidValue(f"run_at must be a datetime, not {run_at!r}.")
-    if run_at.tzinfo is None:
+    if run_at.utcoffset() is None:
         raise InvalidValue("run_at has no time zone.", hint="Use datetime.now(UTC) or another aware datetime.")
+    if not FIRST <= run_at <= LAST:  # in another time zone it may lie beyond
+        raise InvalidValue("run_at lies outside of the years 1 to 9999 in UTC.")

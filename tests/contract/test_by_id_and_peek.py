@@ -139,10 +139,10 @@ def test_of_ten_workers_that_claim_one_id_one_wins_and_nine_are_told_who(app: An
     assert events(app, task.id) == ["enqueued", "claimed"]
 
 
-@pytest.mark.parametrize("bad", [-1, "1", 1.0, True, None, 2**63])
-def test_an_id_that_is_none_is_refused(app: Any, bad: Any) -> None:
-    with pytest.raises(dibs.InvalidValue):
-        app.claim_by_id(bad, "worker-1")
+def test_an_id_that_is_none_is_refused(app: Any) -> None:
+    for bad in (-1, "1", 1.0, True, None, 2**63):
+        with pytest.raises(dibs.InvalidValue):
+            app.claim_by_id(bad, "worker-1")
 
 
 # Peek
@@ -226,9 +226,7 @@ def test_peek_into_an_empty_queue_shows_nothing(app: Any) -> None:
     assert app.peek(10) == []
 
 
-@pytest.mark.parametrize(
-    "options", [{"count": 0}, {"count": 1001}, {"order": "newest"}, {"queues": []}, {"types": "a"}]
-)
-def test_peek_refuses_what_a_claim_would_refuse(app: Any, options: dict[str, Any]) -> None:
-    with pytest.raises(dibs.InvalidValue):
-        app.peek(**options)
+def test_peek_refuses_what_a_claim_would_refuse(app: Any) -> None:
+    for options in ({"count": 0}, {"count": 1001}, {"order": "newest"}, {"queues": []}, {"types": "a"}):
+        with pytest.raises(dibs.InvalidValue):
+            app.peek(**options)

@@ -192,8 +192,7 @@ ENDED: dict[str, tuple[Outcome, tuple[str, ...]]] = {
     "failed for good": (Failed(Failure("Fresh", "fresh"), permanent=True), ("fail", "failed")),
     "released": (Released(), ("release", "released")),
     "released for later": (Released(delay=60), ("release", "released")),
-    # A fail or a release ends as cancelled too where somebody asked for that: see test_finish about these two.
-    "stopped": (Cancelled(), ("stop", "fail", "failed", "release", "released")),
+    "stopped": (Cancelled(), ("stop",)),
 }
 
 

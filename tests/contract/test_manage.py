@@ -328,10 +328,10 @@ def test_two_redrives_at_once_move_each_task_once(app: Any) -> None:
     assert all(events(app, task_id).count("retried") == 1 for task_id in ids)
 
 
-@pytest.mark.parametrize("filters", [{"queue": ""}, {"type": "a\nb"}, {"error": ""}])
-def test_redrive_refuses_filters_that_can_match_nothing(app: Any, filters: dict[str, str]) -> None:
-    with pytest.raises(dibs.InvalidValue):
-        app.redrive(**filters)
+def test_redrive_refuses_filters_that_can_match_nothing(app: Any) -> None:
+    for filters in ({"queue": ""}, {"type": "a\nb"}, {"error": ""}):
+        with pytest.raises(dibs.InvalidValue):
+            app.redrive(**filters)
 
 
 # Pause and resume
@@ -422,8 +422,8 @@ def test_pausing_changes_no_task(app: Any) -> None:
     assert events(app, task.id) == ["enqueued"]
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume"])
-@pytest.mark.parametrize("name", ["", "a\nb", None, "x" * 256])
-def test_a_queue_that_cannot_exist_is_refused(app: Any, verb: str, name: Any) -> None:
-    with pytest.raises(dibs.InvalidValue):
-        getattr(app, verb)(name)
+def test_a_queue_that_cannot_exist_is_refused(app: Any) -> None:
+    for name in ("", "a\nb", None, "x" * 256):
+        for verb in (app.pause, app.resume):
+            with pytest.raises(dibs.InvalidValue):
+                verb(name)

@@ -207,17 +207,17 @@ def test_heartbeats_of_one_worker_at_once_make_one_worker(app: Any) -> None:
     assert len(app.workers()) == 1
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a/b", "ü", "x" * 256, None, 7, "a\n"])
-def test_a_name_that_no_worker_may_have_is_refused(app: Any, name: Any) -> None:
-    with pytest.raises(dibs.InvalidValue):
-        app.heartbeat(name)
+def test_a_name_that_no_worker_may_have_is_refused(app: Any) -> None:
+    for name in ("", "a b", "a/b", "ü", "x" * 256, None, 7, "a\n"):
+        with pytest.raises(dibs.InvalidValue):
+            app.heartbeat(name)
     assert app.workers() == []
 
 
-@pytest.mark.parametrize("metadata", [{"x": float("nan")}, {"x": {1}}, {1: 2}, {"x": "\x00"}], ids=ascii)
-def test_metadata_that_is_not_json_is_refused(app: Any, metadata: Any) -> None:
-    with pytest.raises(dibs.InvalidValue):
-        app.heartbeat("worker-1", metadata=metadata)
+def test_metadata_that_is_not_json_is_refused(app: Any) -> None:
+    for metadata in ({"x": float("nan")}, {"x": {1}}, {1: 2}, {"x": "\x00"}):
+        with pytest.raises(dibs.InvalidValue):
+            app.heartbeat("worker-1", metadata=metadata)
     assert app.workers() == []
 
 

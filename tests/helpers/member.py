@@ -41,15 +41,18 @@ def claim(app: dibs.Dibs, name: str, queue: str) -> Told:
     return [] if claimed is None else [(claimed.task_id, claimed.token, Event.CLAIMED)]
 
 
-def churn(app: dibs.Dibs, name: str, seed: int) -> Told:
-    """Claim and finish in every way there is, until every task is final."""
+def churn(app: dibs.Dibs, name: str, seed: int, worker: str) -> Told:
+    """Claim and finish in every way there is, until every task is final.
+
+    Other processes have the same worker id, so that nothing but the token tells an old claim from a new one.
+    """
     chance = random.Random(seed)
     told: Told = []
     abandoned: list[Claim] = []
     while True:
-        abandons = chance.random() < 0.15
+        abandons = chance.random() < 0.25
         order, count = chance.choice(list(Order)), chance.randint(1, 10)
-        claims = app.claim_many(name, count, order=order, lease=0.05 if abandons else 60, wait=0.2)
+        claims = app.claim_many(worker, count, order=order, lease=0.05 if abandons else 60, wait=0.2)
         told += [(claim.task_id, claim.token, Event.CLAIMED) for claim in claims]
         if abandons:
             abandoned += claims

@@ -1,14 +1,15 @@
-"""A database with as many pending and finished tasks as a busy year leaves behind, made in SQL within seconds.
+"""Databases with as many pending and finished tasks as a busy year leaves behind, made in SQL within seconds.
 
-The rows are computed from their number, the same on both engines: three queues, four types and one rare one, priorities
-from -10 to 10, one attempt left and, rarely, three. What is rare stands in the middle, where no scan finds it early, and
-is the same in a database of any size.
+The rows are computed from their number, the same on both engines: three queues, four types and one rare one,
+priorities from -10 to 10, one attempt left and, rarely, three. What is rare stands in the middle, where no scan finds
+it early, and is the same in a database of any size.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -54,12 +55,13 @@ class Shape:
             (self.claimed, "'claimed'", {"lease_until": f"{future} + n", "token": "1", "worker_id": "'worker-1'"}),
         ]
         middle = len(self.pending) // 2
-        return [
-            *(_insert(source, numbers, {"state": state, **values}, middle) for numbers, state, values in kinds),
-            "INSERT INTO dibs_history (task_id, event, to_state, token, at) "
-            f"SELECT n, 'enqueued', 'pending', 0, {START} + n "
-            f"FROM {source.format(first=1, last=self.claimed.stop - 1)}",
-        ]
+        history = (
+            "INSERT INTO dibs_history (task_id, event, to_state, token, at)"
+            f" SELECT n, 'enqueued', 'pending', 0, {START} + n"
+            f" FROM {source.format(first=self.finished.start, last=self.claimed.stop - 1)}"
+        )
+        tasks = (_insert(source, numbers, {"state": state, **values}, middle) for numbers, state, values in kinds)
+        return [*tasks, history]
 
 
 def _insert(source: str, numbers: range, values: dict[str, str], middle: int) -> str:
@@ -127,3 +129,30 @@ def fill_postgres(url: str, rows: int) -> None:
             ):
                 connection.execute(statement.encode())
         connection.execute("VACUUM (ANALYZE) dibs_tasks, dibs_history")
+
+
+@contextmanager
+def shared(folder: Path, name: str, make: Callable[[], None], remove: Callable[[], None]) -> Iterator[None]:
+    """What `make` makes, made by the first process of a test run that wants it, removed by the last to leave it."""
+    with closing(sqlite3.connect(folder / f"{name}-users.db", timeout=600, isolation_level=None)) as users:
+        users.execute("CREATE TABLE IF NOT EXISTS users (id INTEGER PRIMARY KEY)")
+        with _alone(users) as others:
+            if others == 0:
+                make()
+            me = users.execute("INSERT INTO users DEFAULT VALUES").lastrowid
+        yield
+        with _alone(users) as others:
+            users.execute("DELETE FROM users WHERE id = ?", [me])
+            if others == 1:
+                remove()
+
+
+@contextmanager
+def _alone(users: sqlite3.Connection) -> Iterator[int]:
+    users.execute("BEGIN EXCLUSIVE")  # the others wait here while the first one makes it
+    try:
+        yield users.execute("SELECT count(*) FROM users").fetchone()[0]
+        users.execute("COMMIT")
+    finally:
+        if users.in_transaction:
+            users.execute("ROLLBACK")

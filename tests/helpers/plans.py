@@ -115,7 +115,7 @@ def _count(work: Work, part: str, node: dict[str, Any]) -> None:
 
 
 def explain_sqlite(connection: sqlite3.Connection, operation: Operation[Any], now: int) -> list[Work]:
-    """The work of each statement; `rows` counts the steps of SQLite's virtual machine, in tens."""
+    """The work of each statement; `rows` are the steps of SQLite's virtual machine, counted in tens."""
     works: list[Work] = []
     run = SqliteExecutor(connection, now, None)
 

@@ -45,7 +45,7 @@ def make_template(server: str) -> str:
 def clone(server: str, template: str) -> str:
     """The URL of a new database like the template."""
     name = f"dibs_test_{os.getpid()}_{next(_numbers)}"
-    _admin(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    _admin(server, f"CREATE DATABASE {name} TEMPLATE {template}")
     return database_url(server, name)
 
 

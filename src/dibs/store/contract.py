@@ -88,7 +88,8 @@ class Store(Protocol):
 
     def finish(self, reports: Sequence[tuple[Ref, Outcome]]) -> Operation[list[Finished | DibsError]]:
         """Each outcome is written if its token is live, and answered on its own. Telling the same outcome again is
-        answered as the first time (`repeated`); anything else about a dead claim is ClaimLost and changes nothing."""
+        answered with the state it led to (`repeated`), with the task's present attempts and run_at where it still is
+        there. Anything else about a dead claim is ClaimLost and changes nothing."""
 
     def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
         """Each lease now ends `lease` microseconds from now, if its token is live."""

@@ -15,6 +15,9 @@ from dibs.task import State, Task
 SWEEP_EVERY = 0.1
 """Seconds between two sweeps that claims do in passing. A claim that finds nothing always sweeps."""
 
+SWEEPS = 20
+"""Sweeps that one claim does at most before it comes back empty; the next claim goes on."""
+
 
 class Claiming(Tending, ABC):
     """Taking tasks out, and looking at what would be taken."""
@@ -38,7 +41,9 @@ class Claiming(Tending, ABC):
         if time.monotonic() >= self._next_sweep:
             yield from self._sweep()
         claims = yield from self.take(request)
-        if not claims and (yield from self._sweep()):
+        for _ in range(SWEEPS):  # what a sweep moves may be for others: go on while there is something to move
+            if claims or not (yield from self._sweep()):
+                break
             claims = yield from self.take(request)
         return claims
 

@@ -39,7 +39,7 @@ class Enqueueing(ABC):
         yield from self.types.refresh()
         rows = [self._row(place, task) for place, task in enumerate(tasks)]
         stored: dict[int, Task] = {}
-        waiting = _first_of_each_key(rows)
+        waiting = yield from self._settle_invalid(_first_of_each_key(rows), stored)
         while waiting:
             inserted = yield from self.insert_tasks(waiting)
             stored.update((place, _new_task(rows[place], row)) for place, row in inserted.items())
@@ -47,11 +47,24 @@ class Enqueueing(ABC):
             waiting = yield from self._join_existing([row for row in waiting if row["place"] not in inserted], stored)
         return _in_order(rows, stored)
 
+    def _settle_invalid(self, rows: Rows, stored: dict[int, Task]) -> Steps[Rows]:
+        """A task whose params do not fit its type's schema is refused, unless its key says that it was stored when
+        they did: repeating an enqueue is safe whatever has been registered since."""
+        invalid = [row for row in rows if row["invalid"] is not None]
+        if not invalid:
+            return rows
+        yield from self._join_existing([row for row in invalid if row["key"] is not None], stored)
+        for row in invalid:
+            if row["place"] not in stored:
+                raise row["invalid"]
+        return [row for row in rows if row["invalid"] is None]
+
     def _row(self, place: int, task: NewTask) -> dict[str, Any]:
-        params, version = self.types.apply(task.type, task.params)
+        params, version, invalid = self.types.apply(task.type, task.params)
         keyed = task.key is not None
         return {
             "place": place,
+            "invalid": invalid,
             "type": task.type,
             "type_version": version,
             "queue": task.queue,

@@ -18,6 +18,8 @@ from dibs.task import FINAL, Event, Failure, State, Task, from_micros
 Ref = Claim | ClaimRef
 Report = tuple[Ref, Outcome]
 Answer = Finished | DibsError
+Name = tuple[int, int, str]
+"""What names a claim: task, token, worker."""
 
 
 class Finishing:
@@ -29,21 +31,20 @@ class Finishing:
         return Operation("finish", lambda: self._finish(reports), wakes=True)
 
     def _finish(self, reports: Sequence[Report]) -> Steps[list[Answer]]:
-        done: dict[int, Row] = {}
-        for name, rows in _by_statement(reports).items():
-            for row in (yield Statement(name, rows=rows, change=True)):
-                done[row[0]] = row
-        refused = [report for report in reports if report[0].task_id not in done]
-        answers: dict[int, Answer] = {task_id: _finished(row) for task_id, row in done.items()}
+        statements, answers = _by_statement(reports)
+        for name, rows in statements.items():
+            done = yield Statement(name, rows=rows, change=True)
+            answers.update((_claim_in(row), _finished(row)) for row in done)
+        refused = [report for report in reports if _name(report[0]) not in answers]
         if refused:
             answers.update((yield from self._answer_refused(refused)))
-        return [answers[ref.task_id] for ref, _ in reports]
+        return [answers[_name(ref)] for ref, _ in reports]
 
-    def _answer_refused(self, reports: Sequence[Report]) -> Steps[dict[int, Answer]]:
+    def _answer_refused(self, reports: Sequence[Report]) -> Steps[dict[Name, Answer]]:
         refs = [ref for ref, _ in reports]
         told = yield Statement("told", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
         tasks = yield from _read_tasks([ref.task_id for ref in refs])
-        return {ref.task_id: _refusal_or_repeat(ref, outcome, tasks, told) for ref, outcome in reports}
+        return {_name(ref): _refusal_or_repeat(ref, outcome, tasks, told) for ref, outcome in reports}
 
     def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
         """Prolong the leases to `lease` microseconds from now; a lost one is answered with ClaimLost."""
@@ -103,22 +104,32 @@ def _check_reports(reports: Sequence[Report]) -> None:
     for _, outcome in reports:
         if type(outcome) not in _STATEMENTS:
             raise InvalidValue(f"{outcome!r} is no outcome.", hint="Use Completed, Failed, Released or Cancelled.")
-    if len({ref.task_id for ref, _ in reports}) < len(reports):
-        raise InvalidValue(
-            "Two outcomes name the same task.", hint="A claim ends once: send one outcome for each task."
-        )
+    if len({_name(ref) for ref, _ in reports}) < len(reports):
+        raise InvalidValue("Two outcomes name the same claim.", hint="A claim ends once: send one outcome for each.")
 
 
-def _by_statement(reports: Sequence[Report]) -> dict[str, list[dict[str, Any]]]:
+def _by_statement(reports: Sequence[Report]) -> tuple[dict[str, list[dict[str, Any]]], dict[Name, Answer]]:
+    """The rows for each statement, and the answers to those whose result dibs cannot store."""
     rows: dict[str, list[dict[str, Any]]] = {}
+    answers: dict[Name, Answer] = {}
     for ref, outcome in reports:
         name, values = _STATEMENTS[type(outcome)]
-        rows.setdefault(name, []).append({**_fence(ref), **values(outcome)})
-    return rows
+        try:
+            row = {**_fence(ref), **values(outcome)}
+        except InvalidValue as error:
+            answers[_name(ref)] = error
+        else:
+            rows.setdefault(name, []).append(row)
+    return rows, answers
 
 
-def _name(ref: Ref) -> tuple[int, int, str]:
+def _name(ref: Ref) -> Name:
     return ref.task_id, ref.token, ref.worker_id
+
+
+def _claim_in(row: Row) -> Name:
+    """The claim that a row of a change is about."""
+    return row[0], row[5], row[4]
 
 
 def _fence(ref: Ref) -> dict[str, Any]:
@@ -175,10 +186,15 @@ def _refusal_or_repeat(ref: Ref, outcome: Outcome, tasks: dict[int, Task], told:
     for task_id, token, event, to_state, worker_id, detail in told:
         same_claim = (task_id, token, worker_id) == _name(ref)
         if same_claim and _outcome_of(event, detail) == _EVENTS[type(outcome)]:
-            attempts, run_at = (task.attempts, task.run_at) if task else (0, None)
-            state = STATES[to_state]
-            return Finished(ref.task_id, state, attempts, None if state in FINAL else run_at, repeated=True)
+            return _told_again(ref, STATES[to_state], task)
     return refusal(ref, task)
+
+
+def _told_again(ref: Ref, state: State, task: Task | None) -> Finished:
+    """The state that the outcome led to; when the task went on since, its `run_at` then is no longer known."""
+    unmoved = task is not None and (task.state, task.token) == (state, ref.token)
+    run_at = task.run_at if task is not None and unmoved and state not in FINAL else None
+    return Finished(ref.task_id, state, task.attempts if task else 0, run_at, repeated=True)
 
 
 def _outcome_of(event: str, detail: str | None) -> str:

@@ -38,11 +38,12 @@ class TypeCache:
         self._types = {row[0]: _same_or_new(known.get(row[0]), row) for row in rows}
         self._stale_at = time.monotonic() + KEPT_FOR
 
-    def apply(self, name: str, params: Any) -> tuple[Any, int | None]:
-        """The params with the type's defaults filled in and checked, and the version they were checked against."""
+    def apply(self, name: str, params: Any) -> tuple[Any, int | None, SchemaViolation | None]:
+        """The params with the type's defaults filled in, the version they were checked against, and what is wrong."""
         if not self._types or (known := self._types.get(name)) is None or type(params) is not dict:
-            return params, None
-        return known.apply(params), known.version
+            return params, None, None
+        full = known.fill_in(params)
+        return full, known.version, known.check(full)
 
 
 class _Type:
@@ -51,15 +52,17 @@ class _Type:
         self._defaults: dict[str, Any] = decode(defaults) if defaults else {}
         self._validator = None if schema is None else compile_schema(decode(schema))
 
-    def apply(self, params: dict[str, Any]) -> dict[str, Any]:
-        full = {**self._defaults, **params}
-        if self._validator is not None and (error := next(self._errors(full), None)):
-            place = "/".join(str(part) for part in error.instance_path)
-            raise SchemaViolation(
-                f"params{'/' + place if place else ''} of {self.name!r} (version {self.version}): {error.message}",
-                hint="Change the params, or register a new version of the task type.",
-            )
-        return full
+    def fill_in(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {**self._defaults, **params}
+
+    def check(self, params: dict[str, Any]) -> SchemaViolation | None:
+        if self._validator is None or (error := next(self._errors(params), None)) is None:
+            return None
+        place = "/".join(str(part) for part in error.instance_path)
+        return SchemaViolation(
+            f"params{'/' + place if place else ''} of {self.name!r} (version {self.version}): {error.message}",
+            hint="Change the params, or register a new version of the task type.",
+        )
 
     def _errors(self, params: dict[str, Any]) -> Any:
         assert self._validator is not None

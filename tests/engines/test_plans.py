@@ -1,0 +1,349 @@
+"""Plan guards: with a million pending and a million finished tasks, an operation touches what it needs, by its index.
+
+The databases are made once for a test run. DIBS_TEST_MILLION=100000 makes them smaller, for those in a hurry.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import dibs
+from dibs import Cancelled, ClaimRef, Completed, Failed, Failure, NewTask, Order, Released, Retention
+from dibs.claim import ClaimRequest
+from dibs.store.contract import Store
+from dibs.store.open import open_store
+from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operations.managing import DeadFilter
+from dibs.store.operations.tending import BATCH, SWEEP_BATCH
+from dibs.store.postgres.operations import SLACK
+from dibs.store.sqlite.connection import clock, connect
+from tests.helpers import million, postgres
+from tests.helpers.databases import sqlite_path
+from tests.helpers.million import SERIES, WAITING, Shape
+from tests.helpers.plans import Work, explain_postgres, explain_sqlite
+from tests.helpers.waiting import until
+
+pytestmark = [pytest.mark.million, pytest.mark.timeout(600)]
+
+ROWS = int(os.environ.get("DIBS_TEST_MILLION", "1000000"))
+FEW = 10_000
+"""Rows of the database that the big one is compared with; as many as fill every line for the largest batch."""
+
+INDEXES = {
+    "priority": "dibs_tasks_by_priority",
+    "priority_lifo": "dibs_tasks_by_priority_lifo",
+    "priority_asc": "dibs_tasks_by_priority_lifo",
+    "fifo": "dibs_tasks_by_age",
+    "lifo": "dibs_tasks_by_age",
+    "random": "dibs_tasks_by_random",
+    "weighted": "dibs_tasks_by_weight",
+}
+
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"queues": ["mail"]},
+    {"types": ["rare"]},
+    {"queues": ["default", "media"], "types": ["type-1"]},
+    {"max_attempts_remaining": 2},
+    {"queues": ["mail"], "types": ["type-1", "type-2"], "max_attempts_remaining": 2},
+    {"types": ["nobody-enqueues-this"]},
+]
+COUNTS = (1, 100)
+
+
+# Claims
+
+
+@pytest.mark.parametrize("planned", ["custom", "generic"])
+@pytest.mark.parametrize("order", Order)
+def test_a_claim_on_postgres_touches_few_rows_of_a_million(big_postgres: Big, order: str, planned: str) -> None:
+    for filters in FILTERS:
+        for count in COUNTS:
+            bound = 3 * (big_postgres.lines(**filters) + 1) * (count + SLACK)
+            with big_postgres.connect(planned) as connection:
+                works = explain_postgres(connection, claim(big_postgres.store, order, count, filters))
+            for work in works:
+                allowed = 3 * SWEEP_BATCH if work.name in ("promote", "recover") else bound
+                print(order, planned, filters, count, work.name, f"{work.rows:.0f} rows, {work.pages} pages")
+                assert work.scanned == set(), (filters, count, work)
+                assert work.rows <= allowed, (filters, count, work)
+                assert work.pages <= 20 * allowed, (filters, count, work)
+            [claimed] = [work for work in works if work.name == "claim"][:1]
+            assert claimed.uses(INDEXES[order], "candidates"), (filters, count, claimed)
+
+
+@pytest.mark.parametrize("order", Order)
+def test_a_claim_on_sqlite_takes_no_more_steps_with_a_million_rows(
+    big_sqlite: Big, small_sqlite: Big, order: str
+) -> None:
+    for filters in FILTERS:
+        for count in COUNTS:
+            few, many = (
+                explained_on_sqlite(database, claim(database.store, order, count, filters))
+                for database in (small_sqlite, big_sqlite)
+            )
+            print(order, filters, count, f"{steps(few)} steps, {steps(many)} in a million")
+            assert_no_scan(many)
+            assert steps(many) <= 1.5 * steps(few) + 500, (filters, count)
+            picks = [work for work in many if work.name.startswith("pick")]
+            assert all(INDEXES[order] + " " in work.plan[0] for work in picks), (filters, count, picks)
+            assert picks or "nobody-enqueues-this" in filters.get("types", ())
+
+
+def claim(store: Store, order: str, count: int, filters: dict[str, Any]) -> Operation[Any]:
+    return store.claim(ClaimRequest(worker_id="worker-1", order=order, count=count, **filters))
+
+
+# The other operations
+
+
+def held(shape: Shape) -> list[ClaimRef]:
+    return [ClaimRef(task_id, 1, "worker-1") for task_id in shape.claimed[:100]]
+
+
+def stale(shape: Shape) -> list[ClaimRef]:
+    return [ClaimRef(task_id, 0, "worker-1") for task_id in shape.claimed[:100]]
+
+
+def only(name: str, **params: Any) -> Operation[Any]:
+    """An operation of one statement, which the store runs only where it is needed."""
+
+    def steps() -> Steps[Any]:
+        return (yield Statement(name, params))
+
+    return Operation(name, steps)
+
+
+FAILED = Failed(Failure("Boom", "as planned"))
+KEYED = [NewTask("type-1", key=f"new-{n}", queue="mail") for n in range(100)]
+
+OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
+    "enqueue with keys": (100, lambda store, shape: store.enqueue(KEYED)),
+    "find keys": (100, lambda store, shape: only("find_keys", keys=[f"key-{n}" for n in shape.finished[:100]])),
+    "complete": (100, lambda store, shape: store.finish([(ref, Completed(1)) for ref in held(shape)])),
+    "fail": (100, lambda store, shape: store.finish([(ref, FAILED) for ref in held(shape)])),
+    "release": (100, lambda store, shape: store.finish([(ref, Released()) for ref in held(shape)])),
+    "stop": (100, lambda store, shape: store.finish([(ref, Cancelled()) for ref in held(shape)])),
+    "refuse": (100, lambda store, shape: store.finish([(ref, Completed(1)) for ref in stale(shape)])),
+    "renew": (100, lambda store, shape: store.renew(held(shape), 60_000_000)),
+    "progress": (1, lambda store, shape: store.progress(held(shape)[0], 50, "half")),
+    "claim by id": (1, lambda store, shape: store.claim_by_id(shape.pending[-1], ClaimRequest(worker_id="worker-1"))),
+    "cancel": (1, lambda store, shape: store.cancel(shape.pending[-1])),
+    "retry": (1, lambda store, shape: store.retry(shape.finished.stop - 10)),
+    "redrive": (100, lambda store, shape: store.redrive_some(DeadFilter(), 100)),
+    "promote": (BATCH, lambda store, shape: store.promote()),
+    "recover": (BATCH, lambda store, shape: store.recover()),
+    "prune": (BATCH, lambda store, shape: store.prune(Retention())),
+    "prune history": (BATCH, lambda store, shape: store.prune_history(Retention())),
+    "get": (1, lambda store, shape: store.get(shape.finished[-1])),
+    "get many": (100, lambda store, shape: only("get", ids=list(shape.finished[:100]))),
+    "history": (1, lambda store, shape: store.history(shape.finished[-1])),
+    "a page of history": (1000, lambda store, shape: store.history_after(5000, 1000)),
+    "a page of tasks": (100, lambda store, shape: store.list_tasks(dibs.store.operations.looking.TaskFilter())),
+}
+"""name -> (how many rows it is about, the operation)"""
+
+
+@pytest.mark.parametrize("planned", ["custom", "generic"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_on_postgres_touches_what_it_is_about(big_postgres: Big, name: str, planned: str) -> None:
+    size, make = OPERATIONS[name]
+    with big_postgres.connect(planned) as connection:
+        works = explain_postgres(connection, make(big_postgres.store, big_postgres.shape))
+    assert works
+    for work in works:
+        print(planned, work.name, f"{work.rows:.0f} rows, {work.pages} pages")
+        assert work.scanned == set(), work
+        assert work.rows <= 3 * size, work
+        assert work.pages <= 60 * size, work
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_on_sqlite_takes_no_more_steps_with_a_million_rows(
+    big_sqlite: Big, small_sqlite: Big, name: str
+) -> None:
+    _, make = OPERATIONS[name]
+    few, many = (
+        explained_on_sqlite(database, make(database.store, database.shape)) for database in (small_sqlite, big_sqlite)
+    )
+    print(f"{steps(few)} steps, {steps(many)} in a million")
+    assert_no_scan(many)
+    assert steps(many) <= 1.5 * steps(few) + 500
+
+
+def explained_on_sqlite(database: Big, operation: Operation[Any]) -> list[Work]:
+    random.seed(1)  # the same random points in both databases
+    with closing(connect(Path(sqlite_path(database.url)))) as connection:
+        connection.execute("PRAGMA busy_timeout = 60000")
+        return explain_sqlite(connection, operation, clock())
+
+
+def assert_no_scan(works: list[Work]) -> None:
+    for work in works:
+        assert not any(line.startswith("SCAN dibs_tasks") or "TEMP B-TREE" in line for line in work.plan), work
+
+
+def steps(works: list[Work]) -> int:
+    return int(sum(work.rows for work in works))
+
+
+# Plans that PostgreSQL made before there was anything to plan for
+
+
+SWEEP = 2 * (WAITING + SWEEP_BATCH)
+"""What a sweep may read before the first ANALYZE, when PostgreSQL reads all that is due and sorts it."""
+
+WARM: dict[str, tuple[int, Callable[[dibs.Dibs, Shape], Any]]] = {
+    "claim-one": (3_000 + SWEEP, lambda app, shape: app.claim("worker-1")),
+    "claim-a-hundred": (12_000 + SWEEP, lambda app, shape: app.claim_many("worker-1", 100)),
+    "claim-a-rare-one": (500 + SWEEP, lambda app, shape: app.claim("worker-1", types=["rare"])),
+    "claim-by-id": (50, lambda app, shape: app.claim_by_id(shape.pending[-1], "worker-1")),
+    "complete": (1000, lambda app, shape: app.finish([(ref, Completed(1)) for ref in held(shape)])),
+    "renew": (1000, lambda app, shape: app.renew_many(held(shape))),
+    "promote": (SWEEP, lambda app, shape: app.promote()),
+    "recover": (SWEEP, lambda app, shape: app.recover()),
+    "get": (50, lambda app, shape: app.get(shape.finished[-1])),
+}
+"""name -> (rows and index entries that may be read, the verb)"""
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["never_analyzed", "analyzed_while_empty"])
+def test_workers_that_waited_at_an_empty_postgres_read_few_rows_when_it_fills(
+    postgres_server: str, postgres_template: str, analyzed: bool
+) -> None:
+    shape = Shape(30_000)
+    url = postgres.clone(postgres_server, postgres_template)
+    apps = {name: dibs.Dibs(f"{url}&options=-c%20statement_timeout%3D3s&application_name={name}") for name in WARM}
+    read: dict[str, int] = {}
+    with psycopg.connect(url, autocommit=True) as watcher:
+        for table in ("dibs_tasks", "dibs_history"):  # it would mend the plans, a minute later
+            watcher.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)".encode())
+        if analyzed:
+            watcher.execute("VACUUM (ANALYZE) dibs_tasks, dibs_history")
+        for name, app in apps.items():
+            for _ in range(15):  # five before it is prepared, five that are planned each time, then one plan for all
+                attempt(WARM[name][1], app, shape)
+        with watcher.transaction():
+            for statement in shape.inserts(SERIES):
+                watcher.execute(statement.encode())
+        for name, app in apps.items():
+            before = rows_read(watcher)
+            attempt(WARM[name][1], app, shape)
+            app.close()
+            until(lambda name=name: is_gone(watcher, name))
+            read[name] = rows_read(watcher) - before
+    postgres.drop(postgres_server, url)
+    print(read)
+    assert {name: rows for name, rows in read.items() if rows > WARM[name][0]} == {}
+
+
+def attempt(verb: Callable[[dibs.Dibs, Shape], Any], app: dibs.Dibs, shape: Shape) -> None:
+    """A verb that finds nothing may say so; one that is stopped after three seconds has read enough to be noticed."""
+    with suppress(dibs.TaskNotFound, dibs.StoreBusy):
+        verb(app, shape)
+
+
+def rows_read(watcher: psycopg.Connection[Any]) -> int:
+    """Rows read by scans of the tables and entries read in their indexes, by sessions that have ended."""
+    row = watcher.execute(
+        "SELECT (SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname IN ('dibs_tasks', 'dibs_history'))"
+        " + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname IN ('dibs_tasks', 'dibs_history'))"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def is_gone(watcher: psycopg.Connection[Any], name: str) -> bool:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    return watcher.execute(query, [name]).fetchone() == (0,)
+
+
+# The databases
+
+
+@dataclass
+class Big:
+    """A database with many rows."""
+
+    url: str
+    shape: Shape
+    all_lines: list[tuple[str, str, int]] = field(default_factory=list)
+
+    @property
+    def store(self) -> Any:
+        """A store that has not swept yet: its first claim does."""
+        return open_store(self.url)
+
+    def lines(
+        self, queues: list[str] | None = None, types: list[str] | None = None, max_attempts_remaining: int = 1
+    ) -> int:
+        """How many lines pass the filters."""
+        return sum(
+            (queues is None or queue in queues) and (types is None or kind in types) and left >= max_attempts_remaining
+            for queue, kind, left in self.all_lines
+        )
+
+    @contextmanager
+    def connect(self, planned: str) -> Iterator[psycopg.Connection[Any]]:
+        """A connection whose plans are made for the values at hand (custom), or for any (generic)."""
+        options = f"-c plan_cache_mode=force_{planned}_plan"
+        with psycopg.connect(self.url, autocommit=True, options=options) as connection:
+            connection.execute("SELECT pg_advisory_lock(1)")  # what other test processes lock would be passed over
+            yield connection
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this test run have."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def big_sqlite(shared_folder: Path) -> Iterator[Big]:
+    """A SQLite file with a million pending and a million finished tasks."""
+    path = shared_folder / "million.db"
+    with million.shared(shared_folder, "sqlite", lambda: million.fill_sqlite(path, ROWS), lambda: remove(path)):
+        yield Big(f"sqlite:///{path}", Shape(ROWS))
+
+
+@pytest.fixture(scope="session")
+def small_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Big:
+    """A SQLite file with a few of the same."""
+    path = tmp_path_factory.mktemp("small") / "small.db"
+    million.fill_sqlite(path, FEW)
+    return Big(f"sqlite:///{path}", Shape(FEW))
+
+
+@pytest.fixture(scope="session")
+def big_postgres(shared_folder: Path, postgres_server: str) -> Iterator[Big]:
+    """A PostgreSQL database with a million pending and a million finished tasks."""
+    name = f"dibs_million_{zlib.crc32(str(shared_folder).encode())}"
+    url = postgres.database_url(postgres_server, name)
+
+    def make() -> None:
+        with psycopg.connect(postgres_server, autocommit=True) as admin:
+            admin.execute(f"CREATE DATABASE {name}".encode())
+        dibs.Dibs(url).migrate()
+        million.fill_postgres(url, ROWS)
+
+    with million.shared(shared_folder, "postgres", make, lambda: postgres.drop(postgres_server, url)):
+        query = "SELECT DISTINCT queue, type, attempts_left FROM dibs_tasks WHERE state = 'pending'"
+        with psycopg.connect(url, autocommit=True) as connection:
+            lines = connection.execute(query).fetchall()
+        yield Big(url, Shape(ROWS), lines)
+
+
+def remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

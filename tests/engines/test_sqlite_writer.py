@@ -1,0 +1,334 @@
+"""The SQLite writer: many callers share a commit, an error is one caller's own, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs import ClaimLost, ClaimRef, KeyConflict, NewTask, StoreBusy, StoreError, Verdict
+from dibs.store.sqlite import writer
+from tests.helpers import forking
+from tests.helpers.processes import ROOT, ask_all, processes
+from tests.helpers.waiting import until
+from tests.helpers.wal import commits_in_wal, empty_wal
+
+CALLERS = 16
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the database is."""
+    return tmp_path / "dibs.db"
+
+
+@pytest.fixture
+def app(path: Path) -> Iterator[dibs.Dibs]:
+    """A client whose store is open."""
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        app.enqueue("first")
+        yield app
+
+
+@pytest.fixture
+def other(path: Path, app: dibs.Dibs) -> Iterator[sqlite3.Connection]:
+    """Another program's connection to the file."""
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as connection:
+        yield connection
+
+
+@contextmanager
+def locked(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the write lock."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def call_while_locked(other: sqlite3.Connection, calls: list[Callable[[], Any]]) -> list[Any]:
+    """The answers of all calls, made from a thread each, which all wait for the lock before it is let go."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        with locked(other):
+            futures = [pool.submit(call) for call in calls]
+            until(lambda: threads_in_writer() == len(calls))
+        return [answer_of(future) for future in futures]
+
+
+def threads_in_writer() -> int:
+    """How many threads are in the writer's code right now."""
+    return sum(is_in_writer(frame) for frame in sys._current_frames().values())
+
+
+def is_in_writer(frame: Any) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == writer.__file__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def answer_of(future: Future[Any]) -> Any:
+    return future.exception() or future.result()
+
+
+def params_stored(app: dibs.Dibs, type: str) -> list[Any]:
+    return sorted(task.params["n"] for task in app.list_tasks(type=type, limit=1000))
+
+
+# Group commit
+
+
+def test_callers_who_wait_for_the_same_lock_share_a_commit(
+    app: dibs.Dibs, path: Path, other: sqlite3.Connection
+) -> None:
+    empty_wal(other)
+    call_while_locked(other, [lambda n=n: app.enqueue("t", {"n": n}) for n in range(CALLERS)])
+    commits = commits_in_wal(path)
+    assert params_stored(app, "t") == list(range(CALLERS))
+    assert commits <= 3, f"{CALLERS} operations took {commits} commits"
+
+
+def test_a_lone_caller_gets_a_commit_for_each_call(app: dibs.Dibs, path: Path, other: sqlite3.Connection) -> None:
+    empty_wal(other)
+    for n in range(5):
+        app.enqueue("t", {"n": n})
+        assert commits_in_wal(path) == n + 1
+
+
+def test_an_event_loop_and_threads_share_a_commit(app: dibs.Dibs, path: Path, other: sqlite3.Connection) -> None:
+    async def enqueue_all() -> None:
+        looped = app_of_a_loop(app)
+        await asyncio.gather(*(looped.enqueue("t", {"n": n}) for n in range(CALLERS, 2 * CALLERS)))
+
+    empty_wal(other)
+    calls = [lambda n=n: app.enqueue("t", {"n": n}) for n in range(CALLERS)]
+    answers = call_while_locked(other, [*calls, lambda: asyncio.run(enqueue_all())])
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    assert params_stored(app, "t") == list(range(2 * CALLERS))
+    assert commits_in_wal(path) <= CALLERS
+
+
+def app_of_a_loop(app: dibs.Dibs) -> dibs.AsyncDibs:
+    """An AsyncDibs on the same open store."""
+    looped = dibs.AsyncDibs(app.url)
+    looped._store = app._store
+    return looped
+
+
+def test_an_error_of_one_caller_is_no_other_callers(app: dibs.Dibs, path: Path, other: sqlite3.Connection) -> None:
+    app.enqueue("keyed", {"n": 0}, key="taken")
+    app.register_type("strict", {"required": ["n"]})
+    conflict = [NewTask("t", {"n": 100}, key="free"), NewTask("keyed", {"n": 1}, key="taken")]
+    empty_wal(other)
+    answers = call_while_locked(
+        other,
+        [
+            *(lambda n=n: app.enqueue("t", {"n": n}) for n in range(5)),
+            lambda: app.enqueue_many(conflict),
+            lambda: app.enqueue("strict", {}),
+            lambda: app.complete(ClaimRef(1, 1, "nobody")),
+            *(lambda n=n: app.enqueue("t", {"n": n}) for n in range(5, 10)),
+        ],
+    )
+    assert [type(answer) for answer in answers[5:8]] == [KeyConflict, dibs.SchemaViolation, ClaimLost]
+    assert [answer.params["n"] for answer in answers[:5] + answers[8:]] == list(range(10))
+    assert params_stored(app, "t") == list(range(10))  # and not the task before the conflict
+    assert [len(app.history(task.id)) for task in app.list_tasks(type="t")] == [1] * 10
+    assert commits_in_wal(path) <= 3
+
+
+# Errors of the disk
+
+
+@contextmanager
+def full_disk(app: dibs.Dibs, pages_left: int) -> Iterator[None]:
+    """Let SQLite find the disk full after so many more pages."""
+    connection = app._store._opened().writer._connection  # type: ignore[attr-defined]
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages + pages_left}")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA max_page_count = 4294967294")
+
+
+LARGE = "x" * 200_000
+
+
+def test_a_full_disk_stops_every_caller_with_a_clear_error_and_writes_nothing(
+    app: dibs.Dibs, other: sqlite3.Connection
+) -> None:
+    with full_disk(app, pages_left=0):
+        answers = call_while_locked(other, [lambda: app.enqueue("t", {"n": LARGE}) for _ in range(8)])
+        assert [type(answer) for answer in answers] == [StoreError] * 8
+        assert {answer.message for answer in answers} == {"The disk is full; nothing was written."}
+        with pytest.raises(StoreError, match="The disk is full"):
+            app.enqueue("t", {"n": LARGE})
+    assert_sound(app, tasks=1)
+    app.enqueue("t", {"n": LARGE})
+    assert_sound(app, tasks=2)
+
+
+def test_a_full_disk_stops_only_those_who_need_more_of_it(app: dibs.Dibs, other: sqlite3.Connection) -> None:
+    with full_disk(app, pages_left=20):
+        calls = [lambda n=n: app.enqueue("t", {"n": n, "filling": LARGE * (n % 2)}) for n in range(8)]
+        answers = call_while_locked(other, calls)
+    assert [type(answer) for answer in answers] == [dibs.Task, StoreError] * 4
+    assert params_stored(app, "t") == [0, 2, 4, 6]
+    assert_sound(app, tasks=5)
+
+
+def assert_sound(app: dibs.Dibs, tasks: int) -> None:
+    """The file is whole, every task has its history, and no history is without its task."""
+    assert [check for check in app.doctor() if check.verdict is Verdict.FAIL] == []
+    stored = app.list_tasks(limit=1000)
+    assert len(stored) == tasks
+    assert {entry.task_id for entry in app.all_history()} == {task.id for task in stored}
+
+
+# Waiting for the lock
+
+
+def test_a_caller_gives_up_after_the_busy_timeout_and_says_so(
+    app: dibs.Dibs, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BUSY_TIMEOUT", 0.1)
+    with locked(other):
+        with pytest.raises(StoreBusy, match=r"locked for .* seconds[\s\S]*hint: .*holds a write transaction open"):
+            app.enqueue("t", {"n": 0})
+        answers = []
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(map(answer_of, [pool.submit(app.enqueue, "t", {"n": n}) for n in range(4)]))
+        assert [type(answer) for answer in answers] == [StoreBusy] * 4
+    app.enqueue("t", {"n": 1})
+    assert params_stored(app, "t") == [1]
+
+
+def test_readers_do_not_wait_for_the_lock(app: dibs.Dibs, other: sqlite3.Connection) -> None:
+    with locked(other):
+        assert len(app.list_tasks()) == 1
+        assert len(app.peek()) == 1
+
+
+def test_no_process_starves_while_ten_write(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    with dibs.Dibs(url) as app, processes(url, 10) as members:
+        longest = ask_all(members, [{"do": "enqueue_one_by_one", "count": 100}] * 10)
+        print(f"longest waits: {', '.join(f'{1000 * wait:.0f} ms' for wait in sorted(longest))}")
+        by = Counter(entry.params["by"] for page in pages(app) for entry in page)
+        assert by == {member.name: 100 for member in members}
+    assert max(longest) < 2
+
+
+def pages(app: dibs.Dibs) -> Iterator[list[dibs.Task]]:
+    cursor = None
+    while page := app.list_tasks(limit=1000, cursor=cursor):
+        yield page
+        cursor = page[-1].id
+
+
+# Event loops
+
+
+@pytest.mark.parametrize("opened", [True, False], ids=["open_store", "first_use"])
+def test_the_event_loop_goes_on_while_a_write_waits_for_the_lock(
+    path: Path, other: sqlite3.Connection, opened: bool
+) -> None:
+    async def enqueue_while_locked() -> int:
+        ticks = 0
+        async with dibs.AsyncDibs(f"sqlite:///{path}") as looped:
+            if opened:
+                await looped.get(1)
+            loop = asyncio.get_running_loop()
+            with locked(other):
+                pending = asyncio.ensure_future(looped.enqueue("t", {"n": 1}))
+                until_then = loop.time() + 0.5
+                while loop.time() < until_then:
+                    await asyncio.sleep(0.005)
+                    ticks += 1
+                assert (await looped.get(1)) is not None  # and readers go on as well
+                assert not pending.done()
+            assert (await pending).params == {"n": 1}
+        return ticks
+
+    ticks = asyncio.run(enqueue_while_locked())
+    print(f"{ticks} ticks of 100")
+    assert ticks >= 20
+
+
+def test_the_event_loop_goes_on_while_a_new_file_waits_to_be_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+
+    async def enqueue_while_locked(other: sqlite3.Connection) -> int:
+        ticks = 0
+        async with dibs.AsyncDibs(f"sqlite:///{path}") as looped:
+            loop = asyncio.get_running_loop()
+            with locked(other):
+                pending = asyncio.ensure_future(looped.enqueue("t"))
+                until_then = loop.time() + 0.3
+                while loop.time() < until_then:
+                    await asyncio.sleep(0.005)
+                    ticks += 1
+                assert not pending.done()
+            await pending
+        return ticks
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        assert asyncio.run(enqueue_while_locked(other)) >= 12
+
+
+def test_a_write_whose_caller_stopped_waiting_does_not_hold_up_the_next(path: Path, other: sqlite3.Connection) -> None:
+    async def give_up_and_go_on() -> None:
+        async with dibs.AsyncDibs(f"sqlite:///{path}") as looped:
+            with locked(other), pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await looped.enqueue("abandoned")
+            assert (await looped.enqueue("t", {"n": 1})).params == {"n": 1}
+
+    asyncio.run(give_up_and_go_on())
+
+
+# Forks
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+@needs_fork
+def test_parent_and_children_of_a_fork_go_on_with_the_same_object(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    run_forking("go_on_together", url)
+    with dibs.Dibs(url) as app:
+        states = Counter((task.type, str(task.state)) for page in pages(app) for task in page)
+        assert states[("child", "completed")] == forking.CHILDREN * forking.EACH
+        assert states[("parent", "completed")] == states[("after", "completed")] == forking.EACH
+        assert states[("meanwhile", "pending")] > 0
+        assert [check for check in app.doctor() if check.verdict is Verdict.FAIL] == []
+
+
+@needs_fork
+def test_what_the_child_of_a_fork_was_told_is_stored_when_its_parent_has_closed(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    run_forking("parent_closes", url)
+    with dibs.Dibs(url) as app:
+        assert Counter(task.type for task in app.list_tasks()) == {"before": 1, "child": 1 + forking.EACH}
+
+
+def run_forking(program: str, url: str) -> None:
+    command = [sys.executable, "-m", "tests.helpers.forking", program, url]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
