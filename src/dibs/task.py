@@ -170,7 +170,7 @@ def to_micros(moment: datetime) -> int:
 
 def from_micros(micros: int) -> datetime:
     """The moment, in UTC."""
-    return EPOCH + timedelta(microseconds=micros)
+    return EPOCH + timedelta(0, 0, micros)
 
 
 def _check_run_at(run_at: Any, delay: float | None) -> None:

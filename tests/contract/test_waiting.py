@@ -45,13 +45,19 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def again_until_done(future: Future[Any], act: Callable[[], Any]) -> Any:
-    """Act, and act again as long as the waiter waits: a hint may be lost before the waiter has begun to listen."""
+    """Act once somebody waits, and again as long as it does: a hint from outside may come before it listens."""
+    until(somebody_waits)
     deadline = time.monotonic() + LONG / 2
     while not future.done():
         assert time.monotonic() < deadline, "no wake-up arrived"
         act()
         until_or_later(future, 1.0)
     return future.result()
+
+
+def somebody_waits() -> bool:
+    """True from the first wait on: then a thread looks for changes by others."""
+    return any(thread.name == "dibs-wakeups" for thread in threading.enumerate())
 
 
 def until_or_later(future: Future[Any], seconds: float) -> None:
@@ -95,8 +101,9 @@ def test_a_waiting_claim_is_woken_by_an_enqueue_of_another_thread(
     here: Any, pool: ThreadPoolExecutor, without_polling: None
 ) -> None:
     waiter = pool.submit(here.claim, "worker-1", wait=LONG)
-    claim = again_until_done(waiter, lambda: here.enqueue("resize"))
-    assert claim.worker_id == "worker-1"
+    until(somebody_waits)
+    task = here.enqueue("resize")
+    assert waiter.result(LONG / 2).task_id == task.id
 
 
 def test_a_waiting_claim_is_woken_by_an_enqueue_of_another_client(
@@ -253,8 +260,9 @@ def test_wait_returns_the_finished_task(here: Any, elsewhere: Any, pool: ThreadP
 def test_wait_is_woken_when_the_task_is_finished(here: Any, pool: ThreadPoolExecutor, without_polling: None) -> None:
     task = here.enqueue("resize")
     waiter = pool.submit(here.wait, task.id, LONG)
+    until(somebody_waits)
     finish(here, "completed")
-    assert again_until_done(waiter, lambda: here.enqueue("other")).result == {"size": 3}
+    assert waiter.result(LONG / 2).result == {"size": 3}
 
 
 def test_wait_for_a_task_that_is_finished_already_returns_it(here: Any, without_polling: None) -> None:
@@ -310,7 +318,7 @@ def test_many_waiters_on_many_tasks_each_get_their_own(here: Any, elsewhere: Any
 
 def test_a_waiter_outlives_the_closing_of_its_client(here: Any, elsewhere: Any, pool: ThreadPoolExecutor) -> None:
     waiter = pool.submit(here.claim, "worker-1", wait=LONG)
-    until(lambda: any(thread.name == "dibs-wakeups" for thread in threading.enumerate()))
+    until(somebody_waits)
     here.close()
     task = elsewhere.enqueue("resize")
     assert waiter.result(LONG).task_id == task.id

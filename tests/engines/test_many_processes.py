@@ -51,6 +51,7 @@ def test_every_task_ends_once_whatever_ten_processes_do_to_it(url: str, tmp_path
         assert [task.id for task in tasks] == [task.id for task in enqueued]
         assert {task.state for task in tasks} == {State.COMPLETED, State.FAILED}
         assert_everything_happened(entries, told)
+        assert_written_under_its_own_token(tasks, entries)
         assert [check for check in app.doctor() if check.verdict is Verdict.FAIL] == []
 
 
@@ -100,6 +101,14 @@ def assert_everything_happened(entries: list[Any], told: list[Acknowledged]) -> 
     happened = Counter(entry.event for entry in entries)
     for event in (Event.COMPLETED, Event.FAILED, Event.RELEASED, Event.RECOVERED, Event.PROMOTED):
         assert happened[event] > 10, happened
+
+
+def assert_written_under_its_own_token(tasks: list[Task], entries: list[Any]) -> None:
+    """What a worker left behind names the token it had: a stale one must not have left anything."""
+    results = {task.id: task.result["token"] for task in tasks if task.state is State.COMPLETED}
+    assert results == {task.id: task.token for task in tasks if task.state is State.COMPLETED}
+    failures = [entry for entry in entries if entry.event is Event.FAILED]
+    assert [entry.detail["message"] for entry in failures] == [f"token {entry.token}" for entry in failures]
 
 
 def size_of(batch: str) -> int:

@@ -15,7 +15,21 @@ import time
 from typing import Any
 
 import dibs
-from dibs import Claim, Completed, DibsError, Event, Failed, Failure, Finished, NewTask, Order, Outcome, Released, State
+from dibs import (
+    Claim,
+    Completed,
+    DibsError,
+    Event,
+    Failed,
+    Failure,
+    Finished,
+    NewTask,
+    NotClaimable,
+    Order,
+    Outcome,
+    Released,
+    State,
+)
 
 Told = list[tuple[int, int, str]]
 """(task id, token, event): what this process was told had happened."""
@@ -57,21 +71,34 @@ def churn(app: dibs.Dibs, name: str, seed: int, worker: str) -> Told:
         if abandons:
             abandoned += claims
         else:
-            told += report(app, [(claim, an_outcome(chance)) for claim in claims])
+            told += report(app, [(claim, an_outcome(chance, claim)) for claim in claims])
         if chance.random() < 0.1:  # back from the dead: most of these leases have run out by now
             for claim in abandoned:
-                told += report(app, [(claim, Completed("late"))])
+                told += come_back(app, claim, chance)
             abandoned = []
         if not claims and not is_anything_left(app):
             return told
 
 
-def an_outcome(chance: random.Random) -> Outcome:
+def come_back(app: dibs.Dibs, claim: Claim, chance: random.Random) -> Told:
+    """Claim the task again if nobody else has, then say something about the old claim, and only then about the new."""
+    late = (claim, Completed({"token": claim.token}))
+    try:
+        again = app.claim_by_id(claim.task_id, claim.worker_id)
+    except NotClaimable:
+        return report(app, [late])
+    claimed = (again.task_id, again.token, Event.CLAIMED)
+    return [claimed, *report(app, [late]), *report(app, [(again, an_outcome(chance, again))])]
+
+
+def an_outcome(chance: random.Random, claim: Claim) -> Outcome:
+    """One of them; what it leaves in the store names the token under which it was told."""
     kind = chance.random()
     if kind < 0.6:
-        return Completed({"done": True})
+        return Completed({"token": claim.token})
     if kind < 0.85:
-        return Failed(Failure("Boom", "as planned"), retry_in=chance.choice([0, 0.02]), permanent=kind < 0.63)
+        failure = Failure("Boom", f"token {claim.token}")
+        return Failed(failure, retry_in=chance.choice([0, 0.02]), permanent=kind < 0.63)
     return Released(delay=chance.choice([0, 0.02]))
 
 

@@ -259,7 +259,7 @@ class Writer:
                 self._connection.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError as error:
-                if not isinstance(translate(error), StoreBusy):
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                     raise translate(error) from error
                 waited = time.monotonic() - started
                 if waited > BUSY_TIMEOUT:
