@@ -182,26 +182,6 @@ def test_an_operation_on_sqlite_takes_no_more_steps_with_a_million_rows(
     assert steps(many) <= 1.5 * steps(few) + 500
 
 
-UNBOUNDED = pytest.mark.xfail(reason="list walks from the newest task back until the page is full, past all others")
-
-
-@UNBOUNDED
-@pytest.mark.parametrize("which", [{"state": "pending"}, {"type": "rare"}])
-def test_a_filtered_page_of_tasks_on_postgres_touches_few_rows(big_postgres: Big, which: dict[str, str]) -> None:
-    with big_postgres.connect("custom") as connection:
-        [work] = explain_postgres(connection, big_postgres.store.list_tasks(TaskFilter(**which)))
-    print(f"{work.rows:.0f} rows, {work.pages} pages")
-    assert work.rows <= 300
-
-
-@UNBOUNDED
-@pytest.mark.parametrize("which", [{"state": "pending"}, {"type": "rare"}])
-def test_a_filtered_page_of_tasks_on_sqlite_takes_few_steps(big_sqlite: Big, which: dict[str, str]) -> None:
-    works = explained_on_sqlite(big_sqlite, big_sqlite.store.list_tasks(TaskFilter(**which)))
-    print(f"{steps(works)} steps")
-    assert steps(works) <= 10_000
-
-
 def explained_on_sqlite(database: Big, operation: Operation[Any]) -> list[Work]:
     random.seed(1)  # the same random points in both databases
     with closing(connect(Path(sqlite_path(database.url)))) as connection:

@@ -27,8 +27,8 @@ ONLY = {
         "next_attempts_left",
         "paused",
         "pick",  # tasks are picked line by line under the write lock
-        "pick_random",
-        "pick_weighted",
+        "pick_race",
+        "fresh_keys",  # both keys of a task in one fragment; PostgreSQL's enqueue needs them one by one
     },
     "postgres": {
         "moment",  # fragments: time, history, lines and candidates are parts of one statement
@@ -36,8 +36,10 @@ ONLY = {
         "lines",
         "in_line",
         "candidates_ordered",
-        "candidates_random",
-        "candidates_weighted",
+        "candidates_race",
+        "random_place",
+        "weighted_place",
+        "still",  # keeps plans made on an empty table away from partial indexes
         "claimed",
         "claim_any",  # other claims may hold the locks of all candidates
         "peek",  # on SQLite the same probes as for a claim
@@ -45,7 +47,7 @@ ONLY = {
 }
 
 # Words that the code fills in from fixed tables; every other placeholder is a fragment.
-WORDS = {"order", "index", "count", "reach", "candidates", "conditions", "argument"}
+WORDS = {"order", "index", "key", "count", "limit", "reach", "candidates", "conditions", "argument"}
 
 # The only SQL that is put together in Python. Each part is a constant of its module.
 ASSEMBLED = {
@@ -206,7 +208,8 @@ def test_the_words_of_a_list_are_only_the_names_of_its_filters() -> None:
     odd = "'; DROP TABLE dibs_tasks; --"
     steps = Looking().list_tasks(TaskFilter(type=odd, queue=odd, state="pending", cursor=5)).begin()
     statement = next(steps)
-    assert statement.words == (("conditions", "{{by_state}} {{by_type}} {{by_queue}} {{by_cursor}}"),)
+    conditions = ("conditions", "{{by_state}} {{by_type}} {{by_queue}} {{by_cursor}}")
+    assert statement.words == (conditions, ("limit", "100"))
     assert statement.params["type"] == odd
 
 

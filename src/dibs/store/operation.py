@@ -32,6 +32,12 @@ class Statement:
     change: bool = False
 
 
+def limited(count: int) -> tuple[tuple[str, str]]:
+    """The word for a limit. It is written into the text, because PostgreSQL plans for a tenth of the table where the
+    limit is a parameter."""
+    return (("limit", f"{count:d}"),)
+
+
 HISTORY_COLUMNS = ("task_id", "event", "from_state", "to_state", "worker_id", "token", "detail")
 WIDTH = len(HISTORY_COLUMNS)
 

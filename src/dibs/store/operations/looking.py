@@ -11,7 +11,7 @@ import msgspec
 from dibs.claim import MAX_BATCH
 from dibs.codec import check_name, decode
 from dibs.errors import InvalidValue, TaskNotFound
-from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
 from dibs.store.operations.registering import WorkerState, read_workers
 from dibs.store.operations.rows import STATES, moment, read_task, seconds
 from dibs.task import Event, State, Task, check_integer, from_micros
@@ -115,12 +115,12 @@ class Looking:
 
     def history(self, task_id: int) -> Operation[list[HistoryEntry]]:
         """Everything that happened to the task, in order; it outlives the task itself."""
-        return Operation("history", lambda: _history("history", {"id": task_id}), writes=False)
+        return Operation("history", lambda: _history(Statement("history", {"id": task_id})), writes=False)
 
     def history_after(self, entry_id: int, limit: int) -> Operation[list[HistoryEntry]]:
         """The history of all tasks in order, page by page."""
-        params = {"after": entry_id, "limit": limit}
-        return Operation("history_after", lambda: _history("history_after", params), writes=False)
+        statement = Statement("history_after", {"after": entry_id}, words=limited(limit))
+        return Operation("history_after", lambda: _history(statement), writes=False)
 
     def queues(self) -> Operation[list[QueueInfo]]:
         """Every queue that holds a task or has been paused."""
@@ -143,12 +143,12 @@ def _get(task_id: int) -> Steps[Task | None]:
 def _list(which: TaskFilter) -> Steps[list[Task]]:
     given = {name: value for name, value in msgspec.structs.asdict(which).items() if value is not None}
     conditions = " ".join(f"{{{{by_{name}}}}}" for name in ("state", "type", "queue", "cursor") if name in given)
-    rows = yield Statement("list", given, words=(("conditions", conditions),))
+    rows = yield Statement("list", given, words=(("conditions", conditions), *limited(which.limit)))
     return [read_task(row) for row in rows]
 
 
-def _history(name: str, params: dict[str, int]) -> Steps[list[HistoryEntry]]:
-    rows = yield Statement(name, params)
+def _history(statement: Statement) -> Steps[list[HistoryEntry]]:
+    rows = yield statement
     return [_read_entry(row) for row in rows]
 
 
@@ -183,7 +183,7 @@ def _stats() -> Steps[Stats]:
     counts = yield Statement("counts")
     minute = yield Statement("throughput", {"window": 60_000_000})
     hour = yield Statement("throughput", {"window": 3_600_000_000})
-    recent = yield Statement("recent", {"limit": RECENT})
+    recent = yield Statement("recent", words=limited(RECENT))
     ages = [row[4] for row in counts if row[4] is not None]
     return Stats(
         depth=_sum(counts, lambda row: row[2]),

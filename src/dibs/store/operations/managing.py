@@ -8,9 +8,9 @@ import msgspec
 
 from dibs.codec import check_name
 from dibs.errors import TaskNotFound, WrongState
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operation import Operation, Statement, Steps, limited
 from dibs.store.operations.rows import read_task
-from dibs.task import FINAL, State, Task
+from dibs.task import FINAL, State, Task, check_integer
 
 REDRIVE_BATCH = 500
 
@@ -64,8 +64,9 @@ class Managing:
 
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` tasks of the dead letter that match; the oldest failures first."""
-        params = {**msgspec.structs.asdict(which), "limit": limit}
-        return Operation("redrive", lambda: _count(Statement("redrive", params, change=True)), wakes=True)
+        check_integer(limit, "limit", 1, REDRIVE_BATCH)
+        statement = Statement("redrive", msgspec.structs.asdict(which), words=limited(limit), change=True)
+        return Operation("redrive", lambda: _count(statement), wakes=True)
 
     def pause(self, queue: str) -> Operation[None]:
         """Let nobody claim from the queue until it is resumed; running tasks go on."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operation import Operation, Statement, Steps, limited
 
 BATCH = 500
 SWEEP_BATCH = 100
@@ -45,7 +45,7 @@ class Tending:
 
     def promote_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:
         """The steps of `promote`, for operations that sweep in passing."""
-        rows = yield Statement("promote", {"limit": limit}, change=True)
+        rows = yield Statement("promote", words=limited(limit), change=True)
         return len(rows)
 
     def recover(self, limit: int = BATCH) -> Operation[int]:
@@ -54,7 +54,7 @@ class Tending:
 
     def recover_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:
         """The steps of `recover`, for operations that sweep in passing."""
-        rows = yield Statement("recover", {"limit": limit, "error": LEASE_LOST}, change=True)
+        rows = yield Statement("recover", {"error": LEASE_LOST}, words=limited(limit), change=True)
         return len(rows)
 
     def prune(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
@@ -65,21 +65,21 @@ class Tending:
         pruned = 0
         for state in ("completed", "cancelled", "failed"):
             kept = round(getattr(retention, state) * 1e6)
-            rows = yield Statement("prune", {"state": state, "kept": kept, "limit": limit}, change=True)
+            rows = yield Statement("prune", {"state": state, "kept": kept}, words=limited(limit), change=True)
             pruned += len(rows)
         return pruned
 
     def prune_history(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
         """Delete history past its retention, oldest first."""
-        params = {"kept": round(retention.history * 1e6), "limit": limit}
-        return Operation("prune_history", lambda: _count("prune_history", params))
+        statement = Statement("prune_history", {"kept": round(retention.history * 1e6)}, words=limited(limit))
+        return Operation("prune_history", lambda: _count(statement))
 
     def prune_workers(self, retention: Retention) -> Operation[int]:
         """Forget workers that have not been heard of for long."""
-        params = {"kept": round(retention.workers * 1e6)}
-        return Operation("prune_workers", lambda: _count("prune_workers", params))
+        statement = Statement("prune_workers", {"kept": round(retention.workers * 1e6)})
+        return Operation("prune_workers", lambda: _count(statement))
 
 
-def _count(name: str, params: dict[str, int]) -> Steps[int]:
-    rows = yield Statement(name, params)
+def _count(statement: Statement) -> Steps[int]:
+    rows = yield statement
     return len(rows)

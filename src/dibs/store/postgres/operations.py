@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 from dibs.claim import Claim, ClaimRequest, Filters, Order
@@ -22,9 +21,11 @@ _ORDERS = {
     Order.PRIORITY_ASC: ("{{candidates_ordered}}", "priority, id"),
     Order.FIFO: ("{{candidates_ordered}}", "id"),
     Order.LIFO: ("{{candidates_ordered}}", "id DESC"),
-    Order.RANDOM: ("{{candidates_random}}", "random_key"),
-    Order.WEIGHTED: ("{{candidates_weighted}}", "weighted_key"),
+    Order.RANDOM: ("{{candidates_race}}", "random_key"),
+    Order.WEIGHTED: ("{{candidates_race}}", "weighted_key"),
 }
+
+RACES = (Order.RANDOM, Order.WEIGHTED)
 
 
 class PostgresOperations(SqlOperations):
@@ -44,7 +45,7 @@ class PostgresOperations(SqlOperations):
         try:
             if missing and seen > len(claimed):  # not for want of tasks: others are claiming the same ones right now
                 claimed += yield Statement("claim_any", params, words=_words(request, missing))
-            if claimed and request.order == Order.WEIGHTED:
+            if claimed and request.order in RACES:
                 yield from _advance(request, claimed)
         except Exception:
             if not claimed:
@@ -68,7 +69,7 @@ def _filter_params(filters: Filters) -> dict[str, Any]:
         "queues": None if filters.queues is None else list(filters.queues),
         "types": None if filters.types is None else list(filters.types),
         "least": max(filters.max_attempts_remaining or 0, 1),
-        "start": random.random(),
+        "kind": str(filters.order),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -27,6 +28,11 @@ T = TypeVar("T")
 Clock = Callable[[], int]
 
 TRIES = 4
+
+PLANS_KEPT_FOR = 1.0
+"""Seconds for which a connection keeps the plans of its prepared statements. PostgreSQL itself makes them anew only
+after an ANALYZE: a plan made while the table was empty would read millions of rows once it is full, for up to a
+minute. Planning everything again costs some milliseconds a second."""
 
 
 class PostgresStore(PostgresOperations):
@@ -55,6 +61,8 @@ class PostgresStore(PostgresOperations):
         while True:
             try:
                 with opened.pool().connection(POOL_TIMEOUT) as connection:
+                    if opened.plans_are_old(connection):
+                        connection.execute("DISCARD PLANS")
                     result = self._run_on(connection, operation)
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
@@ -76,6 +84,8 @@ class PostgresStore(PostgresOperations):
             try:
                 pool = await opened.async_pool()
                 async with pool.connection(POOL_TIMEOUT) as connection:
+                    if opened.plans_are_old(connection):
+                        await connection.execute("DISCARD PLANS")
                     result = await self._run_on_async(connection, operation)
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
@@ -202,6 +212,7 @@ class _Open:
         self.wakeups = PostgresWakeups(url)
         self._url = url
         self._lock = threading.Lock()
+        self._planned_at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._pool: ConnectionPool[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._async_pool: AsyncConnectionPool[Any] | None = None
@@ -209,6 +220,14 @@ class _Open:
     def wrote(self, operation: Operation[Any]) -> None:
         if operation.wakes:
             self.wakeups.wrote()
+
+    def plans_are_old(self, connection: Any) -> bool:
+        """True once in PLANS_KEPT_FOR seconds of a connection."""
+        now = time.monotonic()
+        if now - self._planned_at.setdefault(connection, now) < PLANS_KEPT_FOR:
+            return False
+        self._planned_at[connection] = now
+        return True
 
     def pool(self) -> ConnectionPool[Any]:
         if self._pool is None:

@@ -55,8 +55,7 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """The random numbers that the statements draw; SQLite is not always built with logarithms."""
-    connection.create_function("dibs_random", 0, random.random)
+    """The exponential draws of the races (see fresh_keys.sql); SQLite is not always built with logarithms."""
     connection.create_function("dibs_exponential", 0, _exponential)
 
 

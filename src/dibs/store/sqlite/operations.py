@@ -5,7 +5,6 @@ A recursive query over the lines costs some 200 µs here, a probe 4 µs; no othe
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,15 +19,16 @@ Line = dict[str, Any]
 """One waiting line: the pending tasks of a queue and type with the same number of attempts left. Every filter is a
 choice of lines, and every order an index that begins with the line, so a claim reads only what it takes."""
 
-WINDOW = 32
-"""How many tasks after a random point a random claim chooses from: with fewer pending ones it is exactly uniform."""
-
 _ORDERS = {
     Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
     Order.PRIORITY_LIFO: ("dibs_tasks_by_priority_lifo", "priority DESC, id DESC", lambda row: (-row[1], -row[0])),
     Order.PRIORITY_ASC: ("dibs_tasks_by_priority_lifo", "priority, id", lambda row: (row[1], row[0])),
     Order.FIFO: ("dibs_tasks_by_age", "id", lambda row: row[0]),
     Order.LIFO: ("dibs_tasks_by_age", "id DESC", lambda row: -row[0]),
+}
+_RACES = {
+    Order.RANDOM: (("index", "dibs_tasks_by_random"), ("key", "random_key")),
+    Order.WEIGHTED: (("index", "dibs_tasks_by_weight"), ("key", "weighted_key")),
 }
 
 
@@ -96,10 +96,8 @@ def _chain(name: str, after: Any, params: Line) -> Steps[list[Any]]:
 
 
 def _pick(lines: list[Line], filters: Filters, advance: bool = True) -> Steps[list[int]]:
-    if filters.order == Order.RANDOM:
-        return (yield from _pick_random(lines, filters.count))
-    if filters.order == Order.WEIGHTED:
-        return (yield from _pick_weighted(lines, filters.count, advance))
+    if filters.order in _RACES:
+        return (yield from _pick_winners(lines, filters, advance))
     index, order, key = _ORDERS[Order(filters.order)]
     found = []
     for line in lines:
@@ -110,26 +108,15 @@ def _pick(lines: list[Line], filters: Filters, advance: bool = True) -> Steps[li
     return _ids(found[: filters.count])
 
 
-def _pick_random(lines: list[Line], count: int) -> Steps[list[int]]:
-    start, window = random.random(), count + WINDOW
-    found: list[tuple[float, int]] = []
-    for line in lines:
-        after = yield Statement("pick_random", {**line, "low": start, "high": 1, "count": window})
-        before = yield Statement("pick_random", {**line, "low": 0, "high": start, "count": window})
-        found += [(key - start, task_id) for task_id, key in after]
-        found += [(key - start + 1, task_id) for task_id, key in before]
-    nearest = [task_id for _, task_id in sorted(found)[:window]]
-    return random.sample(nearest, min(count, len(nearest)))
-
-
-def _pick_weighted(lines: list[Line], count: int, advance: bool) -> Steps[list[int]]:
+def _pick_winners(lines: list[Line], filters: Filters, advance: bool) -> Steps[list[int]]:
+    kind, words = str(filters.order), _RACES[Order(filters.order)]
     found = []
     for line in lines:
-        found += yield Statement("pick_weighted", {**line, "count": count})
-    winners = sorted(found, key=lambda row: row[1])[:count]
+        found += yield Statement("pick_race", {**line, "kind": kind, "count": filters.count}, words=words)
+    winners = sorted(found, key=lambda row: row[1])[: filters.count]
     if winners and advance:
         distance = max(winners[-1][1], 0.0)
-        yield Statement("advance_race", rows=[{**line, "distance": distance} for line in lines])
+        yield Statement("advance_race", rows=[{**line, "kind": kind, "distance": distance} for line in lines])
     return _ids(winners)
 
 

@@ -24,7 +24,7 @@ from dibs.store.sqlite.joined import run_joined
 from dibs.store.sqlite.migrating import migrate
 from dibs.store.sqlite.operations import SqliteOperations
 from dibs.store.sqlite.wakeups import SqliteWakeups
-from dibs.store.sqlite.writer import Writer
+from dibs.store.sqlite.writer import Closed, Writer
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ READERS = 4
 
 
 class SqliteStore(SqliteOperations):
-    """Opens the file when it is first needed, anew in a forked child, and migrates it."""
+    """Opens the file when it is first needed, anew after a fork, and migrates it."""
 
     def __init__(self, path: Path, *, clock: Clock = clock, migrate: bool = True) -> None:
         self.path = path.absolute()  # the working directory may change before the file is opened
@@ -52,20 +52,27 @@ class SqliteStore(SqliteOperations):
         """Run the operation and return its result; with `on`, inside that connection's transaction."""
         if on is not None:
             return self._run_joined(operation, on)
-        opened = self._opened()
-        return opened.writer.run(operation) if operation.writes else opened.read(operation, self.clock())
+        while True:
+            opened = self._opened()
+            try:
+                return opened.writer.run(operation) if operation.writes else opened.read(operation, self.clock())
+            except Closed:  # by a fork, or by another thread: open it again
+                continue
 
     async def run_async(self, operation: Operation[T], on: Any = None) -> T:
         """`run`, without blocking the event loop (but a handed-in sqlite3 connection belongs to its thread)."""
         if on is not None:
             return self._run_joined(operation, on)
-        opened = self._open
-        if opened is None or opened.pid != os.getpid():
-            opened = await asyncio.to_thread(self._opened)
-        if operation.writes:
-            return await opened.writer.run_async(operation)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(opened.executor, opened.read, operation, self.clock())
+        while True:
+            opened = self._open
+            if opened is None:
+                opened = await asyncio.to_thread(self._opened)
+            try:
+                if operation.writes:
+                    return await opened.writer.run_async(operation)
+                return await opened.read_async(operation, self.clock())
+            except Closed:
+                continue
 
     def migrate(self) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
@@ -109,32 +116,57 @@ class SqliteStore(SqliteOperations):
         return run_joined(operation, on, self.clock)
 
     def _opened(self) -> _Open:
-        opened = self._open
-        if opened is not None and opened.pid == os.getpid():
+        if (opened := self._open) is not None:
             return opened
         with self._opening:
-            if self._open is None or self._open.pid != os.getpid():
-                _abandoned.append(self._open)
+            if self._open is None:
                 self._open = _Open(self.path, self.clock, self._may_migrate)
                 self._finalize = weakref.finalize(self, self._open.close)  # a program need not call close()
                 self.types.forget()
+                _stores.add(self)
             return self._open
+
+    def before_fork(self) -> None:
+        """Let go of the file, and let nobody open it before the fork is done."""
+        self._opening.acquire()
+        self._open = None
+        self._finalize()
+
+    def after_fork(self) -> None:
+        """In parent and child alike: the next operation opens the file again."""
+        self._opening.release()
 
 
 def _nothing() -> None:
     """What there is to close before anything was opened."""
 
 
-_abandoned: list[Any] = []
-"""What a forked child inherited. Closing a parent's SQLite connection in the child would drop the parent's locks, so
-it is kept, untouched, for as long as the child lives."""
+# SQLite keeps its locks on a file in a table of the process. A child that inherits this table believes that it holds
+# the parent's locks and takes none of its own; when the parent then closes the file, what the child has written is
+# gone. So no file is open while a process forks.
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_forking: list[SqliteStore] = []
+
+
+def _before_fork() -> None:
+    _forking.extend(_stores)
+    for store in _forking:
+        store.before_fork()
+
+
+def _after_fork() -> None:
+    while _forking:
+        _forking.pop().after_fork()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 class _Open:
     """The open file, as one process sees it."""
 
     def __init__(self, path: Path, clock: Clock, may_migrate: bool) -> None:
-        self.pid = os.getpid()
         self._path = path
         first = connect(path)
         try:
@@ -143,8 +175,8 @@ class _Open:
             first.close()
         self.wakeups = SqliteWakeups(path)
         self.writer = Writer(path, clock, self.wakeups.wake)
-        self.executor = ThreadPoolExecutor(READERS, thread_name_prefix="dibs-reader")
-        self._readers: queue.LifoQueue[sqlite3.Connection | None] = queue.LifoQueue()
+        self._executor = ThreadPoolExecutor(READERS, thread_name_prefix="dibs-reader")
+        self._readers: queue.LifoQueue[sqlite3.Connection | Closed | None] = queue.LifoQueue()
         for _ in range(READERS):
             self._readers.put(None)
 
@@ -160,10 +192,20 @@ class _Open:
                 if connection.in_transaction:
                     connection.execute("COMMIT")
 
+    async def read_async(self, operation: Operation[T], now: int) -> T:
+        """`read`, in a thread."""
+        try:
+            reading = asyncio.get_running_loop().run_in_executor(self._executor, self.read, operation, now)
+        except RuntimeError:  # the threads have been let go
+            raise Closed from None
+        return await reading
+
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
         connection = self._readers.get()
         try:
+            if isinstance(connection, Closed):
+                raise connection
             if connection is None:
                 connection = connect(self._path)
             yield connection
@@ -171,11 +213,12 @@ class _Open:
             self._readers.put(connection)
 
     def close(self) -> None:
-        if self.pid != os.getpid():
-            return
         self.wakeups.close()
-        self.executor.shutdown()
         for _ in range(READERS):
-            if (reader := self._readers.get()) is not None:
+            reader = self._readers.get()  # waits for those who are reading
+            if isinstance(reader, sqlite3.Connection):
                 reader.close()
+        for _ in range(READERS):
+            self._readers.put(Closed())
+        self._executor.shutdown()
         self.writer.close()

@@ -33,6 +33,10 @@ GROUP = 512
 BUSY_TIMEOUT = 30.0
 
 
+class Closed(Exception):
+    """The file was closed before the operation got its turn; it may be opened again."""
+
+
 Work = Operation[Any] | Callable[[sqlite3.Connection], Any]
 
 
@@ -102,9 +106,10 @@ class Writer:
         self._connection.execute("PRAGMA busy_timeout = 0")
         self._clock = clock
         self._on_change = on_change
-        self._list = threading.Lock()  # guards the two below
+        self._list = threading.Lock()  # guards the three below
         self._jobs: deque[_Job] = deque()
         self._led = False
+        self._closed = False
         self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # of the writer's own thread; False: no more
         self._thread: threading.Thread | None = None
 
@@ -124,10 +129,12 @@ class Writer:
 
     def close(self) -> None:
         """Commit what is on the list and let go of the file."""
+        last = _Job(lambda connection: connection.close())
+        leads = self._enlist(last, closing=True)
+        self._finish(last, leads)
         self._turns.put(False)
         if self._thread is not None:
             self._thread.join()
-        self.maintain(lambda connection: connection.close())
 
     def maintain(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run something on the write connection outside of any transaction (checkpoint, vacuum, close)."""
@@ -135,7 +142,10 @@ class Writer:
         return result
 
     def _wait_for(self, job: _Job) -> Any:
-        if not self._enlist(job):
+        return self._finish(job, leads=self._enlist(job))
+
+    def _finish(self, job: _Job, leads: bool) -> Any:
+        if not leads:
             try:
                 job.wait()
             except BaseException:  # interrupted (Ctrl-C): others must not wait for us
@@ -148,9 +158,12 @@ class Writer:
         assert job.answer is not None
         return job.answer[0]
 
-    def _enlist(self, job: _Job) -> bool:
-        """Put the job on the list; True if its owner leads now."""
+    def _enlist(self, job: _Job, closing: bool = False) -> bool:
+        """Put the job on the list; True if its owner leads now. What comes after the closing job is refused."""
         with self._list:
+            if self._closed:
+                raise Closed
+            self._closed = closing
             self._jobs.append(job)
             leads, self._led = not self._led, True
         return leads

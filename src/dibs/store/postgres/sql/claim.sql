@@ -4,7 +4,7 @@
 -- claimed, so that the caller can tell an empty queue from one whose first tasks are being claimed by others.
 --
 -- Safe: a candidate is only a guess. It is locked, if nobody else holds its lock, and looked at again under the lock
--- (`state = 'pending'`), so of two claims that guess the same task one gets it and the other takes its next guess.
+-- (`still` pending), so of two claims that guess the same task one gets it and the other takes its next guess.
 -- The LIMIT stands over the locking, in a materialized CTE: no more rows are locked than claimed, and the UPDATE
 -- cannot run the choice a second time. Candidates come out of their CTE in the order in which it sorted them.
 -- Counts are words, not parameters: the planner must see how few rows are wanted.
@@ -14,7 +14,7 @@ WITH RECURSIVE {{moment}},
 picked AS MATERIALIZED (
     SELECT locked.id, candidates.rank
     FROM candidates CROSS JOIN LATERAL (
-        SELECT id FROM dibs_tasks WHERE id = candidates.id AND state = 'pending' FOR UPDATE SKIP LOCKED
+        SELECT id FROM dibs_tasks WHERE id = candidates.id AND {{still: 'pending'}} FOR UPDATE SKIP LOCKED
     ) AS locked
     LIMIT {{count}}
 ),

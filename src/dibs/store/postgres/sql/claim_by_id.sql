@@ -7,7 +7,7 @@ changed AS (
     SET state = 'claimed', token = task.token + 1, worker_id = %(worker_id)s, incarnation = %(incarnation)s,
         claimed_at = moment.now, lease_until = moment.now + %(lease)s, progress = NULL, progress_message = NULL
     FROM moment
-    WHERE task.id = %(id)s AND task.state = 'pending'
+    WHERE task.id = %(id)s AND {{still: 'pending'}}
       AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE name = task.queue AND paused_at IS NOT NULL)
     RETURNING task.id AS task_id, 'claimed' AS event, 'pending' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, {{task}}

@@ -23,7 +23,7 @@ changed AS (
                 THEN 'scheduled' ELSE 'pending' END,
            task.priority, task.params, task.max_attempts, task.timeout, task.backoff_base, task.backoff_cap,
            moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.key,
-           task.key_content, random(), {{weighted_key: task.max_attempts}}
+           task.key_content, {{random_place: task.max_attempts}}, {{weighted_place: task.max_attempts}}
     FROM given AS task, moment
     ORDER BY task.key COLLATE "C", task.id
     ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING

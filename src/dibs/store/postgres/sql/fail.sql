@@ -19,12 +19,12 @@ changed AS (
              * said.jitter)::bigint),
         ready_at = moment.now,
         lease_until = NULL,
-        random_key = random(),
-        weighted_key = {{weighted_key: task.attempts_left - 1}}
+        random_key = {{random_place: task.attempts_left - 1}},
+        weighted_key = {{weighted_place: task.attempts_left - 1}}
     FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(error)s::text[],
                 %(retry_in)s::bigint[], %(permanent)s::boolean[], %(jitter)s::float8[])
              AS said (id, token, worker_id, error, retry_in, permanent, jitter), moment
-    WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND task.state = 'claimed'
+    WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END AS event,
         'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token, task.error AS detail,
         task.attempts, task.run_at

@@ -3,12 +3,12 @@
 WITH {{moment}},
 due AS MATERIALIZED (
     SELECT id FROM dibs_tasks WHERE state = 'scheduled' AND run_at <= (SELECT now FROM moment)
-    ORDER BY run_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ORDER BY run_at LIMIT {{limit}} FOR UPDATE SKIP LOCKED
 ),
 changed AS (
     UPDATE dibs_tasks AS task
-    SET state = 'pending', ready_at = moment.now, random_key = random(),
-        weighted_key = {{weighted_key: task.attempts_left}}
+    SET state = 'pending', ready_at = moment.now, random_key = {{random_place: task.attempts_left}},
+        weighted_key = {{weighted_place: task.attempts_left}}
     FROM due, moment
     WHERE task.id = due.id
     RETURNING task.id AS task_id, 'promoted' AS event, 'scheduled' AS from_state, task.state AS to_state,

@@ -6,7 +6,7 @@ old AS MATERIALIZED (
     SELECT id FROM dibs_tasks
     WHERE state IN ('completed', 'failed', 'cancelled') AND state = %(state)s
       AND finished_at <= (SELECT now FROM moment) - %(kept)s
-    ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ORDER BY finished_at LIMIT {{limit}} FOR UPDATE SKIP LOCKED
 ),
 changed AS (
     DELETE FROM dibs_tasks AS task USING old WHERE task.id = old.id

@@ -7,7 +7,7 @@
 WITH {{moment}},
 lost AS MATERIALIZED (
     SELECT id FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= (SELECT now FROM moment)
-    ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ORDER BY lease_until LIMIT {{limit}} FOR UPDATE SKIP LOCKED
 ),
 changed AS (
     UPDATE dibs_tasks AS task
@@ -18,8 +18,8 @@ changed AS (
         finished_at = CASE WHEN task.cancel_requested OR task.attempts_left <= 1 THEN moment.now END,
         ready_at = moment.now,
         lease_until = NULL,
-        random_key = random(),
-        weighted_key = {{weighted_key: task.attempts_left - 1}}
+        random_key = {{random_place: task.attempts_left - 1}},
+        weighted_key = {{weighted_place: task.attempts_left - 1}}
     FROM lost, moment
     WHERE task.id = lost.id
     RETURNING task.id AS task_id, 'recovered' AS event, 'claimed' AS from_state, task.state AS to_state,

@@ -7,12 +7,12 @@ dead AS MATERIALIZED (
     WHERE state = 'failed'
       AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(type)s::text IS NULL OR type = %(type)s)
       AND (%(error)s::text IS NULL OR strpos((error::json ->> 'type') || ': ' || (error::json ->> 'message'), %(error)s) > 0)
-    ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ORDER BY finished_at LIMIT {{limit}} FOR UPDATE SKIP LOCKED
 ),
 changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'pending', attempts = 0, cancel_requested = false, run_at = moment.now, ready_at = moment.now,
-        finished_at = NULL, random_key = random(), weighted_key = {{weighted_key: task.max_attempts}}
+        finished_at = NULL, random_key = {{random_place: task.max_attempts}}, weighted_key = {{weighted_place: task.max_attempts}}
     FROM dead, moment
     WHERE task.id = dead.id
     RETURNING task.id AS task_id, 'retried' AS event, 'failed' AS from_state, task.state AS to_state,

@@ -11,11 +11,11 @@ changed AS (
         run_at = moment.now + said.delay,
         ready_at = moment.now,
         lease_until = NULL,
-        random_key = random(),
-        weighted_key = {{weighted_key: task.attempts_left}}
+        random_key = {{random_place: task.attempts_left}},
+        weighted_key = {{weighted_place: task.attempts_left}}
     FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(delay)s::bigint[])
              AS said (id, token, worker_id, delay), moment
-    WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND task.state = 'claimed'
+    WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END AS event,
         'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token,
         CASE task.state WHEN 'cancelled' THEN '{"outcome":"released"}' END AS detail,

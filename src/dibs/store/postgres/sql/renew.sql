@@ -6,5 +6,5 @@ WITH {{moment}}
 UPDATE dibs_tasks AS task SET lease_until = moment.now + said.lease
 FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(lease)s::bigint[])
          AS said (id, token, worker_id, lease), moment
-WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND task.state = 'claimed'
+WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
 RETURNING task.id, task.token, task.worker_id, task.lease_until, task.cancel_requested

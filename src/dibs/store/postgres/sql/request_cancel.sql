@@ -3,7 +3,7 @@
 WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task SET cancel_requested = true
-    WHERE task.id = %(id)s AND task.state = 'claimed' AND task.state = %(from_state)s AND NOT task.cancel_requested
+    WHERE task.id = %(id)s AND {{still: 'claimed'}} AND {{still: %(from_state)s}} AND NOT task.cancel_requested
     RETURNING task.id AS task_id, 'cancel_requested' AS event, 'claimed' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail
 ),

@@ -57,13 +57,15 @@ CREATE INDEX dibs_tasks_finished ON dibs_tasks (state, finished_at)
     WHERE state IN ('completed', 'failed', 'cancelled');
 CREATE UNIQUE INDEX dibs_tasks_key ON dibs_tasks (key) WHERE key IS NOT NULL;
 
--- How far the weighted race of a line has run (see sql/pick_weighted.sql). Only weighted claims write here.
+-- How far the random and the weighted race of a line have run (see sql/pick_race.sql). Only claims in these orders
+-- write here.
 CREATE TABLE dibs_races (
+    kind          TEXT    NOT NULL,
     queue         TEXT    NOT NULL,
     type          TEXT    NOT NULL,
     attempts_left INTEGER NOT NULL,
     position      REAL    NOT NULL,
-    PRIMARY KEY (queue, type, attempts_left)
+    PRIMARY KEY (queue, type, attempts_left, kind)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE dibs_history (

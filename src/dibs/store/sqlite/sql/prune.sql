@@ -3,5 +3,5 @@
 DELETE FROM dibs_tasks
 WHERE id IN (SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_finished
              WHERE state IN ('completed', 'failed', 'cancelled') AND state = :state AND finished_at <= :now - :kept
-             ORDER BY finished_at LIMIT :limit)
+             ORDER BY finished_at LIMIT {{limit}})
 RETURNING id, 'pruned', state, state, NULL, token, NULL

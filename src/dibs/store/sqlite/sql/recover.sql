@@ -10,8 +10,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN attempts_left <= 1 
     finished_at = CASE WHEN cancel_requested OR attempts_left <= 1 THEN :now END,
     ready_at = :now,
     lease_until = NULL,
-    random_key = dibs_random(),
-    weighted_key = {{weighted_key: dibs_tasks.attempts_left - 1}}
+    {{fresh_keys: dibs_tasks.attempts_left - 1}}
 WHERE id IN (SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_leases
-             WHERE state = 'claimed' AND lease_until <= :now ORDER BY lease_until LIMIT :limit)
+             WHERE state = 'claimed' AND lease_until <= :now ORDER BY lease_until LIMIT {{limit}})
 RETURNING id, 'recovered', 'claimed', state, worker_id, token, NULL

@@ -3,11 +3,11 @@
 -- Index: dibs_tasks_finished.
 UPDATE dibs_tasks
 SET state = 'pending', attempts = 0, cancel_requested = 0, run_at = :now, ready_at = :now, finished_at = NULL,
-    random_key = dibs_random(), weighted_key = {{weighted_key: dibs_tasks.max_attempts}}
+    {{fresh_keys: dibs_tasks.max_attempts}}
 WHERE id IN (
     SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_finished
     WHERE state IN ('completed', 'failed', 'cancelled') AND state = 'failed'
       AND (:queue IS NULL OR queue = :queue) AND (:type IS NULL OR type = :type)
       AND (:error IS NULL OR instr(json_extract(error, '$.type') || ': ' || json_extract(error, '$.message'), :error) > 0)
-    ORDER BY finished_at LIMIT :limit)
+    ORDER BY finished_at LIMIT {{limit}})
 RETURNING id, 'retried', 'failed', state, NULL, token, NULL
