@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -168,6 +169,7 @@ def to_micros(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
+@lru_cache(4096)  # the tasks of a batch share most of their moments
 def from_micros(micros: int) -> datetime:
     """The moment, in UTC."""
     return EPOCH + timedelta(0, 0, micros)

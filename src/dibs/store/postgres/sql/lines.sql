@@ -2,7 +2,8 @@
 -- left. Every filter is a choice of lines, and every order an index that begins with the line, so a claim reads only
 -- what it takes. A fragment; parameters: queues, types (NULL for all), least.
 -- Where a name is not given, the existing ones are found by jumping from each to the next: one probe of an index for
--- each, however many tasks there are.
+-- each, however many tasks there are. What was found is passed on in arrays, of which the planner expects ten rows:
+-- it expects a million lines of three nested recursions, and a server with JIT then compiled for a second each claim.
 found_queues (queue) AS (
     SELECT min(queue) FROM dibs_tasks WHERE state = 'pending' AND %(queues)s::text[] IS NULL
     UNION ALL
@@ -12,7 +13,7 @@ found_queues (queue) AS (
 open_queues (queue) AS (
     SELECT wanted.queue
     FROM (SELECT DISTINCT unnest(%(queues)s::text[]) COLLATE "C" AS queue
-          UNION ALL SELECT queue FROM found_queues WHERE queue IS NOT NULL) AS wanted
+          UNION ALL SELECT unnest(ARRAY(SELECT queue FROM found_queues WHERE queue IS NOT NULL))) AS wanted
     WHERE NOT EXISTS (SELECT 1 FROM dibs_queues WHERE name = wanted.queue AND paused_at IS NOT NULL)
 ),
 found_types (queue, type) AS (
@@ -26,7 +27,11 @@ found_types (queue, type) AS (
 kinds (queue, type) AS (
     SELECT open_queues.queue, wanted.type
     FROM open_queues, (SELECT DISTINCT unnest(%(types)s::text[]) COLLATE "C" AS type) AS wanted
-    UNION ALL SELECT queue, type FROM found_types WHERE type IS NOT NULL
+    UNION ALL
+    SELECT found.queue, found.type
+    FROM (SELECT array_agg(queue) AS queues, array_agg(type) AS types
+          FROM found_types WHERE type IS NOT NULL) AS every,
+         unnest(every.queues, every.types) AS found (queue, type)
 ),
 found_lines (queue, type, attempts_left) AS (
     SELECT queue, type, (SELECT min(attempts_left) FROM dibs_tasks
@@ -39,4 +44,9 @@ found_lines (queue, type, attempts_left) AS (
                            AND attempts_left > found.attempts_left)
     FROM found_lines AS found WHERE found.attempts_left IS NOT NULL
 ),
-lines AS MATERIALIZED (SELECT queue, type, attempts_left FROM found_lines WHERE attempts_left IS NOT NULL)
+lines AS MATERIALIZED (
+    SELECT found.queue COLLATE "C" AS queue, found.type COLLATE "C" AS type, found.attempts_left
+    FROM (SELECT array_agg(queue) AS queues, array_agg(type) AS types, array_agg(attempts_left) AS lefts
+          FROM found_lines WHERE attempts_left IS NOT NULL) AS every,
+         unnest(every.queues, every.types, every.lefts) AS found (queue, type, attempts_left)
+)
