@@ -14,7 +14,7 @@ from dibs.store.operation import Operation
 from dibs.store.operations.looking import HistoryEntry
 from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter
 from dibs.store.operations.tending import BATCH, Retention, Upkept
-from dibs.task import Task
+from dibs.task import Task, check_integer
 
 T = TypeVar("T")
 
@@ -70,6 +70,8 @@ def wait(store: Store, task_id: int, timeout: float | None) -> Plan[Task]:
 
 def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
     """Retry everything in the dead letter that matches, batch by batch."""
+    if limit is not None:
+        check_integer(limit, "limit", 1, 2**31 - 1)
     done = 0
     while limit is None or done < limit:
         batch = REDRIVE_BATCH if limit is None else min(REDRIVE_BATCH, limit - done)

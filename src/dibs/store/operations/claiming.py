@@ -60,7 +60,9 @@ class Claiming(Tending, ABC):
     def _claim_by_id(self, task_id: int, request: ClaimRequest) -> Steps[Claim]:
         statement = Statement("claim_by_id", {"id": task_id, **claim_params(request)}, change=True)
         rows = yield statement
-        if not rows and (yield from self._sweep()):  # it may have been due, or its worker dead
+        for _ in range(SWEEPS):  # it may have been due, or its worker dead
+            if rows or not (yield from self._sweep()):
+                break
             rows = yield statement
         if not rows:
             raise (yield from self._why_not_claimable(task_id))

@@ -23,7 +23,10 @@ Inserted = dict[int, Row]
 class Enqueueing(ABC):
     """Putting tasks in."""
 
-    types: TypeCache
+    @property
+    @abstractmethod
+    def types(self) -> TypeCache:
+        """The registered task types."""
 
     @abstractmethod
     def insert_tasks(self, rows: Rows) -> Steps[Inserted]:

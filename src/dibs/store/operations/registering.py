@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -73,10 +74,13 @@ class TaskType(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
-class Registering:
+class Registering(ABC):
     """Who works, and what kinds of work there are."""
 
-    types: TypeCache
+    @property
+    @abstractmethod
+    def types(self) -> TypeCache:
+        """The registered task types."""
 
     def heartbeat(self, beat: Heartbeat) -> Operation[None]:
         """Register the worker, or note that it still lives (or is leaving)."""
@@ -167,8 +171,12 @@ def _read_worker(row: Row, holds: list[int]) -> WorkerInfo:
 
 
 def _same_type(row: Row, params: dict[str, Any]) -> bool:
-    schema = None if params["schema"] is None else decode(params["schema"])
-    return (None if row[2] is None else decode(row[2])) == schema and decode(row[3]) == decode(params["defaults"])
+    # As text, since to Python 1, 1.0 and True are equal.
+    return _canonical(row[2]) == _canonical(params["schema"]) and _canonical(row[3]) == _canonical(params["defaults"])
+
+
+def _canonical(text: str | None) -> bytes:
+    return msgspec.json.encode(None if text is None else decode(text), order="sorted")
 
 
 def _get_type(name: str, version: int | None) -> Steps[TaskType]:

@@ -7,6 +7,9 @@ registered by this process holds at once, one registered elsewhere within that s
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import jsonschema_rs
@@ -46,9 +49,27 @@ class TypeCache:
         return full, known.version, known.check(full)
 
 
+_own: ContextVar[TypeCache | None] = ContextVar("types of its own", default=None)
+
+
+@contextmanager
+def types_of_its_own() -> Iterator[None]:
+    """For an operation in the user's transaction: what it reads there may be rolled back, and binds nobody else."""
+    token = _own.set(TypeCache())
+    try:
+        yield
+    finally:
+        _own.reset(token)
+
+
+def known_types(shared: TypeCache) -> TypeCache:
+    """The types as the current operation knows them."""
+    return _own.get() or shared
+
+
 class _Type:
     def __init__(self, name: str, version: int, schema: str | None, defaults: str | None) -> None:
-        self.name, self.version = name, version
+        self.name, self.version, self.content = name, version, (version, schema, defaults)
         self._defaults: dict[str, Any] = decode(defaults) if defaults else {}
         self._validator = None if schema is None else compile_schema(decode(schema))
 
@@ -85,5 +106,4 @@ def _refuse_to_fetch(uri: str) -> Any:
 
 
 def _same_or_new(known: _Type | None, row: Row) -> _Type:
-    name, version, schema, defaults = row
-    return known if known is not None and known.version == version else _Type(name, version, schema, defaults)
+    return known if known is not None and known.content == row[1:] else _Type(*row)

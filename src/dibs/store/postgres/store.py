@@ -12,12 +12,13 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from dibs.errors import InvalidValue
 from dibs.store.doctor import Check
 from dibs.store.operation import Operation, drive, drive_async
-from dibs.store.operations.typecache import TypeCache
+from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
 from dibs.store.postgres import doctor
 from dibs.store.postgres.connection import NOT_EXECUTED, POOL, POOL_TIMEOUT, AsyncExecutor, Executor, translate
 from dibs.store.postgres.migrating import migrate
@@ -41,11 +42,16 @@ class PostgresStore(PostgresOperations):
     def __init__(self, url: str, *, clock: Clock | None = None, migrate: bool = True) -> None:
         self._url = url
         self._clock = clock
-        self.types = TypeCache()
+        self._types = TypeCache()
         self._may_migrate = migrate
         self._opening = threading.Lock()
         self._open: _Open | None = None
         self._finalize: Callable[[], object] = _nothing
+
+    @property
+    def types(self) -> TypeCache:
+        """The registered task types, as this process knows them."""
+        return known_types(self._types)
 
     @property
     def wakeups(self) -> PostgresWakeups:
@@ -128,7 +134,10 @@ class PostgresStore(PostgresOperations):
             raise InvalidValue(f"A {type(on).__name__} is no connection that Dibs can use.", hint=hint)
         self._opened()
         try:
-            return self._run_on(on, operation)
+            if _begins_by_itself(on, operation):
+                on.execute("SELECT 1")
+            with types_of_its_own():
+                return self._run_on(on, operation)
         except psycopg.Error as error:
             raise translate(error, writing=operation.writes) from error
 
@@ -138,7 +147,10 @@ class PostgresStore(PostgresOperations):
             raise InvalidValue(f"A {type(on).__name__} is no connection that AsyncDibs can use.", hint=hint)
         await asyncio.to_thread(self._opened)
         try:
-            return await self._run_on_async(on, operation)
+            if _begins_by_itself(on, operation):
+                await on.execute("SELECT 1")
+            with types_of_its_own():
+                return await self._run_on_async(on, operation)
         except psycopg.Error as error:
             raise translate(error, writing=operation.writes) from error
 
@@ -165,7 +177,7 @@ class PostgresStore(PostgresOperations):
                 _abandoned.append(self._open)
                 self._open = _Open(self._url)
                 self._finalize = weakref.finalize(self, self._open.close)  # a program need not call close()
-                self.types.forget()
+                self._types.forget()
             return self._open
 
 
@@ -175,6 +187,13 @@ def _nothing() -> None:
 
 _abandoned: list[Any] = []
 """What a forked child inherited: closing it would say goodbye to the server on the parent's sockets."""
+
+
+def _begins_by_itself(connection: Any, operation: Operation[Any]) -> bool:
+    """True where psycopg would begin a transaction with the first statement, which the user is to commit. It must be
+    begun before `connection.transaction()`, which would commit it; inside, that is a savepoint."""
+    idle = connection.info.transaction_status == TransactionStatus.IDLE
+    return operation.atomic and idle and not connection.autocommit
 
 
 def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from dibs.errors import InvalidValue
 from dibs.store.doctor import Check
 from dibs.store.operation import Operation, drive
-from dibs.store.operations.typecache import TypeCache
+from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
 from dibs.store.sqlite import doctor, maintenance
 from dibs.store.sqlite.connection import Clock, Executor, clock, connect, translate
 from dibs.store.sqlite.joined import run_joined
@@ -37,11 +37,16 @@ class SqliteStore(SqliteOperations):
     def __init__(self, path: Path, *, clock: Clock = clock, migrate: bool = True) -> None:
         self.path = path.absolute()  # the working directory may change before the file is opened
         self.clock = clock
-        self.types = TypeCache()
+        self._types = TypeCache()
         self._may_migrate = migrate
         self._opening = threading.Lock()
         self._open: _Open | None = None
         self._finalize: Callable[[], object] = _nothing
+
+    @property
+    def types(self) -> TypeCache:
+        """The registered task types, as this process knows them."""
+        return known_types(self._types)
 
     @property
     def wakeups(self) -> SqliteWakeups:
@@ -113,7 +118,8 @@ class SqliteStore(SqliteOperations):
             )
         if not on.in_transaction:  # inside one, migrating would wait for the user's own lock
             self._opened()
-        return run_joined(operation, on, self.clock)
+        with types_of_its_own():
+            return run_joined(operation, on, self.clock)
 
     def _opened(self) -> _Open:
         if (opened := self._open) is not None:
@@ -122,7 +128,7 @@ class SqliteStore(SqliteOperations):
             if self._open is None:
                 self._open = _Open(self.path, self.clock, self._may_migrate)
                 self._finalize = weakref.finalize(self, self._open.close)  # a program need not call close()
-                self.types.forget()
+                self._types.forget()
                 _stores.add(self)
             return self._open
 
