@@ -15,8 +15,9 @@ import psycopg
 from dibs.store.wakeups import Wakeups
 
 CHANNEL = "dibs"
-EVERY = 0.002
-"""Seconds between two notifications of this process at least; writes in between share the next one."""
+SHORTEST, LONGEST = 0.002, 0.05
+"""Seconds between two notifications of this process: writes in between share the next one. The pause doubles while
+writes keep coming, since whoever can work then is working; a write after a pause is told at once."""
 
 LISTEN_FOR = 0.25
 RECONNECT_AFTER = 1.0
@@ -69,11 +70,13 @@ class PostgresWakeups(Wakeups):
 
     def _notify_while_connected(self) -> None:
         with psycopg.connect(self._url, autocommit=True) as connection:
+            pause = SHORTEST
             while not self._closed:
                 self._written.wait()
                 self._written.clear()
                 connection.execute(f"NOTIFY {CHANNEL}")
-                time.sleep(EVERY)
+                time.sleep(pause)
+                pause = min(pause * 2, LONGEST) if self._written.is_set() else SHORTEST
 
     def _pause(self) -> None:
         with self._changed:

@@ -293,4 +293,4 @@ def _deliver(jobs: list[_Job], answers: Sequence[Answer]) -> None:
 def _pause(waited: float) -> float:
     """Seconds until the next try. The longer somebody has waited, the more often it tries: so the oldest waiter is
     the likeliest to get the lock next, and nobody starves."""
-    return random.uniform(0.0002, 0.003 / (1 + waited * 20))
+    return random.uniform(0.0005, 0.005 / (1 + waited * 20))
