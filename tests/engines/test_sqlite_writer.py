@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -332,3 +333,19 @@ def run_forking(program: str, url: str) -> None:
     command = [sys.executable, "-m", "tests.helpers.forking", program, url]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_many_clients_may_open_a_new_file_at_the_same_moment(tmp_path: Path) -> None:
+    for turn in range(15):
+        apps = [dibs.Dibs(f"sqlite:///{tmp_path}/{turn}.db") for _ in range(8)]
+        together = threading.Barrier(len(apps))
+
+        def enqueue(app: dibs.Dibs, together: threading.Barrier = together) -> dibs.Task:
+            together.wait()
+            return app.enqueue("resize")
+
+        with ThreadPoolExecutor(len(apps)) as pool:
+            tasks = list(pool.map(enqueue, apps))
+        assert sorted(task.id for task in tasks) == list(range(1, len(apps) + 1))
+        for app in apps:
+            app.close()

@@ -18,6 +18,8 @@ from dibs.store.sqlfiles import SqlFiles
 SQL = SqlFiles("dibs.store.sqlite")
 Clock = Callable[[], int]
 
+OPEN_TIMEOUT = 10.0
+
 _encode = msgspec.json.encode
 
 
@@ -27,7 +29,22 @@ def clock() -> int:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that is durable and in WAL mode."""
+    """A connection that is durable and in WAL mode.
+
+    Of several that switch a new file to WAL at the same moment, SQLite refuses all but one at once, without waiting:
+    they try again.
+    """
+    give_up_at = time.monotonic() + OPEN_TIMEOUT
+    while True:
+        try:
+            return _connect(path)
+        except StoreBusy:
+            if time.monotonic() > give_up_at:
+                raise
+        time.sleep(random.uniform(0.001, 0.01))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     except sqlite3.OperationalError as error:
