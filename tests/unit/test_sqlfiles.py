@@ -126,7 +126,9 @@ def test_every_file_is_used() -> None:
         mentioned = {text for path, tree in modules(STORE) if engine in engines_of(path) for text in literals(tree)}
         fragments = {name for text in mentioned for name in placeholders(text)}
         fragments |= {name for path in folder(engine).glob("*.sql") for name in placeholders(path.read_text("utf-8"))}
-        fragments |= {f"by_{name}" for name in ("state", "type", "queue", "cursor")}  # the conditions of a list
+        fragments |= {
+            f"by_{name}" for name in ("state", "type", "queue", "cursor", "error")
+        }  # the conditions of a list
         assert names(engine) - mentioned - fragments == set()
 
 

@@ -11,7 +11,7 @@ import msgspec
 from dibs.claim import MAX_BATCH
 from dibs.codec import check_name, decode
 from dibs.errors import InvalidValue, TaskNotFound
-from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
 from dibs.store.operations.registering import WorkerState, read_workers
 from dibs.store.operations.rows import STATES, moment, read_task, seconds
 from dibs.task import Event, State, Task, check_integer, from_micros
@@ -141,9 +141,9 @@ def _get(task_id: int) -> Steps[Task | None]:
 
 
 def _list(which: TaskFilter) -> Steps[list[Task]]:
-    given = {name: value for name, value in msgspec.structs.asdict(which).items() if value is not None}
-    conditions = " ".join(f"{{{{by_{name}}}}}" for name in ("state", "type", "queue", "cursor") if name in given)
-    rows = yield Statement("list", given, words=(("conditions", conditions), *limited(which.limit)))
+    given = msgspec.structs.asdict(which)
+    words = (conditions(given, ("state", "type", "queue", "cursor")), *limited(which.limit))
+    rows = yield Statement("list", given, words=words)
     return [read_task(row) for row in rows]
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from dibs.codec import check_name
 from dibs.errors import TaskNotFound, WrongState
-from dibs.store.operation import Operation, Statement, Steps, limited
+from dibs.store.operation import Operation, Statement, Steps, conditions, limited
 from dibs.store.operations.rows import read_task
 from dibs.task import FINAL, State, Task, check_integer
 
@@ -65,7 +65,9 @@ class Managing:
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` tasks of the dead letter that match; the oldest failures first."""
         check_integer(limit, "limit", 1, REDRIVE_BATCH)
-        statement = Statement("redrive", msgspec.structs.asdict(which), words=limited(limit), change=True)
+        given = msgspec.structs.asdict(which)
+        words = (conditions(given, ("queue", "type", "error")), *limited(limit))
+        statement = Statement("redrive", given, words=words, change=True)
         return Operation("redrive", lambda: _count(statement), wakes=True)
 
     def pause(self, queue: str) -> Operation[None]:

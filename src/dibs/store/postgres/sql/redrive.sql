@@ -1,12 +1,10 @@
 -- Promise: up to `limit` tasks of the dead letter that match are pending again, the oldest failures first.
--- Parameters: queue, type, error (text in its type and message); each may be NULL, limit, now, by. Rows: history columns.
+-- Parameters: queue, type, error (text in its type and message), each if given; now, by. Words: conditions, limit.
+-- Rows: history columns.
 -- Index: dibs_tasks_finished. Safe: rows that another redrive is moving are skipped.
 WITH {{moment}},
 dead AS MATERIALIZED (
-    SELECT id FROM dibs_tasks
-    WHERE state = 'failed'
-      AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(type)s::text IS NULL OR type = %(type)s)
-      AND (%(error)s::text IS NULL OR strpos((error::json ->> 'type') || ': ' || (error::json ->> 'message'), %(error)s) > 0)
+    SELECT task.id FROM dibs_tasks AS task WHERE task.state = 'failed' {{conditions}}
     ORDER BY finished_at LIMIT {{limit}} FOR UPDATE SKIP LOCKED
 ),
 changed AS (
