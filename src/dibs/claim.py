@@ -55,16 +55,21 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimRequest(Filters, frozen=True, kw_only=True):
-    """A worker's wish for up to `count` tasks under a lease of `lease` seconds."""
+    """A worker's wish for up to `count` tasks under a lease of `lease` seconds.
+
+    `ahead`: they will wait in the worker's memory before they begin; if it dies, they are not charged an attempt.
+    """
 
     worker_id: str
     incarnation: str | None = None
     lease: float = DEFAULT_LEASE
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         Filters.__post_init__(self)
         check_worker_id(self.worker_id)
         check_lease(self.lease)
+        _check_flag(self.ahead, "ahead")
         if self.incarnation is not None:
             check_name(self.incarnation, "The incarnation")
 
@@ -101,13 +106,13 @@ class Claim(msgspec.Struct, frozen=True):
         return self.task.attempts + 1
 
 
-class Completed(msgspec.Struct, frozen=True):
+class Completed(msgspec.Struct, frozen=True, tag=True):
     """The handler returned."""
 
     result: Any = None
 
 
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, tag=True):
     """The handler raised. Tried again after `retry_in` seconds (or the task's backoff) unless permanent."""
 
     failure: Failure
@@ -117,11 +122,10 @@ class Failed(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.retry_in is not None:
             check_seconds(self.retry_in, "retry_in")
-        if type(self.permanent) is not bool:
-            raise InvalidValue(f"permanent must be True or False, not {self.permanent!r}.")
+        _check_flag(self.permanent, "permanent")
 
 
-class Released(msgspec.Struct, frozen=True):
+class Released(msgspec.Struct, frozen=True, tag=True):
     """Not done and not failed: back to the queue, now or after `delay` seconds, no attempt spent."""
 
     delay: float = 0
@@ -130,7 +134,7 @@ class Released(msgspec.Struct, frozen=True):
         check_seconds(self.delay, "delay")
 
 
-class Cancelled(msgspec.Struct, frozen=True):
+class Cancelled(msgspec.Struct, frozen=True, tag=True):
     """The handler saw the request to stop, and stopped."""
 
 
@@ -160,6 +164,14 @@ class Renewed(msgspec.Struct, frozen=True):
     cancel_requested: bool
 
 
+class Standing(StrEnum):
+    """How a claim stands, for a worker that only asks."""
+
+    HELD = "held"  # its token is live
+    STOPPING = "stopping"  # its token is live, and somebody asked the task to stop
+    LOST = "lost"  # its token is dead, or another worker's
+
+
 def check_worker_id(worker_id: Any) -> str:
     """A worker's id, which must fit URLs, file names and log lines alike."""
     if type(worker_id) is not str or not _WORKER_ID.fullmatch(worker_id):
@@ -172,6 +184,11 @@ def check_worker_id(worker_id: Any) -> str:
 def check_lease(lease: Any) -> int:
     """A lease in seconds, as microseconds."""
     return check_seconds(lease, "lease", least=0.001)
+
+
+def _check_flag(value: Any, what: str) -> None:
+    if type(value) is not bool:
+        raise InvalidValue(f"{what} must be True or False, not {value!r}.")
 
 
 def _check_names(names: Any, what: str, each: str) -> None:

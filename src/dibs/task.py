@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -80,7 +80,7 @@ class Failure(msgspec.Struct, frozen=True):
     traceback: str | None = None
 
 
-class Task(msgspec.Struct, frozen=True):
+class Task(msgspec.Struct, frozen=True, dict=True):
     """A task as it stood when it was read."""
 
     id: int
@@ -107,11 +107,25 @@ class Task(msgspec.Struct, frozen=True):
     result: Any = None
     error: Failure | None = None
     deduplicated: bool = False
+    dropped: int = 0
+    """How often its worker was lost while it was claimed ahead of its turn."""
 
     @property
     def finished(self) -> bool:
         """True in a state that only `retry` leaves."""
         return self.state in FINAL
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """The task, once it is finished (to be awaited if it came from AsyncDibs). Raises WaitTimeout."""
+        app = vars(self).get("app")
+        if app is None:
+            raise InvalidValue("This task does not know its queue.", hint=f"Use app.wait({self.id}).")
+        return app.wait(self.id, timeout)
+
+    def of(self, app: Any) -> Self:
+        """The same task, which now knows the client it came from. Not a field: it is neither compared nor stored."""
+        vars(self)["app"] = app
+        return self
 
 
 class NewTask(msgspec.Struct, frozen=True):

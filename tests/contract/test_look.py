@@ -316,6 +316,22 @@ def test_a_scheduled_task_is_not_due_until_its_time(app: Any) -> None:
     assert f"not due until {task.run_at:%Y-%m-%d %H:%M:%S} UTC" in str(explanation)
 
 
+def test_a_scheduled_task_whose_time_has_come_is_due_and_no_longer_waits_for_a_past_moment(
+    app: Any, clock: Clock
+) -> None:
+    task = app.enqueue("resize", delay=60)
+    clock.advance(59.999999)
+    assert codes(explained(app, task)) == ["not_due"]
+    clock.advance(0.000001)
+    explanation = explained(app, task)
+    assert codes(explanation) == ["due"]
+    assert f"due since {task.run_at:%Y-%m-%d %H:%M:%S} UTC" in str(explanation)
+    assert "the next claim or upkeep" in str(explanation)
+    assert "not due" not in str(explanation)
+    assert app.promote() == 1
+    assert codes(explained(app, app.get(task.id))) == ["no_worker"]
+
+
 def test_a_task_that_waits_for_its_next_attempt_says_which_failed(app: Any) -> None:
     app.enqueue("resize", backoff=Backoff(base=100))
     claim = app.claim("worker-1")

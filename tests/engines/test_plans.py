@@ -142,7 +142,10 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "stop": (100, lambda store, shape: store.finish([(ref, Cancelled()) for ref in held(shape)])),
     "refuse": (100, lambda store, shape: store.finish([(ref, Completed(1)) for ref in stale(shape)])),
     "renew": (100, lambda store, shape: store.renew(held(shape), 60_000_000)),
-    "progress": (1, lambda store, shape: store.progress(held(shape)[0], 50, "half")),
+    "progress": (100, lambda store, shape: store.progress([(ref, 50, "half") for ref in held(shape)])),
+    "start": (100, lambda store, shape: store.start(held(shape))),
+    "standing": (100, lambda store, shape: store.standing(held(shape))),
+    "next due": (2, lambda store, shape: store.next_due()),
     "claim by id": (1, lambda store, shape: store.claim_by_id(shape.pending[-1], ClaimRequest(worker_id="worker-1"))),
     "cancel": (1, lambda store, shape: store.cancel(shape.pending[-1])),
     "retry": (1, lambda store, shape: store.retry(shape.finished.stop - 10)),
@@ -210,12 +213,15 @@ SWEEP = 2 * (WAITING + SWEEP_BATCH)
 """What a sweep may read before the first ANALYZE, when PostgreSQL reads all that is due and sorts it."""
 
 WARM: dict[str, tuple[int, Callable[[dibs.Dibs, Shape], Any]]] = {
+    # First, since it would read past the entries of what the sweeps of the claims have moved.
+    "next-due": (10, lambda app, shape: app._store.run(app._store.next_due())),
     "claim-one": (3_000 + SWEEP, lambda app, shape: app.claim("worker-1")),
     "claim-a-hundred": (12_000 + SWEEP, lambda app, shape: app.claim_many("worker-1", 100)),
     "claim-a-rare-one": (500 + SWEEP, lambda app, shape: app.claim("worker-1", types=["rare"])),
     "claim-by-id": (50, lambda app, shape: app.claim_by_id(shape.pending[-1], "worker-1")),
     "complete": (1000, lambda app, shape: app.finish([(ref, Completed(1)) for ref in held(shape)])),
     "renew": (1000, lambda app, shape: app.renew_many(held(shape))),
+    "standing": (1000, lambda app, shape: app._store.run(app._store.standing(held(shape)))),
     "promote": (SWEEP, lambda app, shape: app.promote()),
     "recover": (SWEEP, lambda app, shape: app.recover()),
     "get": (50, lambda app, shape: app.get(shape.finished[-1])),

@@ -6,9 +6,12 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import dibs
+from dibs.store.operation import Operation
+
+T = TypeVar("T")
 
 
 class Clock:
@@ -64,3 +67,12 @@ class AsyncAsSync:
         if not asyncio.iscoroutinefunction(verb):
             return verb
         return lambda *args, **options: self.loop.run(verb(*args, **options))
+
+
+def run(app: Any, operation: Operation[T]) -> T:
+    """What the operation gives, run the way the client under test runs its own: for those that no verb stands for."""
+    if isinstance(app, AsyncAsSync):
+        result: T = app.loop.run(app.app._store.run_async(operation))
+        return result
+    done: T = app._store.run(operation)
+    return done

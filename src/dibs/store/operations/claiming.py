@@ -98,4 +98,5 @@ def claim_params(request: ClaimRequest) -> dict[str, object]:
         "worker_id": request.worker_id,
         "incarnation": request.incarnation,
         "lease": round(request.lease * 1e6),
+        "ahead": request.ahead,
     }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed
+from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed, Standing
 from dibs.codec import clean_text, decode, encode
 from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, TaskNotFound
 from dibs.retry import jitter
@@ -15,15 +15,19 @@ from dibs.store.operation import WIDTH, Operation, Row, Statement, Steps
 from dibs.store.operations.rows import STATES, read_task
 from dibs.task import FINAL, Event, Failure, State, Task, from_micros
 
+T = TypeVar("T")
 Ref = Claim | ClaimRef
 Report = tuple[Ref, Outcome]
 Answer = Finished | DibsError
+Note = tuple[Ref, int, str | None]
+"""How far a task is: its claim, percent, a message."""
+
 Name = tuple[int, int, str]
 """What names a claim: task, token, worker."""
 
 
 class Finishing:
-    """Outcomes, renewals, progress."""
+    """Outcomes, starts, renewals, progress; and how claims stand."""
 
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
@@ -46,6 +50,17 @@ class Finishing:
         tasks = yield from _read_tasks([ref.task_id for ref in refs])
         return {_name(ref): _refusal_or_repeat(ref, outcome, tasks, told) for ref, outcome in reports}
 
+    def start(self, claims: Sequence[Ref]) -> Operation[list[DibsError | None]]:
+        """These tasks, claimed ahead of their turn, begin now; a lost claim is answered with ClaimLost."""
+        check_claims(claims)
+        return Operation("start", lambda: self._start(claims))
+
+    def _start(self, claims: Sequence[Ref]) -> Steps[list[DibsError | None]]:
+        if not claims:
+            return []
+        rows = yield Statement("start", rows=[_fence(ref) for ref in claims])
+        return (yield from _or_refusals(claims, dict.fromkeys((row[:3] for row in rows), None)))
+
     def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
         """Prolong the leases to `lease` microseconds from now; a lost one is answered with ClaimLost."""
         check_claims(claims)
@@ -56,22 +71,32 @@ class Finishing:
             return []
         rows = yield Statement("renew", rows=[{**_fence(ref), "lease": lease} for ref in claims])
         renewed = {row[:3]: Renewed(row[0], from_micros(row[3]), bool(row[4])) for row in rows}
-        lost = [ref.task_id for ref in claims if _name(ref) not in renewed]
-        tasks = (yield from _read_tasks(lost)) if lost else {}
-        return [renewed.get(_name(ref)) or refusal(ref, tasks.get(ref.task_id)) for ref in claims]
+        return (yield from _or_refusals(claims, renewed))
 
-    def progress(self, claim: Ref, percent: int, message: str | None) -> Operation[bool]:
-        """Note how far the task is; the answer says whether somebody asked it to stop."""
-        check_claims([claim])
-        return Operation("progress", lambda: self._progress(claim, percent, message))
+    def progress(self, notes: Sequence[Note]) -> Operation[list[bool | DibsError]]:
+        """Note how far the tasks are; each answer says whether somebody asked the task to stop."""
+        check_claims([ref for ref, _, _ in notes])
+        return Operation("progress", lambda: self._progress(notes))
 
-    def _progress(self, claim: Ref, percent: int, message: str | None) -> Steps[bool]:
-        text = None if message is None else clean_text(message)
-        rows = yield Statement("progress", {**_fence(claim), "progress": percent, "progress_message": text})
-        if not rows:
-            tasks = yield from _read_tasks([claim.task_id])
-            raise refusal(claim, tasks.get(claim.task_id))
-        return bool(rows[0][1])
+    def _progress(self, notes: Sequence[Note]) -> Steps[list[bool | DibsError]]:
+        if not notes:
+            return []
+        latest = {_name(note[0]): _note(*note) for note in notes}  # one statement cannot write a row twice
+        rows = yield Statement("progress", rows=list(latest.values()))
+        noted = {row[:3]: bool(row[3]) for row in rows}
+        return (yield from _or_refusals([ref for ref, _, _ in notes], noted))
+
+    def standing(self, claims: Sequence[Ref]) -> Operation[list[Standing]]:
+        """How the claims stand, without touching them."""
+        check_claims(claims)
+        return Operation("standing", lambda: self._standing(claims), writes=False)
+
+    def _standing(self, claims: Sequence[Ref]) -> Steps[list[Standing]]:
+        if not claims:
+            return []
+        rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
+        live = {row[:3]: Standing.STOPPING if row[3] else Standing.HELD for row in rows}
+        return [live.get(_name(ref), Standing.LOST) for ref in claims]
 
 
 def refusal(ref: Ref, task: Task | None) -> DibsError:
@@ -85,6 +110,13 @@ def refusal(ref: Ref, task: Task | None) -> DibsError:
     where = f"claimed by {task.worker_id} under token {task.token}" if task.state is State.CLAIMED else task.state
     message = f"{ref.worker_id} no longer holds task {task.id} under token {ref.token}: it is {where} now."
     return ClaimLost(message, task_id=task.id, token=ref.token)
+
+
+def _or_refusals(claims: Sequence[Ref], done: Mapping[Name, T]) -> Steps[list[T | DibsError]]:
+    """For each claim what was done, or why nothing was."""
+    lost = [ref.task_id for ref in claims if _name(ref) not in done]
+    tasks = (yield from _read_tasks(lost)) if lost else {}
+    return [done[name] if (name := _name(ref)) in done else refusal(ref, tasks.get(ref.task_id)) for ref in claims]
 
 
 def _read_tasks(ids: list[int]) -> Steps[dict[int, Task]]:
@@ -134,6 +166,11 @@ def _claim_in(row: Row) -> Name:
 
 def _fence(ref: Ref) -> dict[str, Any]:
     return {"id": ref.task_id, "token": ref.token, "worker_id": ref.worker_id}
+
+
+def _note(ref: Ref, percent: int, message: str | None) -> dict[str, Any]:
+    text = None if message is None else clean_text(message)
+    return {**_fence(ref), "progress": percent, "progress_message": text}
 
 
 def _complete(outcome: Completed) -> dict[str, Any]:

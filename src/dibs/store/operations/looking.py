@@ -221,14 +221,25 @@ def _explain(task_id: int) -> Steps[Explanation]:
     task = yield from _get(task_id)
     if task is None:
         raise TaskNotFound(task_id)
-    reasons = (yield from _reasons_pending(task)) if task.state is State.PENDING else [_reason(task)]
+    if task.state is State.PENDING:
+        reasons = yield from _reasons_pending(task)
+    elif task.state is State.SCHEDULED:
+        reasons = [(yield from _reason_scheduled(task))]
+    else:
+        reasons = [_reason(task)]
     return Explanation(task.id, task.state, reasons)
 
 
+def _reason_scheduled(task: Task) -> Steps[Reason]:
+    [[now]] = yield Statement("clock")
+    due_at = f"{task.run_at:%Y-%m-%d %H:%M:%S} UTC"
+    after = f" (attempt {task.attempts} of {task.max_attempts} failed)" if task.attempts else ""
+    if task.run_at <= from_micros(now):
+        return Reason("due", f"It is due since {due_at}{after}: the next claim or upkeep makes it pending.")
+    return Reason("not_due", f"It is not due until {due_at}{after}.")
+
+
 def _reason(task: Task) -> Reason:
-    if task.state is State.SCHEDULED:
-        after = f" (attempt {task.attempts} of {task.max_attempts} failed)" if task.attempts else ""
-        return Reason("not_due", f"It is not due until {task.run_at:%Y-%m-%d %H:%M:%S} UTC{after}.")
     if task.state is State.CLAIMED:
         asked = " It has been asked to stop." if task.cancel_requested else ""
         until = f"{task.lease_until:%Y-%m-%d %H:%M:%S} UTC"

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import psycopg_pool
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
@@ -18,6 +19,16 @@ SQL = SqlFiles("dibs.store.postgres")
 POOL = 10
 POOL_TIMEOUT = 30.0
 
+NOTICES_DEATH: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""How libpq notices that the other end is gone: within half a minute, idle (keepalives) or writing (tcp_user_timeout).
+Without these a worker would wait for hours on a server whose machine lost its power, its leases long run out."""
+
 NOT_EXECUTED = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
@@ -26,6 +37,12 @@ NOT_EXECUTED = (
     errors.CannotConnectNow,
 )
 """Errors after which the statement certainly changed nothing, so that it may simply be run again."""
+
+
+def watchful(url: str) -> str:
+    """How to connect to the URL and notice a dead peer; what the URL says itself holds."""
+    said = conninfo_to_dict(url)
+    return make_conninfo(url, **{name: value for name, value in NOTICES_DEATH.items() if name not in said})
 
 
 class Executor:

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from dibs.store.migrate import Migration, migrations, missing, refuse_if_missing
-from dibs.store.postgres.connection import translate
+from dibs.store.postgres.connection import translate, watchful
 
 KNOWN = migrations("dibs.store.postgres")
 
@@ -24,7 +24,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 def migrate(url: str, allowed: bool = True) -> list[Migration]:
     """Apply what is missing; look first, so that opening a current database takes no lock."""
     try:
-        with psycopg.connect(url, autocommit=True) as connection:
+        with psycopg.connect(watchful(url), autocommit=True) as connection:
             todo = missing(KNOWN, _applied(connection))
             if not allowed:
                 refuse_if_missing(todo)

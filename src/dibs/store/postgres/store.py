@@ -20,7 +20,15 @@ from dibs.store.doctor import Check
 from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
 from dibs.store.postgres import doctor
-from dibs.store.postgres.connection import NOT_EXECUTED, POOL, POOL_TIMEOUT, AsyncExecutor, Executor, translate
+from dibs.store.postgres.connection import (
+    NOT_EXECUTED,
+    POOL,
+    POOL_TIMEOUT,
+    AsyncExecutor,
+    Executor,
+    translate,
+    watchful,
+)
 from dibs.store.postgres.migrating import migrate
 from dibs.store.postgres.operations import PostgresOperations
 from dibs.store.postgres.wakeups import PostgresWakeups
@@ -29,6 +37,7 @@ T = TypeVar("T")
 Clock = Callable[[], int]
 
 TRIES = 4
+SETTINGS = {"autocommit": True}
 
 PLANS_KEPT_FOR = 1.0
 """Seconds for which a connection keeps the plans of its prepared statements. PostgreSQL itself makes them anew only
@@ -111,7 +120,7 @@ class PostgresStore(PostgresOperations):
     def doctor(self) -> list[Check]:
         """Look for damage and for settings that would cost a guarantee."""
         try:
-            with psycopg.connect(self._url, autocommit=True) as connection:
+            with psycopg.connect(watchful(self._url), autocommit=True) as connection:
                 return doctor.examine(connection)
         except psycopg.Error as error:
             raise translate(error, writing=False) from error
@@ -229,7 +238,7 @@ class _Open:
     def __init__(self, url: str) -> None:
         self.pid = os.getpid()
         self.wakeups = PostgresWakeups(url)
-        self._url = url
+        self._conninfo = watchful(url)
         self._lock = threading.Lock()
         self._planned_at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._pool: ConnectionPool[Any] | None = None
@@ -252,15 +261,14 @@ class _Open:
         if self._pool is None:
             with self._lock:
                 if self._pool is None:
-                    settings = {"autocommit": True}
-                    self._pool = ConnectionPool(self._url, kwargs=settings, min_size=0, max_size=POOL, open=True)
+                    self._pool = ConnectionPool(self._conninfo, kwargs=SETTINGS, min_size=0, max_size=POOL, open=True)
         return self._pool
 
     async def async_pool(self) -> AsyncConnectionPool[Any]:
         loop = asyncio.get_running_loop()
         if self._async_pool is None or self._loop is not loop:
-            settings = {"autocommit": True}
-            self._async_pool = AsyncConnectionPool(self._url, kwargs=settings, min_size=0, max_size=POOL, open=False)
+            pool = AsyncConnectionPool[Any](self._conninfo, kwargs=SETTINGS, min_size=0, max_size=POOL, open=False)
+            self._async_pool = pool
             self._loop = loop
             await self._async_pool.open()
         return self._async_pool

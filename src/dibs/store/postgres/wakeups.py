@@ -12,6 +12,7 @@ import time
 
 import psycopg
 
+from dibs.store.postgres.connection import watchful
 from dibs.store.wakeups import Wakeups
 
 CHANNEL = "dibs"
@@ -46,7 +47,7 @@ class PostgresWakeups(Wakeups):
     def watch(self) -> None:
         """See Wakeups."""
         try:
-            with psycopg.connect(self._url, autocommit=True) as connection:
+            with psycopg.connect(watchful(self._url), autocommit=True) as connection:
                 connection.execute(f"LISTEN {CHANNEL}")
                 self.wake()  # what was written before we listened
                 while self.wanted:
@@ -69,7 +70,7 @@ class PostgresWakeups(Wakeups):
             self._pause()
 
     def _notify_while_connected(self) -> None:
-        with psycopg.connect(self._url, autocommit=True) as connection:
+        with psycopg.connect(watchful(self._url), autocommit=True) as connection:
             pause = SHORTEST
             while not self._closed:
                 self._written.wait()

@@ -117,7 +117,7 @@ class Executor:
 
 
 _LISTS = ("ids", "keys")
-_RETURNING = frozenset({"renew", "told"})
+_RETURNING = frozenset({"progress", "renew", "start", "told"})
 
 
 def translate(error: sqlite3.Error) -> DibsError:

@@ -5,7 +5,8 @@ WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'claimed', token = task.token + 1, worker_id = %(worker_id)s, incarnation = %(incarnation)s,
-        claimed_at = moment.now, lease_until = moment.now + %(lease)s, progress = NULL, progress_message = NULL
+        claimed_at = moment.now, lease_until = moment.now + %(lease)s, ahead = false,
+        progress = NULL, progress_message = NULL
     FROM moment
     WHERE task.id = %(id)s AND {{still: 'pending'}}
       AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE name = task.queue AND paused_at IS NOT NULL)

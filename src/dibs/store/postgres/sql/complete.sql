@@ -7,7 +7,7 @@ WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'completed', attempts = task.attempts + 1, result = said.result, error = NULL,
-        finished_at = moment.now, lease_until = NULL
+        finished_at = moment.now, lease_until = NULL, ahead = false
     FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(result)s::text[])
              AS said (id, token, worker_id, result), moment
     WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}

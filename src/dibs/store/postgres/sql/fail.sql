@@ -19,6 +19,7 @@ changed AS (
              * said.jitter)::bigint),
         ready_at = moment.now,
         lease_until = NULL,
+        ahead = false,
         random_key = {{random_place: task.attempts_left - 1}},
         weighted_key = {{weighted_place: task.attempts_left - 1}}
     FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(error)s::text[],

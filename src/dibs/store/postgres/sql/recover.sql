@@ -1,9 +1,12 @@
 -- Promise: up to `limit` tasks whose lease ran out are taken back: an attempt is spent, and they are pending again,
--- or failed when it was their last, or cancelled when somebody asked for that.
+-- or failed when it was their last, or cancelled when somebody asked for that. A task that was claimed ahead of its
+-- turn is not known to have been started: no attempt is spent, only `dropped` counts it, and the detail says so.
 -- Parameters: limit, error (what the dead letter says), now, by. Rows: history columns.
 -- Index: dibs_tasks_leases. Safe: judged by the lease alone, never by who seems alive, and looked at again under the
 -- row's lock, so a renewal or a finish that comes first wins; the old token is dead as soon as the state is no
 -- longer 'claimed', and the next claim issues another.
+-- `claimed_at` is emptied with such a claim, as if it had not been; that also tells RETURNING, which sees the row as it
+-- is now, which of the two it was.
 WITH {{moment}},
 lost AS MATERIALIZED (
     SELECT id FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= (SELECT now FROM moment)
@@ -11,19 +14,25 @@ lost AS MATERIALIZED (
 ),
 changed AS (
     UPDATE dibs_tasks AS task
-    SET state = CASE WHEN task.cancel_requested THEN 'cancelled' WHEN task.attempts_left <= 1 THEN 'failed'
+    SET state = CASE WHEN task.cancel_requested THEN 'cancelled'
+                     WHEN task.attempts_left <= 1 AND NOT task.ahead THEN 'failed'
                      ELSE 'pending' END,
-        attempts = task.attempts + 1,
-        error = %(error)s,
-        finished_at = CASE WHEN task.cancel_requested OR task.attempts_left <= 1 THEN moment.now END,
+        attempts = task.attempts + 1 - task.ahead::integer,
+        error = CASE WHEN task.ahead THEN task.error ELSE %(error)s END,
+        finished_at = CASE WHEN task.cancel_requested OR (task.attempts_left <= 1 AND NOT task.ahead)
+                           THEN moment.now END,
         ready_at = moment.now,
+        claimed_at = CASE WHEN NOT task.ahead THEN task.claimed_at END,
         lease_until = NULL,
-        random_key = {{random_place: task.attempts_left - 1}},
-        weighted_key = {{weighted_place: task.attempts_left - 1}}
+        ahead = false,
+        dropped = task.dropped + task.ahead::integer,
+        random_key = {{random_place: task.attempts_left - 1 + task.ahead::integer}},
+        weighted_key = {{weighted_place: task.attempts_left - 1 + task.ahead::integer}}
     FROM lost, moment
     WHERE task.id = lost.id
     RETURNING task.id AS task_id, 'recovered' AS event, 'claimed' AS from_state, task.state AS to_state,
-        task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail
+        task.worker_id AS by_worker, task.token AS under_token,
+        CASE WHEN task.claimed_at IS NULL THEN '{"started":false}' END AS detail
 ),
 {{noted}}
 SELECT * FROM changed

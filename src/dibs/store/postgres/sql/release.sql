@@ -11,6 +11,7 @@ changed AS (
         run_at = moment.now + said.delay,
         ready_at = moment.now,
         lease_until = NULL,
+        ahead = false,
         random_key = {{random_place: task.attempts_left}},
         weighted_key = {{weighted_place: task.attempts_left}}
     FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(delay)s::bigint[])

@@ -3,7 +3,8 @@
 WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task
-    SET state = 'cancelled', attempts = task.attempts + 1, finished_at = moment.now, lease_until = NULL
+    SET state = 'cancelled', attempts = task.attempts + 1, finished_at = moment.now, lease_until = NULL,
+        ahead = false
     FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[]) AS said (id, token, worker_id), moment
     WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
     RETURNING task.id AS task_id, 'cancelled' AS event, 'claimed' AS from_state, task.state AS to_state,

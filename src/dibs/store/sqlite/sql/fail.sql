@@ -15,6 +15,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled'
         CAST(min(backoff_cap, backoff_base * (1 << min(attempts, 40))) * :jitter AS INTEGER)),
     ready_at = :now,
     lease_until = NULL,
+    ahead = 0,
     {{fresh_keys: dibs_tasks.attempts_left - 1}}
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed'
 RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END, 'claimed', state, worker_id, token,

@@ -8,6 +8,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN :delay > 0 THEN 'sc
     run_at = :now + :delay,
     ready_at = :now,
     lease_until = NULL,
+    ahead = 0,
     {{fresh_keys: dibs_tasks.attempts_left}}
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed'
 RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END, 'claimed', state, worker_id, token,

@@ -1,0 +1,2 @@
+-- Promise: the database's time. Rows: (now), microseconds.
+WITH {{moment}} SELECT now FROM moment

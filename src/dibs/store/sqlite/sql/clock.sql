@@ -1,0 +1,2 @@
+-- Promise: the database's time. Rows: (now), microseconds.
+SELECT :now

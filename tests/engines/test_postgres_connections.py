@@ -1,0 +1,87 @@
+"""Every connection to PostgreSQL notices in half a minute that the other end is gone, unless the URL says otherwise."""
+
+from __future__ import annotations
+
+import ast
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+import dibs
+from dibs.store.postgres import connection
+from dibs.store.postgres.connection import watchful
+from dibs.store.postgres.store import PostgresStore
+from tests.helpers import postgres
+from tests.helpers.silent import silent_server
+
+SETTINGS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+
+
+def said(url: str) -> dict[str, str]:
+    """What libpq is told beyond the address."""
+    return {name: str(value) for name, value in conninfo_to_dict(watchful(url)).items() if name in SETTINGS}
+
+
+@pytest.mark.parametrize("url", ["postgresql://host/db", "postgresql://host/db?application_name=x", "host=h dbname=d"])
+def test_a_connection_notices_that_the_other_end_is_gone(url: str) -> None:
+    assert said(url) == SETTINGS
+
+
+def test_what_the_url_says_itself_holds() -> None:
+    own = "postgresql://host/db?connect_timeout=3&keepalives_count=9&tcp_user_timeout=0"
+    assert said(own) == SETTINGS | {"connect_timeout": "3", "keepalives_count": "9", "tcp_user_timeout": "0"}
+
+
+def test_the_address_stays_as_it_was() -> None:
+    url = "postgresql://me:s%40crit@host:5433/db?application_name=a%20b"
+    whole = conninfo_to_dict(watchful(url))
+    assert {name: whole[name] for name in conninfo_to_dict(url)} == conninfo_to_dict(url)
+
+
+def test_the_connections_of_the_pool_are_such_connections(postgres_server: str, postgres_template: str) -> None:
+    url = postgres.clone(postgres_server, postgres_template)
+    store = PostgresStore(url)
+    with store._opened().pool().connection() as borrowed:
+        given = borrowed.info.get_parameters()
+    store.close()
+    postgres.drop(postgres_server, url)
+    assert {name: given.get(name) for name in SETTINGS} == SETTINGS
+
+
+def test_no_connection_is_made_in_another_way() -> None:
+    makers = ("psycopg.connect", "ConnectionPool", "AsyncConnectionPool", "AsyncConnectionPool[Any]")
+    calls = [
+        ast.unparse(node.args[0])
+        for path in Path(connection.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in makers
+    ]
+    assert len(calls) == 6
+    assert set(calls) <= {"watchful(self._url)", "watchful(url)", "self._conninfo"}
+
+
+def test_a_server_that_never_answers_is_given_up_after_the_time_the_url_says() -> None:
+    with (
+        silent_server() as address,
+        dibs.Dibs(f"postgresql://me@{address}/db?connect_timeout=2&sslmode=disable") as app,
+    ):
+        began = time.monotonic()
+        with pytest.raises(dibs.StoreUnavailable):
+            app.stats()
+        assert time.monotonic() - began < 8
+
+
+def test_an_address_that_makes_no_sense_is_refused_as_before() -> None:
+    with pytest.raises(psycopg.ProgrammingError):
+        watchful("postgresql://host/db?no_such_setting=1")
+    with pytest.raises(dibs.DibsError), dibs.Dibs("postgresql://host/db?no_such_setting=1") as app:
+        app.stats()
