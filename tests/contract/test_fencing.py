@@ -16,9 +16,10 @@ import pytest
 
 import dibs
 from dibs import Cancelled, Claim, ClaimRef, Completed, Failed, Failure, Finished, NewTask, Outcome, Released, State
+from dibs.claim import ClaimRequest
 from dibs.client_base import or_raise
 from tests.helpers import tables
-from tests.helpers.clients import Clock
+from tests.helpers.clients import Clock, run
 from tests.helpers.tasks import events
 
 NO = Failure("Stale", "stale")
@@ -41,7 +42,7 @@ VERBS: dict[str, Verb] = {
     "renew": lambda app, claim: app.renew(claim, 7777),
     "renew among many": lambda app, claim: or_raise(app.renew_many([claim], 7777)[0]),
     "progress": lambda app, claim: app.progress(claim, 99, "stale"),
-    "start": lambda app, claim: or_raise(app._store.run(app._store.start([claim]))[0]),
+    "start": lambda app, claim: or_raise(run(app, app._store.start([claim]))[0]),
     "finish with completed": finishing(Completed("stale")),
     "finish with failed": finishing(Failed(NO)),
     "finish with released": finishing(Released()),
@@ -252,6 +253,24 @@ def test_not_being_claimed_any_more_is_enough_to_refuse(app: Any, url: str, cloc
     assert_fenced(app, url, ClaimRef(stale.task_id, stale.token, stale.worker_id))
     with pytest.raises(dibs.ClaimLost, match="it is pending now"):
         app.complete(stale)
+
+
+def claim_ahead(app: Any) -> Claim:
+    """A claim of the next task ahead of its turn, whose mark a stray `start` would take away."""
+    [claim] = run(app, app._store.claim(ClaimRequest(worker_id="worker-1", ahead=True, lease=10**6)))
+    return claim
+
+
+def test_a_newer_token_of_a_claim_ahead_is_enough_to_refuse(app: Any, url: str, clock: Clock) -> None:
+    stale = recovered(app, clock)
+    assert claim_ahead(app).token == stale.token + 1
+    assert_fenced(app, url, stale)
+
+
+def test_another_worker_is_enough_to_refuse_about_a_claim_ahead(app: Any, url: str) -> None:
+    app.enqueue("resize")
+    claim = claim_ahead(app)
+    assert_fenced(app, url, ClaimRef(claim.task_id, claim.token, "worker-2"), dibs.NotYourClaim)
 
 
 def test_a_live_claim_is_accepted_by_every_verb(app: Any) -> None:

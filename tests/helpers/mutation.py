@@ -10,7 +10,7 @@ from dibs.store.sqlfiles import SqlFiles
 FENCES = {
     "token": re.compile(r"(task\.)?\btoken = (:token|said\.token|%\(token\)s)"),
     "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|said\.worker_id|%\(worker_id\)s)(?= AND)"),
-    "state": re.compile(r"\bstate = 'claimed'(?=\s*(RETURNING|$))|\{\{still: 'claimed'\}\}"),
+    "state": re.compile(r"(\+?task\.)?\bstate = 'claimed'(?=\s*(RETURNING|$))|\{\{still: 'claimed'\}\}"),
 }
 ALWAYS = "1 = 1"
 
