@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     )
     from dibs.client import Dibs
     from dibs.client_async import AsyncDibs
+    from dibs.context import Context
+    from dibs.endings import Cancel, Permanent, Retry, Snooze
     from dibs.errors import (
         AlreadyClaimed,
         ClaimLost,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         NotClaimable,
         NotYourClaim,
         OutcomeUnknown,
+        ScheduleNotFound,
         SchemaMissing,
         SchemaTooNew,
         SchemaViolation,
@@ -42,23 +45,31 @@ if TYPE_CHECKING:
         WaitTimeout,
         WrongState,
     )
+    from dibs.handler import Handler, Lane
+    from dibs.poller import PollerConfig, TaskPoller
     from dibs.retry import Backoff
+    from dibs.schedule import CatchUp, Schedule
     from dibs.store.doctor import Check, Verdict
     from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Reason, Stats
     from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
     from dibs.store.operations.tending import Retention, Upkept
     from dibs.task import Event, Failure, NewTask, State, Task
+    from dibs.worker.config import WorkerConfig
+    from dibs.worker.worker import Health, Worker
 
 __all__ = [
     "AlreadyClaimed",
     "AsyncDibs",
     "Backoff",
+    "Cancel",
     "Cancelled",
+    "CatchUp",
     "Check",
     "Claim",
     "ClaimLost",
     "ClaimRef",
     "Completed",
+    "Context",
     "Dibs",
     "DibsError",
     "Event",
@@ -66,23 +77,32 @@ __all__ = [
     "Failed",
     "Failure",
     "Finished",
+    "Handler",
+    "Health",
     "HistoryEntry",
     "InvalidValue",
     "KeyConflict",
+    "Lane",
     "NewTask",
     "NotClaimable",
     "NotYourClaim",
     "Order",
     "Outcome",
     "OutcomeUnknown",
+    "Permanent",
+    "PollerConfig",
     "QueueInfo",
     "Reason",
     "Released",
     "Renewed",
     "Retention",
+    "Retry",
+    "Schedule",
+    "ScheduleNotFound",
     "SchemaMissing",
     "SchemaTooNew",
     "SchemaViolation",
+    "Snooze",
     "State",
     "Stats",
     "StoreBusy",
@@ -90,11 +110,14 @@ __all__ = [
     "StoreUnavailable",
     "Task",
     "TaskNotFound",
+    "TaskPoller",
     "TaskType",
     "TaskTypeNotFound",
     "Upkept",
     "Verdict",
     "WaitTimeout",
+    "Worker",
+    "WorkerConfig",
     "WorkerInfo",
     "WorkerState",
     "WrongState",
@@ -102,30 +125,37 @@ __all__ = [
 ]
 
 _HOMES = (
-    "errors",
-    "task",
+    "client",
+    "client_async",
     "claim",
+    "context",
+    "endings",
+    "errors",
+    "handler",
     "retry",
+    "schedule",
     "store.doctor",
     "store.operations.looking",
     "store.operations.registering",
     "store.operations.tending",
-    "client",
-    "client_async",
+    "task",
+    "worker.config",
+    "worker.worker",
+    "poller",
 )
 """Where the public names live, looked through in this order."""
 
-if not TYPE_CHECKING:  # a checker of types would believe that every name exists
 
-    def __getattr__(name: str) -> Any:
-        """A public name, imported when it is first used: the command line answers --help without the clients."""
-        if name in __all__:
-            for home in _HOMES:
-                if (value := getattr(import_module(f"dibs.{home}"), name, None)) is not None:
-                    globals()[name] = value
-                    return value
-        raise AttributeError(f"module 'dibs' has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    """A public name, imported when it is first used: the command line answers --help without the clients."""
+    if name in __all__:
+        for home in _HOMES:
+            if hasattr(module := import_module(f"dibs.{home}"), name):
+                globals()[name] = getattr(module, name)
+                return globals()[name]
+    raise AttributeError(f"module 'dibs' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    """The public names."""
+    return sorted({*globals(), *__all__})

@@ -4,31 +4,73 @@ from __future__ import annotations
 
 import copy
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from dibs.codec import check_name
+from dibs.context import Context
 from dibs.errors import DibsError
+from dibs.handler import Declaring, Handler, HandlerOptions
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
-from dibs.task import check_integer
+from dibs.task import NewTask, check_integer
+from dibs.worker.config import WorkerConfig, WorkerOptions
+from dibs.worker.worker import Worker
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
+Enqueued = TypeVar("Enqueued")
+"""What enqueueing gives: a Task, or something to await."""
+
 DEFAULT_URL = "sqlite:///dibs.db"
 
 
-class ClientBase:
+class ClientBase(ABC, Generic[Enqueued]):
     """A queue of tasks in the store at `url` (else at DIBS_URL, else in ./dibs.db).
 
     Nothing is opened before the first verb is used. One object serves a whole process and survives a fork.
     """
 
     def __init__(self, url: str | None = None, *, clock: Callable[[], int] | None = None, migrate: bool = True) -> None:
-        self.url = url or os.environ.get("DIBS_URL") or DEFAULT_URL
-        self._store = open_store(self.url, clock=clock, migrate=migrate)
+        self.handlers: dict[str, Handler[..., Any, Enqueued]] = {}
         self._on: Any = None
         self._by: str | None = None
+        self.use_url(url or os.environ.get("DIBS_URL") or DEFAULT_URL, clock=clock, migrate=migrate)
+
+    def use_url(self, url: str, *, clock: Callable[[], int] | None = None, migrate: bool = True) -> None:
+        """Use the store at `url` from now on: for tests, and for a command line that overrides the program."""
+        self._store = open_store(url, clock=clock, migrate=migrate)
+        self.url = url
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Handler[P, R, Enqueued]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Handler[P, R, Enqueued]: ...
+    @overload
+    def task(self, function: None = None, /, **options: Unpack[HandlerOptions]) -> Declaring[Enqueued]: ...
+    def task(self, function: Any = None, /, **options: Any) -> Any:
+        """Make a function a handler: `@app.task`, or `@app.task(max_attempts=5, timeout=30)`.
+
+        Options: name, lane ("thread", "loop" or "process"), schedule with timezone and catch_up, and as defaults of
+        its tasks queue, priority, max_attempts, timeout, backoff.
+        """
+        declaring = Declaring(self.handlers, self._submit, **options)
+        return declaring if function is None else declaring(function)
+
+    def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
+        """A worker for the handlers: `app.worker(concurrency=8).run()`, or `with app.worker(): ...`.
+
+        Options: concurrency, children, queues, order, lease, grace, burst, worker_id, poll, upkeep_every, retention,
+        recycle_after, recycle_above; WorkerConfig says what each means.
+        """
+        return Worker(self._store, self._sign, self.handlers.values(), WorkerConfig(**options))
+
+    @abstractmethod
+    def _submit(self, task: NewTask) -> Enqueued:
+        """Enqueue the task."""
 
     def on(self, connection: Any) -> Self:
         """The same queue on your connection: every verb joins its open transaction, which you commit."""

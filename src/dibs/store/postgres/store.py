@@ -242,8 +242,8 @@ class _Open:
         self._lock = threading.Lock()
         self._planned_at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._pool: ConnectionPool[Any] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._async_pool: AsyncConnectionPool[Any] | None = None
+        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]]
+        self._async_pools = weakref.WeakKeyDictionary()
 
     def wrote(self, operation: Operation[Any]) -> None:
         if operation.wakes:
@@ -266,12 +266,12 @@ class _Open:
 
     async def async_pool(self) -> AsyncConnectionPool[Any]:
         loop = asyncio.get_running_loop()
-        if self._async_pool is None or self._loop is not loop:
-            pool = AsyncConnectionPool[Any](self._conninfo, kwargs=SETTINGS, min_size=0, max_size=POOL, open=False)
-            self._async_pool = pool
-            self._loop = loop
-            await self._async_pool.open()
-        return self._async_pool
+        pool = self._async_pools.get(loop)
+        if pool is None:
+            pool = AsyncConnectionPool(self._conninfo, kwargs=SETTINGS, min_size=0, max_size=POOL, open=False)
+            self._async_pools[loop] = pool
+            await pool.open()
+        return pool
 
     def close(self) -> None:
         if self.pid != os.getpid():
@@ -281,6 +281,5 @@ class _Open:
             self._pool.close()
 
     async def close_async(self) -> None:
-        if self._async_pool is not None and self._loop is asyncio.get_running_loop():
-            await self._async_pool.close()
-            self._async_pool = None
+        if (pool := self._async_pools.pop(asyncio.get_running_loop(), None)) is not None:
+            await pool.close()

@@ -1,0 +1,1 @@
+"""The worker: claim, run, finish. Threads on one store, handlers in lanes."""

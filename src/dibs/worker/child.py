@@ -1,0 +1,178 @@
+"""The child process of a process lane: it runs one task at a time and tells its parent how each ended.
+
+Parent and child speak msgpack over a pipe, never pickle. The child finds a handler where the parent found it, in its
+module; nothing that a task holds decides what is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dibs.claim import Claim, Outcome
+from dibs.context import Context
+from dibs.errors import InvalidValue
+from dibs.handler import Handler
+from dibs.worker.run import misfit, perform
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a handler is defined."""
+
+    module: str
+    qualname: str
+
+
+class Run(msgspec.Struct, frozen=True, tag=True):
+    """Parent to child: run this."""
+
+    place: Place
+    claim: Claim
+
+
+class Stopping(msgspec.Struct, frozen=True, tag=True):
+    """Parent to child: somebody wants the handler to stop."""
+
+
+class Noted(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: the handler is this far."""
+
+    percent: int
+    message: str | None
+
+
+class Logged(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: a line for the log."""
+
+    name: str
+    level: int
+    text: str
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: how the attempt ended, and how many bytes of memory the child has now (0: unknown)."""
+
+    outcome: Outcome
+    memory: int
+
+
+pack = msgspec.msgpack.encode
+_read_order = msgspec.msgpack.Decoder(Run | Stopping).decode
+unpack = msgspec.msgpack.Decoder(Noted | Logged | Ended).decode
+
+
+def main(pipe: Connection, log_level: int) -> None:
+    """The life of a child."""
+    _leave_signals_to_the_parent()
+    _die_with_the_parent()
+    _Child(pipe, log_level).work()
+
+
+class _Child:
+    def __init__(self, pipe: Connection, log_level: int) -> None:
+        self._pipe = pipe
+        self._sending = threading.Lock()
+        self._orders: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        self._context: Context | None = None
+        root = logging.getLogger()
+        root.handlers[:] = [_ToParent(self._tell)]  # what the main module set up when it was imported here writes twice
+        root.setLevel(log_level)
+        threading.Thread(target=self._listen, name="dibs-orders", daemon=True).start()
+
+    def work(self) -> None:
+        """One task after the other, until the parent closes the pipe."""
+        while True:
+            order = self._orders.get()
+            outcome = self._run(order)
+            try:
+                self._tell(Ended(outcome, _memory()))
+            except (TypeError, ValueError, OverflowError) as error:  # a result that not even msgpack can hold
+                self._tell(Ended(misfit(InvalidValue(f"The handler returned what is not JSON: {error}.")), _memory()))
+
+    def _run(self, order: Run) -> Outcome:
+        self._context = Context(order.claim, lambda claim, percent, message: self._tell(Noted(percent, message)))
+        try:
+            return perform(_find(order.place), self._context)
+        finally:
+            self._context = None
+
+    def _listen(self) -> None:
+        """Orders, in a thread of its own: a request to stop comes while a handler runs."""
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                order = _read_order(self._pipe.recv_bytes())
+                if isinstance(order, Run):
+                    self._orders.put(order)
+                elif (context := self._context) is not None:
+                    context.cancelled = True
+        os._exit(0)  # the parent has let us go, or is gone: whatever runs here is nobody's
+
+    def _tell(self, message: Noted | Logged | Ended) -> None:
+        packed = pack(message)
+        with self._sending:
+            self._pipe.send_bytes(packed)
+
+
+@functools.cache
+def _find(place: Place) -> Handler[..., Any, Any]:
+    # The parent's main module is this process's __mp_main__, as for every spawned process.
+    name = "__mp_main__" if place.module == "__main__" else place.module
+    found: Any = sys.modules.get(name) or importlib.import_module(name)
+    for part in place.qualname.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, Handler):
+        raise TypeError(f"{place.module}.{place.qualname} is {found!r}, not a handler.")
+    return found
+
+
+class _ToParent(logging.Handler):
+    """Log lines go to the parent, which knows where they belong."""
+
+    def __init__(self, tell: Any) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler."""
+        with contextlib.suppress(OSError):
+            self._tell(Logged(record.name, record.levelno, self.format(record)))
+
+
+def _leave_signals_to_the_parent() -> None:
+    # A terminal's Ctrl-C and a service manager's SIGTERM reach the whole group; the parent decides what becomes of us.
+    # A handler that does nothing, unlike SIG_IGN, is not inherited by programs that a task starts.
+    signal.signal(signal.SIGINT, _ignore)
+    signal.signal(signal.SIGTERM, _ignore)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    """Do nothing."""
+
+
+def _die_with_the_parent() -> None:
+    """On Linux the kernel kills us when the parent is gone, even while a handler holds the interpreter's lock.
+    Elsewhere the thread that reads the pipe notices as soon as it gets to run."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _memory() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0

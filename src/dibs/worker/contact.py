@@ -1,0 +1,83 @@
+"""The worker's line to the store: every part speaks over it, so one place knows since when nobody gets through."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dibs.errors import StoreError
+from dibs.store.contract import Store
+from dibs.store.operation import Operation
+from dibs.store.wakeups import Wakeups
+
+T = TypeVar("T")
+
+logger = logging.getLogger("dibs.worker")
+
+SAY_AGAIN = 60.0
+
+
+class Contact:
+    """Runs operations, and remembers when one last succeeded."""
+
+    def __init__(self, store: Store, sign: Callable[[Operation[Any]], Operation[Any]]) -> None:
+        self.store = store
+        self._sign = sign
+        self._lock = threading.Lock()
+        self._last = time.monotonic()
+        self._said_at: float | None = None
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the store last answered."""
+        return time.monotonic() - self._last
+
+    @property
+    def lost(self) -> bool:
+        """True while the store does not answer."""
+        return self._said_at is not None
+
+    @property
+    def wakeups(self) -> Wakeups:
+        """Where to wait for changes; StoreError where the store cannot be opened."""
+        try:
+            return self.store.wakeups
+        except StoreError as error:
+            self._complain("open", error)
+            raise
+
+    def wake(self) -> None:
+        """Let the one who waits for changes look again."""
+        with contextlib.suppress(StoreError):  # a store that is not open has nobody waiting
+            self.store.wakeups.wake()
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run the operation; StoreError where the store could not be reached."""
+        try:
+            answer: T = self.store.run(self._sign(operation))
+        except StoreError as error:
+            self._complain(operation.name, error)
+            raise
+        if self._said_at is not None:
+            self._rejoice()
+        self._last = time.monotonic()
+        return answer
+
+    def _complain(self, doing: str, error: StoreError) -> None:
+        with self._lock:  # once for all parts, and once a minute while it lasts
+            now = time.monotonic()
+            if self._said_at is not None and now - self._said_at < SAY_AGAIN:
+                return
+            self._said_at = now
+        reason = error.message.splitlines()[0]
+        logger.warning("the store does not answer (%s, silent for %.1f s): %s", doing, self.silent_for, reason)
+
+    def _rejoice(self) -> None:
+        with self._lock:
+            said, self._said_at = self._said_at, None
+        if said is not None:
+            logger.info("the store answers again, after %.1f s", self.silent_for)

@@ -1,0 +1,101 @@
+"""Finish: outcomes to the store, in batches, each fenced by its token.
+
+An outcome that could not be written is tried again until it is answered: repeating one is safe. What the store
+refuses is told once in the log; a lost claim is nothing to repair, somebody else has the task.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Sequence
+
+from dibs.claim import MAX_BATCH, Outcome
+from dibs.errors import ClaimLost, DibsError, InvalidValue, StoreError
+from dibs.worker.attempt import Attempt
+from dibs.worker.contact import Contact
+from dibs.worker.part import Part
+from dibs.worker.run import misfit
+
+logger = logging.getLogger("dibs.worker")
+
+Told = tuple[Attempt, Outcome]
+
+LOOK_UP = 1.0
+
+
+class Finisher(Part):
+    """Writes whatever has come while the last batch was being written."""
+
+    name = "finisher"
+
+    def __init__(self, contact: Contact, forget: Callable[[Sequence[Attempt]], None]) -> None:
+        super().__init__()
+        self._contact = contact
+        self._forget = forget
+        self._queue: queue.SimpleQueue[Told | None] = queue.SimpleQueue()
+        self._batch: list[Told] = []
+
+    def put(self, attempt: Attempt, outcome: Outcome) -> None:
+        """This is how the attempt ended."""
+        self._queue.put((attempt, outcome))
+
+    @property
+    def backlog(self) -> int:
+        """Outcomes that are not written yet."""
+        return self._queue.qsize() + len(self._batch)
+
+    def wake(self) -> None:
+        """See Part."""
+        self._queue.put(None)
+
+    def step(self) -> None:
+        """Write a batch. If that fails, the next step tries the same batch again."""
+        if not self._batch:
+            self._batch = self._collect()
+        if self._batch:
+            self._write(self._batch)
+            self._batch = []
+
+    def _collect(self) -> list[Told]:
+        batch: list[Told] = []
+        try:
+            told = self._queue.get(timeout=LOOK_UP)
+            while len(batch) < MAX_BATCH:
+                if told is not None:
+                    batch.append(told)
+                told = self._queue.get_nowait()
+            self._queue.put(told)
+        except queue.Empty:
+            pass
+        return batch
+
+    def _write(self, batch: Sequence[Told]) -> None:
+        try:
+            answers = self._contact.run(self._contact.store.finish([(told[0].claim, told[1]) for told in batch]))
+        except StoreError:
+            raise
+        except DibsError as error:  # something in the batch could not even be asked
+            self._write_one_by_one(batch, error)
+            return
+        refused = [(told, answer) for told, answer in zip(batch, answers, strict=True) if isinstance(answer, DibsError)]
+        for told, answer in refused:
+            self._refused(*told, answer)
+        again = {id(told[0]) for told, answer in refused if isinstance(answer, InvalidValue)}
+        self._forget([attempt for attempt, _ in batch if id(attempt) not in again])
+
+    def _write_one_by_one(self, batch: Sequence[Told], error: DibsError) -> None:
+        if len(batch) == 1:
+            self._refused(*batch[0], InvalidValue(f"The outcome cannot be kept: {error.message}"))
+            return
+        for told in batch:
+            self._write([told])
+
+    def _refused(self, attempt: Attempt, outcome: Outcome, error: DibsError) -> None:
+        if isinstance(error, InvalidValue):
+            logger.error("%r: %s", attempt, error.message)
+            self.put(attempt, misfit(error))
+        elif isinstance(error, ClaimLost):
+            logger.warning("%r ended as %s, too late: %s", attempt, type(outcome).__name__.lower(), error.message)
+        else:
+            logger.error("%r: the outcome was refused: %s", attempt, error.message)

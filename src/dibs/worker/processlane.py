@@ -1,0 +1,192 @@
+"""The lane of child processes: for handlers that hog the CPU, crash, or must be killed when their time is up.
+
+Each place is a thread here and a process there. The parent renews the leases, so nothing a handler does to its own
+interpreter can cost them. Children are spawned, never forked: no locks, sockets or database files come along.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from dibs.claim import Cancelled, Failed, Outcome
+from dibs.errors import InvalidValue
+from dibs.handler import Handler
+from dibs.task import Failure
+from dibs.worker.attempt import Attempt, Stop
+from dibs.worker.child import Ended, Logged, Noted, Place, Run, Stopping, main, pack, unpack
+from dibs.worker.config import MEBIBYTE, WorkerConfig
+from dibs.worker.lanes import Duties, ThreadLane
+
+logger = logging.getLogger("dibs.worker")
+
+STOP_WITHIN = 10.0
+"""Seconds that a handler has to stop after a request to do so, before its process is killed."""
+
+
+class ProcessLane(ThreadLane):
+    """Handlers in child processes, one task at a time in each."""
+
+    _thread_name = "process"
+
+    def __init__(
+        self, types: Sequence[str], duties: Duties, config: WorkerConfig, handlers: Sequence[Handler[..., Any, Any]]
+    ) -> None:
+        super().__init__(types, config.children, duties)
+        self._config = config
+        self._functions = {handler.name: _place(handler) for handler in handlers}
+        self._own = threading.local()
+        self._running: dict[Attempt, Child] = {}
+        self._children: set[Child] = set()
+        self._closing = False
+
+    def wanted_ahead(self) -> tuple[list[str], int]:
+        """Nothing: the time of these tasks goes into running them."""
+        return [], 0
+
+    def close(self) -> None:
+        """See Lane. A child that has nothing to do leaves when its pipe is closed."""
+        self._closing = True
+        super().close()
+        for child in self._children.copy():
+            child.dismiss()
+
+    def _perform(self, attempt: Attempt) -> Outcome:
+        child = self._running[attempt] = self._child()
+        stopped = attempt.context.cancelled  # while the child was starting
+        outcome = Cancelled() if stopped else child.run(attempt, self._functions[attempt.handler.name])
+        del self._running[attempt]
+        if child.worn_out(self._config):
+            child.dismiss()
+        if not child.alive:
+            self._children.discard(child)
+            self._own.child = None
+        return outcome
+
+    def _child(self) -> Child:
+        child: Child | None = getattr(self._own, "child", None)
+        if child is None or not child.alive:
+            child = self._own.child = Child(logging.getLogger().getEffectiveLevel())
+            self._children.add(child)
+        return child
+
+    def _stop(self, attempt: Attempt, why: Stop) -> None:
+        """See ThreadLane: a process can be killed."""
+        child = self._running.get(attempt)
+        if child is None:
+            return
+        if why is not Stop.CANCELLED:
+            child.kill()
+            return
+        child.ask_to_stop()
+        timer = threading.Timer(STOP_WITHIN, child.kill_if_running, [child.tasks])
+        timer.daemon = True
+        timer.start()
+
+
+class Child:
+    """A process that runs one task at a time, and the pipe to it."""
+
+    def __init__(self, log_level: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=main, args=(theirs, log_level), name="dibs-child")
+        self._process.start()
+        theirs.close()
+        self._lock = threading.Lock()
+        self._running = False
+        self._asked = False
+        self._memory = 0
+        self.tasks = 0
+
+    @property
+    def alive(self) -> bool:
+        """True while it can be given tasks."""
+        return not self._pipe.closed and self._process.is_alive()
+
+    def run(self, attempt: Attempt, place: Place) -> Outcome:
+        """Let the child run the attempt; whatever happens to it becomes an outcome."""
+        with self._lock:
+            self._running, self._asked = True, False
+            self.tasks += 1
+        try:
+            self._pipe.send_bytes(pack(Run(place, attempt.claim)))
+            return self._listen(attempt)
+        except (EOFError, OSError):
+            return self._died()
+        finally:
+            with self._lock:
+                self._running = False
+
+    def ask_to_stop(self) -> None:
+        """Let the handler know that somebody wants it to stop."""
+        self._asked = True
+        try:
+            self._pipe.send_bytes(pack(Stopping()))
+        except OSError:
+            logger.debug("the child was gone before it could be asked to stop")
+
+    def kill_if_running(self, tasks: int) -> None:
+        """Kill the child if it still runs the same task."""
+        if self._running and self.tasks == tasks:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process now."""
+        self._process.kill()
+
+    def worn_out(self, config: WorkerConfig) -> bool:
+        """True when the child has run enough tasks, or has grown too large."""
+        too_large = config.recycle_above is not None and self._memory > config.recycle_above * MEBIBYTE
+        return too_large or self.tasks >= config.recycle_after
+
+    def dismiss(self) -> None:
+        """Let the child go: it leaves when it reads the end of its pipe."""
+        with self._lock:
+            if self._running:
+                return
+            self._pipe.close()
+        self._process.join(timeout=5)
+        if self._process.is_alive():
+            self._process.kill()
+
+    def _listen(self, attempt: Attempt) -> Outcome:
+        while True:
+            match unpack(self._pipe.recv_bytes()):
+                case Ended(outcome, memory):
+                    self._memory = memory
+                    return outcome
+                case Noted(percent, message):
+                    attempt.context.progress(percent, message)
+                case Logged(name, level, text):
+                    logging.getLogger(name).log(level, "%s", text)
+
+    def _died(self) -> Outcome:
+        self._pipe.close()
+        self._process.join(timeout=5)
+        code = self._process.exitcode
+        if self._asked:
+            return Cancelled()
+        how = _signal_name(code) if code is not None and code < 0 else f"the exit code {code}"
+        return Failed(Failure("ProcessDied", f"The process that ran the task ended with {how}."))
+
+
+def _signal_name(code: int) -> str:
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _place(handler: Handler[..., Any, Any]) -> Place:
+    function = handler.function
+    if "<" in function.__qualname__:
+        raise InvalidValue(
+            f"The handler {handler.name!r} ({function.__qualname__}) cannot run in a child process.",
+            hint="Define it at the top level of a module, where a new process can import it.",
+        )
+    return Place(function.__module__, function.__qualname__)

@@ -1,0 +1,67 @@
+"""Running one attempt: params to arguments, the call, and whatever it did to an outcome.
+
+Nothing here knows about threads, stores or leases, so a worker's lanes, its child processes and `dibs.testing` run a
+handler in exactly the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+import msgspec
+
+from dibs.claim import Cancelled, Completed, Failed, Outcome
+from dibs.context import Context
+from dibs.endings import outcome_of
+from dibs.errors import InvalidValue
+from dibs.failure import describe
+from dibs.handler import Handler
+
+AnyHandler = Handler[..., Any, Any]
+
+_NOTHING = Completed(None)
+
+
+def perform(handler: AnyHandler, context: Context) -> Outcome:
+    """Run the handler in this thread and say how it ended."""
+    try:
+        arguments = handler.arguments.from_params(context.task.params, context)
+    except InvalidValue as error:
+        return misfit(error)
+    try:
+        result = handler.function(**arguments)
+        if inspect.iscoroutine(result):
+            result = asyncio.run(result)
+    except (Exception, SystemExit) as error:  # whatever a handler raises is the end of its attempt, not of the worker
+        return outcome_of(error)
+    return _NOTHING if result is None else completed(result)
+
+
+async def perform_async(handler: AnyHandler, context: Context) -> Outcome:
+    """`perform`, for a coroutine function, on the running event loop."""
+    try:
+        arguments = handler.arguments.from_params(context.task.params, context)
+    except InvalidValue as error:
+        return misfit(error)
+    try:
+        result = await handler.function(**arguments)
+    except asyncio.CancelledError as error:
+        return Cancelled() if context.cancelled else outcome_of(error)
+    except (Exception, SystemExit) as error:
+        return outcome_of(error)
+    return _NOTHING if result is None else completed(result)
+
+
+def completed(result: Any) -> Outcome:
+    """The outcome of a handler that returned this."""
+    try:
+        return Completed(msgspec.to_builtins(result, str_keys=True))
+    except (TypeError, ValueError) as error:
+        return misfit(InvalidValue(f"The handler returned what is not JSON: {error}."))
+
+
+def misfit(error: InvalidValue) -> Failed:
+    """Params that do not fit, or a result that cannot be kept: trying again would give the same."""
+    return Failed(describe(error), permanent=True)

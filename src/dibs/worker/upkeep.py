@@ -1,0 +1,121 @@
+"""Upkeep, done by every worker: ticks, promotions, recoveries, pruning; and the worker's own sign of life.
+
+Any number of workers may do this at once: each statement moves only rows that still are what it expects. A round is
+small, and they are spread by chance, so many workers do little more than one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dibs import plans
+from dibs.errors import DibsError, StoreError
+from dibs.handler import Handler
+from dibs.schedule import NewSchedule
+from dibs.store.operation import Operation, drive
+from dibs.store.operations.registering import Heartbeat
+from dibs.worker.attempt import now
+from dibs.worker.config import WorkerConfig
+from dibs.worker.contact import Contact
+from dibs.worker.part import Part
+
+logger = logging.getLogger("dibs.worker")
+
+BEAT_EVERY = 30.0
+PRUNE_EVERY = 60.0
+TICK_EVERY = 1.0
+SCHEDULED = ("queue", "priority", "max_attempts", "timeout", "backoff")
+"""The options of a handler that its schedule passes on to the tasks."""
+
+
+class Upkeep(Part):
+    """Keeps the house."""
+
+    name = "upkeep"
+
+    def __init__(
+        self,
+        contact: Contact,
+        config: WorkerConfig,
+        handlers: Sequence[Handler[..., Any, Any]],
+        beat: Callable[[bool], Heartbeat],
+    ) -> None:
+        super().__init__()
+        self._contact = contact
+        self._config = config
+        self._undeclared = [handler for handler in handlers if handler.ticking is not None]
+        self._beat = beat
+        self._woken = threading.Event()
+        self._every: dict[Callable[[], None], float] = {
+            self._beat_heart: BEAT_EVERY,
+            self._tick: TICK_EVERY,
+            self._tend: config.upkeep_every,
+            self._clear: PRUNE_EVERY,
+        }
+        self._next = dict.fromkeys(self._every, 0.0)
+
+    def wake(self) -> None:
+        """See Part."""
+        self._woken.set()
+
+    def step(self) -> None:
+        """Do what is due, and wait for what is next."""
+        self._declare_schedules()
+        for chore, due in self._next.items():
+            if now() >= due:
+                chore()
+                self._next[chore] = now() + self._every[chore] * random.uniform(0.9, 1.1)
+        self._woken.wait(max(0.0, min(self._next.values()) - now()))
+
+    def leave(self) -> None:
+        """Say goodbye."""
+        self._contact.run(self._contact.store.heartbeat(self._beat(True)))
+
+    def _beat_heart(self) -> None:
+        self._contact.run(self._contact.store.heartbeat(self._beat(False)))
+
+    def _tend(self) -> None:
+        self._follow(plans.tend(self._contact.store))
+
+    def _tick(self) -> None:
+        self._follow(plans.tick(self._contact.store))
+
+    def _clear(self) -> None:
+        self._follow(plans.clear(self._contact.store, self._config.retention))
+        self._contact.store.maintain()
+
+    def _declare_schedules(self) -> None:
+        while self._undeclared:
+            handler = self._undeclared[-1]
+            try:
+                self._contact.run(self._contact.store.put_schedule(_schedule(handler), "code"))
+            except DibsError as error:
+                if isinstance(error, StoreError):
+                    raise
+                logger.error("the schedule of %r is refused: %s", handler.name, error)
+            self._undeclared.pop()
+
+    def _follow(self, plan: plans.Plan[Any]) -> Any:
+        return drive(plan, self._step)
+
+    def _step(self, step: Operation[Any] | plans.Wait) -> Any:
+        assert not isinstance(step, plans.Wait)  # upkeep never waits for others
+        return self._contact.run(step)
+
+
+def _schedule(handler: Handler[..., Any, Any]) -> NewSchedule:
+    ticking = handler.ticking
+    assert ticking is not None
+    options = {name: handler.defaults[name] for name in SCHEDULED if name in handler.defaults}  # type: ignore[literal-required]
+    return NewSchedule(
+        name=handler.name,
+        cron=ticking.cron,
+        type=handler.name,
+        timezone=ticking.timezone,
+        catch_up=ticking.catch_up,
+        **options,
+    )

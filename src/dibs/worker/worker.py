@@ -1,0 +1,309 @@
+"""The worker: claimer, lanes, lease keeper, finisher and upkeep, put together and taken apart again.
+
+Handlers run in lanes; everything else is plain threads, so that nothing a handler does to its thread or its event
+loop keeps the worker from renewing leases and writing outcomes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from dibs.claim import Claim, Released
+from dibs.errors import DibsError, InvalidValue, StoreError
+from dibs.handler import Handler
+from dibs.handler import Lane as Where
+from dibs.store.contract import Store
+from dibs.store.operation import Operation
+from dibs.store.operations.registering import Heartbeat
+from dibs.version import __version__
+from dibs.worker.attempt import Attempt, Attempts, Stop, now
+from dibs.worker.claimer import Claimer
+from dibs.worker.config import WorkerConfig, new_worker_id
+from dibs.worker.contact import Contact
+from dibs.worker.finisher import Finisher
+from dibs.worker.lanes import Duties, Lane, ThreadLane
+from dibs.worker.leases import Leases
+from dibs.worker.looplane import LoopLane
+from dibs.worker.part import Part
+from dibs.worker.signals import handled
+from dibs.worker.upkeep import Upkeep
+
+logger = logging.getLogger("dibs.worker")
+
+WATCH_EVERY = 0.25
+FLUSH_WITHIN = 10.0
+"""Seconds that a stopping worker takes to write its last outcomes; what is not written comes back with its lease."""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """How a worker is doing. `store_silent_for`: seconds since the store last answered it."""
+
+    worker_id: str
+    running: bool
+    held: int
+    store_silent_for: float
+
+
+class Worker:
+    """Runs the tasks of an application's handlers.
+
+    `run()` works until a signal (or, with `burst`, until nothing is left). `with` and `async with` work in the
+    background of a program that does something else, for as long as the block lasts.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sign: Callable[[Operation[Any]], Operation[Any]],
+        handlers: Iterable[Handler[..., Any, Any]],
+        config: WorkerConfig,
+    ) -> None:
+        self.config = config
+        self.worker_id = config.worker_id or new_worker_id()
+        self._incarnation = secrets.token_hex(8)
+        self._handlers = {handler.name: handler for handler in handlers}
+        if not self._handlers:
+            raise InvalidValue("This worker has nothing to do: there are no handlers.", hint="Declare one: @app.task")
+        self._contact = Contact(store, sign)
+        self._stopping = threading.Event()
+        self._grace_ends: float | None = None
+        self._lanes: list[Lane] = []
+        self._parts: list[Part] = []
+
+    # From outside
+
+    def run(self) -> int:
+        """Work until SIGTERM or SIGINT (or `stop`). Returns an exit code: 0, or 1 if something went wrong."""
+        with handled(self._asked_to_stop, self.stop_now):
+            self.start()
+            self._watch()
+            return self._shut_down()
+
+    async def run_async(self) -> int:
+        """`run` on the running event loop, where its coroutine handlers then run as well."""
+        with handled(self._asked_to_stop, self.stop_now):
+            await asyncio.to_thread(self.start, asyncio.get_running_loop())
+            await asyncio.to_thread(self._watch)
+            return await asyncio.to_thread(self._shut_down)
+
+    def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Begin to work in the background. Coroutine handlers run on `loop`, or on one of the worker's own."""
+        if self._parts:
+            raise InvalidValue("This worker was started before.", hint="Make another: app.worker()")
+        _refuse_in_a_child()
+        self._finisher = Finisher(self._contact, self._forget)
+        self._attempts = Attempts(self._finisher.put)
+        self._leases = Leases(self._contact, self.config.lease, self._attempts)
+        self._upkeep = Upkeep(self._contact, self.config, list(self._handlers.values()), self._heartbeat)
+        self._lanes = self._open_lanes(loop)
+        identity = (self.worker_id, self._incarnation)
+        self._claimer = Claimer(
+            self._contact,
+            self.config,
+            identity,
+            self._lanes,
+            received=self._receive,
+            give_back=self._give_back,
+            idle=self._idle,
+        )
+        self._parts = [self._finisher, self._leases, self._upkeep, self._claimer]
+        self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL is told here and now
+        logger.info("worker %s begins: %s", self.worker_id, self._describe())
+        for part in self._parts:
+            part.start()
+
+    def stop(self, grace: float | None = None) -> int:
+        """Claim nothing more, let running tasks end within the grace period, release the rest. The exit code."""
+        self._begin_to_stop(self.config.grace if grace is None else grace)
+        return self._shut_down()
+
+    def stop_now(self) -> None:
+        """End the grace period of a worker that is stopping."""
+        logger.warning("worker %s stops now; what still runs is released", self.worker_id)
+        self._begin_to_stop(0)
+
+    @property
+    def health(self) -> Health:
+        """How the worker is doing: for a health check, or a metric."""
+        alive = bool(self._parts) and all(part.alive for part in self._parts)
+        held = len(self._attempts) if self._parts else 0
+        return Health(self.worker_id, alive, held, self._contact.silent_for)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.start, asyncio.get_running_loop())
+        return self
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
+        await asyncio.to_thread(self.stop)
+
+    # Putting it together
+
+    def _open_lanes(self, loop: asyncio.AbstractEventLoop | None) -> list[Lane]:
+        duties = Duties(self._may_begin, self._ended, self._room)
+        lanes: list[Lane] = []
+        if plain := self._in(Where.THREAD):
+            lanes.append(ThreadLane([handler.name for handler in plain], self.config.concurrency, duties))
+        if coroutines := self._in(Where.LOOP):
+            lanes.append(LoopLane([handler.name for handler in coroutines], self.config.concurrency, duties, loop))
+        if apart := self._in(Where.PROCESS):
+            from dibs.worker.processlane import ProcessLane  # imports multiprocessing, which most workers do not need
+
+            lanes.append(ProcessLane([handler.name for handler in apart], duties, self.config, apart))
+        return lanes
+
+    def _in(self, where: Where) -> list[Handler[..., Any, Any]]:
+        return [handler for handler in self._handlers.values() if handler.lane is where]
+
+    def _describe(self) -> str:
+        queues = "all queues" if self.config.queues is None else f"queues {', '.join(self.config.queues)}"
+        return f"{', '.join(self._handlers)} of {queues}"
+
+    def _heartbeat(self, leaving: bool) -> Heartbeat:
+        return Heartbeat(
+            worker_id=self.worker_id,
+            incarnation=self._incarnation,
+            queues=self.config.queues,
+            types=list(self._handlers),
+            metadata={
+                "pid": os.getpid(),
+                "host": platform.node(),
+                "python": platform.python_version(),
+                "dibs": __version__,
+                "concurrency": self.config.concurrency,
+                "held": len(self._attempts),
+            },
+            leaving=leaving,
+        )
+
+    # What the parts ask of it
+
+    def _receive(self, claims: Sequence[Claim], lane: Lane, ahead: bool) -> list[Attempt]:
+        moment, note = now(), self._leases.note
+        attempts = [Attempt(claim, self._handlers[claim.task.type], note, moment, ahead) for claim in claims]
+        self._attempts.hold(attempts)
+        return attempts
+
+    def _may_begin(self, attempt: Attempt) -> bool:
+        """False if the claim is lost, or its lease has run out while it waited here: others may be at it by now."""
+        if now() - attempt.renewed_at >= self.config.lease:
+            self._attempts.settle(attempt, Released())
+        return not attempt.settled and (not attempt.suspect or self._note_start(attempt))
+
+    def _note_start(self, attempt: Attempt) -> bool:
+        """Note the start of a suspect (see Attempt.suspect). False if that is impossible, and so must not begin."""
+        try:
+            refused = self._contact.run(self._contact.store.start([attempt.claim]))[0]
+        except StoreError:
+            self._attempts.settle(attempt, Released())
+            return False
+        if refused is not None:
+            self._forget([attempt])
+        return refused is None
+
+    def _ended(self, attempt: Attempt, outcome: Any) -> None:
+        self._attempts.settle(attempt, outcome)
+
+    def _idle(self) -> bool:
+        return not len(self._attempts)
+
+    def _room(self) -> None:
+        self._claimer.room()
+
+    def _give_back(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            self._attempts.settle(attempt, Released())
+
+    def _forget(self, attempts: Sequence[Attempt]) -> None:
+        self._attempts.forget(attempts)
+
+    # Taking it apart
+
+    def _watch(self) -> None:
+        """Until somebody asks to stop, a burst is over, or a part has died (which is a bug, and must be seen)."""
+        while not self._stopping.wait(WATCH_EVERY):
+            if self.config.burst and self._claimer.dry.is_set() and not len(self._attempts):
+                logger.info("worker %s: nothing is left", self.worker_id)
+                return
+            if dead := [part.name for part in self._parts if not part.alive]:
+                logger.critical("worker %s stops: its %s died", self.worker_id, ", ".join(dead))
+                return
+
+    def _asked_to_stop(self) -> None:
+        held = len(self._attempts)
+        logger.info("worker %s stops: %d tasks have %.0f s to end", self.worker_id, held, self.config.grace)
+        self._begin_to_stop(self.config.grace)
+
+    def _begin_to_stop(self, grace: float) -> None:
+        ends = now() + grace
+        self._grace_ends = ends if self._grace_ends is None else min(self._grace_ends, ends)
+        self._stopping.set()
+
+    def _shut_down(self) -> int:
+        if not self._parts:
+            return 0
+        self._begin_to_stop(self.config.grace)
+        died = not all(part.alive for part in self._parts)
+        self._claimer.end(FLUSH_WITHIN)
+        for lane in self._lanes:
+            self._give_back(lane.take_back(now()))
+        self._wait_for_tasks()
+        self._release_the_rest()
+        unwritten = not self._attempts.wait_until_none(FLUSH_WITHIN)
+        self._say_goodbye()
+        for part in (self._finisher, self._leases, self._upkeep):
+            part.end(FLUSH_WITHIN)
+        for lane in self._lanes:
+            lane.close()
+        if unwritten:
+            logger.error(
+                "worker %s leaves %d outcomes unwritten; their tasks come back when their leases end",
+                self.worker_id,
+                len(self._attempts),
+            )
+        logger.info("worker %s has stopped", self.worker_id)
+        return 1 if died or unwritten else 0
+
+    def _wait_for_tasks(self) -> None:
+        while self._grace_ends is not None and (left := self._grace_ends - now()) > 0:
+            if self._attempts.wait_until_none(min(left, WATCH_EVERY)):  # a second signal may end the grace meanwhile
+                return
+
+    def _release_the_rest(self) -> None:
+        for attempt in self._attempts.unsettled():
+            if self._attempts.settle(attempt, Released()):
+                logger.warning("%r is released: it did not end within the grace period", attempt)
+                attempt.stop(Stop.SHUTDOWN)
+
+    def _say_goodbye(self) -> None:
+        try:
+            self._upkeep.leave()
+        except DibsError as error:
+            logger.debug("no goodbye: %s", error.message)
+
+
+def _refuse_in_a_child() -> None:
+    """A child of a process lane imports the main module of its parent; a worker begun there would never end."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is not None and getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InvalidValue(
+            "A worker was about to begin in a child process of a worker.",
+            hint='Start it under `if __name__ == "__main__":`, or with the command `dibs worker MODULE:APP`.',
+        )
