@@ -91,8 +91,11 @@ class Executor:
     def __call__(self, statement: Statement) -> Rows:
         """The rows of the statement; a change is also appended to the history."""
         sql = SQL.text(statement.name, statement.words)
-        if statement.rows is None:
-            rows: Rows = self._connection.execute(sql, self._bind(statement.params)).fetchall()
+        if statement.name in _TOGETHER:
+            said = _encode(statement.rows).decode()
+            rows: Rows = self._connection.execute(sql, {"said": said, "now": self._now}).fetchall()
+        elif statement.rows is None:
+            rows = self._connection.execute(sql, self._bind(statement.params)).fetchall()
         elif statement.change or statement.name in _RETURNING:
             rows = [
                 row for each in statement.rows for row in self._connection.execute(sql, self._bind(each)).fetchall()
@@ -117,6 +120,9 @@ class Executor:
 
 
 _LISTS = ("ids", "keys")
+_TOGETHER = frozenset({"complete"})
+"""Statements that take all their rows at once, as `said`."""
+
 _RETURNING = frozenset({"progress", "renew", "start", "told"})
 
 

@@ -1,4 +1,9 @@
-"""Wake-ups on SQLite: `PRAGMA data_version` changes when another connection has committed."""
+"""Wake-ups on SQLite: `PRAGMA data_version` changes when another connection has committed.
+
+A look costs some 20 µs, so looking all the time would cost an idle process more than it may. Where the system tells
+of writes to the WAL (Linux), the watcher sleeps until there was one. The commit becomes visible only a moment after
+the write, when it is safe on disk, so it then looks again and again until it sees it.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,20 @@ from pathlib import Path
 
 from dibs.errors import StoreError
 from dibs.store.sqlite.connection import connect
+from dibs.store.sqlite.filewatch import FileWatch, watch_file
 from dibs.store.wakeups import Wakeups
 
-LOOK_EVERY = 0.004
-"""Seconds between two looks at the data version while somebody waits; a look costs a few microseconds."""
+LOOK_EVERY = 0.001
+"""Seconds between two looks after a write to the WAL."""
+
+EXPECT_FOR = 0.03
+"""Seconds for which a commit is expected after a write: a slow disk takes longer, and is then seen by NO_NEWS."""
+
+NO_NEWS = 0.05
+"""Seconds between two looks where no write is known of: a file system may not tell, or not in time."""
+
+UNTOLD = 0.004
+"""The same where the system cannot tell of writes at all."""
 
 TRY_AGAIN_AFTER = 0.25
 
@@ -28,15 +43,23 @@ class SqliteWakeups(Wakeups):
         """See Wakeups."""
         try:
             with contextlib.closing(connect(self._path)) as connection:
-                self._look(connection)
+                connection.execute("PRAGMA data_version").fetchone()  # opens the WAL, so that it can be watched
+                with contextlib.closing(watch_file(Path(f"{self._path}-wal"))) as file:
+                    self._look(connection, file)
         except (StoreError, sqlite3.Error):
             time.sleep(TRY_AGAIN_AFTER)  # waiters poll anyway; the next look may succeed
 
-    def _look(self, connection: sqlite3.Connection) -> None:
+    def _look(self, connection: sqlite3.Connection, file: FileWatch) -> None:
         seen = None
+        expected_until = 0.0
+        quiet = NO_NEWS if file.telling else UNTOLD
         while self.wanted:
             now = connection.execute("PRAGMA data_version").fetchone()
             if now != seen:  # the first look wakes as well: something may have been written before it
                 seen = now
                 self.wake()
-            time.sleep(LOOK_EVERY)
+            expecting = time.monotonic() < expected_until
+            if expecting:
+                time.sleep(LOOK_EVERY)
+            if file.wait(0 if expecting else quiet):
+                expected_until = time.monotonic() + EXPECT_FOR
