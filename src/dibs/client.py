@@ -25,8 +25,9 @@ from dibs.client_base import ClientBase, check_id, or_raise
 from dibs.codec import check_text
 from dibs.errors import DibsError
 from dibs.failure import describe
-from dibs.options import ClaimOptions, FilterOptions, ListOptions, TaskOptions
+from dibs.options import ClaimOptions, FilterOptions, ListOptions, ScheduleOptions, TaskOptions
 from dibs.plans import Plan, Wait
+from dibs.schedule import CatchUp, NewSchedule, Schedule
 from dibs.store.doctor import Check
 from dibs.store.operation import Operation, drive
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
@@ -38,7 +39,7 @@ from dibs.task import Failure, NewTask, Task, check_integer, check_seconds
 T = TypeVar("T")
 
 
-class Dibs(ClientBase):
+class Dibs(ClientBase[Task]):
     __doc__ = ClientBase.__doc__
 
     # Enqueue
@@ -49,12 +50,11 @@ class Dibs(ClientBase):
         Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff. With a key that was used
         before, the task that has it comes back, marked `deduplicated`; other content under that key is KeyConflict.
         """
-        task = NewTask(type, {} if params is None else params, **options)
-        return self._run(self._store.enqueue([task]))[0]
+        return self._submit(NewTask(type, {} if params is None else params, **options))
 
     def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
-        return self._run(self._store.enqueue(list(tasks)))
+        return [task.of(self) for task in self._run(self._store.enqueue(list(tasks)))]
 
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None = None, defaults: dict[str, Any] | None = None
@@ -134,7 +134,7 @@ class Dibs(ClientBase):
         """Note how far the task is (0 to 100). True means: somebody asked the task to stop."""
         check_integer(percent, "progress", 0, 100)
         check_text(message, "The message")
-        return self._run(self._store.progress(claim, percent, message))
+        return or_raise(self._run(self._store.progress([(claim, percent, message)]))[0])
 
     # Manage
 
@@ -165,6 +165,58 @@ class Dibs(ClientBase):
         """Let the queue be claimed from again."""
         self._run(self._store.resume(queue))
 
+    # Schedules
+
+    def set_schedule(
+        self,
+        name: str,
+        cron: str,
+        type: str,
+        params: dict[str, Any] | None = None,
+        *,
+        timezone: str = "UTC",
+        catch_up: str = CatchUp.ONE,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule:
+        """Enqueue a task at every tick of the cron expression; the schedule of that name is changed if there is one.
+
+        `catch_up` says what becomes of ticks that nobody was there for: "one", "all", "none".
+        Options: queue, priority, max_attempts, timeout, backoff, enabled.
+        """
+        given = {} if params is None else params
+        new = NewSchedule(
+            name=name, cron=cron, type=type, params=given, timezone=timezone, catch_up=catch_up, **options
+        )
+        return self._run(self._store.put_schedule(new, "command"))
+
+    def schedules(self) -> list[Schedule]:
+        """Every schedule, by name."""
+        return self._run(self._store.list_schedules())
+
+    def get_schedule(self, name: str) -> Schedule:
+        """The schedule. Raises ScheduleNotFound."""
+        return self._run(self._store.get_schedule(name))
+
+    def remove_schedule(self, name: str) -> None:
+        """Forget the schedule. What it has enqueued stays."""
+        self._run(self._store.remove_schedule(name))
+
+    def enable_schedule(self, name: str) -> Schedule:
+        """Let a disabled schedule tick again, from now on: nothing is caught up."""
+        return self._run(self._store.enable_schedule(name))
+
+    def disable_schedule(self, name: str) -> Schedule:
+        """Let the schedule not tick until it is enabled again."""
+        return self._run(self._store.disable_schedule(name))
+
+    def run_schedule(self, name: str) -> Task:
+        """Enqueue the schedule's task now, beside its ticks."""
+        return self._run(self._store.run_schedule(name)).of(self)
+
+    def tick(self) -> int:
+        """Enqueue what the schedules have due; how many tasks. Workers do this by themselves, as part of upkeep."""
+        return self._follow(plans.tick(self._store))
+
     # Upkeep
 
     def promote(self) -> int:
@@ -180,7 +232,7 @@ class Dibs(ClientBase):
         return self._follow(plans.prune(self._store, retention))
 
     def upkeep(self, retention: Retention = Retention()) -> Upkept:
-        """Promote, recover, prune. Workers do this by themselves; it is safe from anywhere, many at once."""
+        """Tick, promote, recover, prune. Workers do this by themselves; it is safe from anywhere, many at once."""
         done = self._follow(plans.upkeep(self._store, retention))
         self._store.maintain()
         return done
@@ -210,7 +262,8 @@ class Dibs(ClientBase):
 
     def get(self, task_id: int) -> Task | None:
         """The task, or None."""
-        return self._run(self._store.get(check_id(task_id)))
+        task = self._run(self._store.get(check_id(task_id)))
+        return None if task is None else task.of(self)
 
     def wait(self, task_id: int, timeout: float | None = None) -> Task:
         """The task, once it is finished. Raises WaitTimeout after `timeout` seconds; the task goes on."""
@@ -223,6 +276,12 @@ class Dibs(ClientBase):
     def history(self, task_id: int) -> list[HistoryEntry]:
         """Everything that happened to a task, in order. It outlives the task."""
         return self._run(self._store.history(check_id(task_id)))
+
+    def history_after(self, entry_id: int, limit: int = plans.PAGE) -> list[HistoryEntry]:
+        """What happened to all tasks after this entry (0: from the beginning), in order: a page of at most `limit`."""
+        check_integer(entry_id, "entry_id", 0, 2**63 - 1)
+        check_integer(limit, "limit", 1, plans.PAGE)
+        return self._run(self._store.history_after(entry_id, limit))
 
     def all_history(self) -> list[HistoryEntry]:
         """Everything that happened to all tasks, in order: what the offline checker reads."""
@@ -265,6 +324,9 @@ class Dibs(ClientBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _submit(self, task: NewTask) -> Task:
+        return self._run(self._store.enqueue([task]))[0].of(self)
 
     def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:
         return or_raise(self.finish([(claim, outcome)])[0])

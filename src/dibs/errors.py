@@ -51,6 +51,17 @@ class TaskTypeNotFound(DibsError, LookupError):
     code = "task_type_not_found"
 
 
+class ScheduleNotFound(DibsError, LookupError):
+    """No schedule has this name."""
+
+    code = "schedule_not_found"
+    default_hint = "schedules() lists those that there are; set_schedule() makes one."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no schedule {name!r}.")
+        self.name = name
+
+
 class KeyConflict(DibsError):
     """An idempotency key that already stands for a task with another type or other params."""
 

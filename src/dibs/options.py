@@ -22,6 +22,17 @@ class TaskOptions(TypedDict, total=False):
     backoff: Backoff
 
 
+class ScheduleOptions(TypedDict, total=False):
+    """Options of a schedule: those of its tasks, and whether it ticks."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: float | None
+    backoff: Backoff
+    enabled: bool | None
+
+
 class FilterOptions(TypedDict, total=False):
     """Which pending tasks, and which of them first."""
 

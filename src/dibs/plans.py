@@ -13,6 +13,7 @@ from dibs.store.contract import Store
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import HistoryEntry
 from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter
+from dibs.store.operations.scheduling import Due
 from dibs.store.operations.tending import BATCH, Retention, Upkept
 from dibs.task import Task, check_integer
 
@@ -83,13 +84,35 @@ def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
 
 
 def upkeep(store: Store, retention: Retention) -> Plan[Upkept]:
-    """Promote, recover and prune, batch by batch, until nothing is left to do (or enough for one call)."""
+    """Tick, promote, recover and prune, batch by batch, until nothing is left to do (or enough for one call)."""
+    ticked = yield from tick(store)
+    promoted, recovered = yield from tend(store)
+    pruned, history, workers = yield from clear(store, retention)
+    return Upkept(promoted, recovered, pruned, history, workers, ticked)
+
+
+def tend(store: Store) -> Plan[tuple[int, int]]:
+    """The urgent half of upkeep: promote and recover; how many of each."""
     promoted = yield from _until_done(store.promote())
     recovered = yield from _until_done(store.recover())
+    return promoted, recovered
+
+
+def clear(store: Store, retention: Retention) -> Plan[tuple[int, int, int]]:
+    """The other half: prune tasks, history and workers; how many of each."""
     pruned = yield from _until_done(store.prune(retention))
     history = yield from _until_done(store.prune_history(retention))
-    workers = yield store.prune_workers(retention)
-    return Upkept(promoted, recovered, pruned, history, workers)
+    workers: int = yield store.prune_workers(retention)
+    return pruned, history, workers
+
+
+def tick(store: Store) -> Plan[int]:
+    """Enqueue the tasks of all schedules whose tick has come; how many."""
+    due: list[Due] = yield store.due_schedules()
+    ticked = 0
+    for each in due:
+        ticked += yield store.tick_schedule(each)
+    return ticked
 
 
 def prune(store: Store, retention: Retention) -> Plan[int]:

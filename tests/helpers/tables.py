@@ -10,7 +10,15 @@ import psycopg
 
 from tests.helpers.databases import Rows, sqlite_path
 
-TABLES = ("dibs_tasks", "dibs_history", "dibs_queues", "dibs_races", "dibs_workers", "dibs_task_types")
+TABLES = (
+    "dibs_tasks",
+    "dibs_history",
+    "dibs_queues",
+    "dibs_races",
+    "dibs_workers",
+    "dibs_task_types",
+    "dibs_schedules",
+)
 
 
 def read(url: str) -> dict[str, Rows]:

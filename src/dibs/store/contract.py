@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from dibs.claim import Claim, ClaimRef, ClaimRequest, Filters, Finished, Outcome, Renewed
+from dibs.claim import Claim, ClaimRef, ClaimRequest, Filters, Finished, Outcome, Renewed, Standing
 from dibs.errors import DibsError
+from dibs.schedule import NewSchedule, Schedule, Source
 from dibs.store.doctor import Check
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
+from dibs.store.operations.scheduling import Due
 from dibs.store.operations.tending import Retention
 from dibs.store.wakeups import Wakeups
 from dibs.task import NewTask, Task
@@ -76,10 +78,10 @@ class Store(Protocol):
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
         """Up to `count` tasks, each under its next token, to this worker alone. Never more than asked; fewer only if
-        no others are pending that pass the filters."""
+        no others are pending that pass the filters. Claimed `ahead`, a task counts as not started."""
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
-        """This task, or AlreadyClaimed, NotClaimable, TaskNotFound."""
+        """This task, to begin now, or AlreadyClaimed, NotClaimable, TaskNotFound."""
 
     def peek(self, filters: Filters) -> Operation[list[Task]]:
         """What a claim would take now. Advisory."""
@@ -91,11 +93,19 @@ class Store(Protocol):
         answered with the state it led to (`repeated`), with the task's present attempts and run_at where it still is
         there. Anything else about a dead claim is ClaimLost and changes nothing."""
 
+    def start(self, claims: Sequence[Ref]) -> Operation[list[DibsError | None]]:
+        """Each task that was claimed ahead begins now, if its token is live: it is charged an attempt if its worker is
+        lost from here on. None, or why not; before it is answered with None, the task must not be run."""
+
     def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
         """Each lease now ends `lease` microseconds from now, if its token is live."""
 
-    def progress(self, claim: Ref, percent: int, message: str | None) -> Operation[bool]:
-        """How far the task is, if the token is live. True: somebody asked the task to stop."""
+    def progress(self, notes: Sequence[tuple[Ref, int, str | None]]) -> Operation[list[bool | DibsError]]:
+        """How far each task is (percent, message), if its token is live, answered on its own. True: somebody asked the
+        task to stop. Of several notes about one claim the last is kept."""
+
+    def standing(self, claims: Sequence[Ref]) -> Operation[list[Standing]]:
+        """How each claim stands: held, asked to stop, or lost. Nothing is written, no lease prolonged."""
 
     # Manage
 
@@ -120,7 +130,12 @@ class Store(Protocol):
         """Due tasks become pending; how many."""
 
     def recover(self, limit: int = ...) -> Operation[int]:
-        """Tasks whose lease ran out go back, or to the dead letter when their attempts are spent; how many."""
+        """Tasks whose lease ran out go back, or to the dead letter when their attempts are spent; how many. One that
+        was claimed ahead and not started goes back without an attempt spent, and its `dropped` grows by one."""
+
+    def next_due(self) -> Operation[float | None]:
+        """Seconds, by the database's clock, until time alone makes something claimable: a scheduled task falls due, a
+        lease runs out, a schedule ticks. 0.0 where that has happened, None where nothing waits for the clock."""
 
     def prune(self, retention: Retention, limit: int = ...) -> Operation[int]:
         """Finished tasks past their retention are deleted; how many."""
@@ -133,6 +148,37 @@ class Store(Protocol):
 
     def heartbeat(self, beat: Heartbeat) -> Operation[None]:
         """The worker lives (or leaves)."""
+
+    # Schedules
+
+    def put_schedule(self, new: NewSchedule, source: Source) -> Operation[Schedule]:
+        """The schedule is stored, or that of the same name changed to it. Another cron or time zone begins anew, from
+        now; the same again changes nothing."""
+
+    def list_schedules(self) -> Operation[list[Schedule]]:
+        """All schedules, by name."""
+
+    def get_schedule(self, name: str) -> Operation[Schedule]:
+        """The schedule, or ScheduleNotFound."""
+
+    def remove_schedule(self, name: str) -> Operation[None]:
+        """The schedule is gone, its tasks stay; or ScheduleNotFound."""
+
+    def enable_schedule(self, name: str) -> Operation[Schedule]:
+        """The schedule ticks, if it was disabled from now on: nothing is caught up."""
+
+    def disable_schedule(self, name: str) -> Operation[Schedule]:
+        """The schedule does not tick."""
+
+    def run_schedule(self, name: str) -> Operation[Task]:
+        """The schedule's task, enqueued now, beside its ticks."""
+
+    def due_schedules(self) -> Operation[list[Due]]:
+        """The enabled schedules whose next tick has come. Advisory."""
+
+    def tick_schedule(self, due: Due) -> Operation[int]:
+        """The schedule moves on from the tick that was read and its tasks are enqueued, both or neither; how many
+        tasks, 0 where somebody else did it first."""
 
     # Look
 

@@ -34,6 +34,7 @@ class Upkept(msgspec.Struct, frozen=True):
     pruned: int = 0
     history_pruned: int = 0
     workers_pruned: int = 0
+    ticked: int = 0
 
 
 class Tending:
@@ -49,13 +50,18 @@ class Tending:
         return len(rows)
 
     def recover(self, limit: int = BATCH) -> Operation[int]:
-        """Take tasks back whose lease ran out: to pending, or to the dead letter when their attempts are spent."""
+        """Take tasks back whose lease ran out: to pending, or to the dead letter when their attempts are spent. A task
+        that was claimed ahead and is not known to be started is not charged."""
         return Operation("recover", lambda: self.recover_some(limit), wakes=True)
 
     def recover_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:
         """The steps of `recover`, for operations that sweep in passing."""
         rows = yield Statement("recover", {"error": LEASE_LOST}, words=limited(limit), change=True)
         return len(rows)
+
+    def next_due(self) -> Operation[float | None]:
+        """Seconds until the clock alone makes something claimable: a task due, a lease run out, a schedule's tick."""
+        return Operation("next_due", _next_due, writes=False)
 
     def prune(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
         """Delete finished tasks past their retention; their history stays until its own."""
@@ -78,6 +84,12 @@ class Tending:
         """Forget workers that have not been heard of for long."""
         statement = Statement("prune_workers", {"kept": round(retention.workers * 1e6)})
         return Operation("prune_workers", lambda: _count(statement))
+
+
+def _next_due() -> Steps[float | None]:
+    rows = yield Statement("next_due")
+    waits = [wait for wait in rows[0] if wait is not None]
+    return max(min(waits) / 1e6, 0.0) if waits else None
 
 
 def _count(statement: Statement) -> Steps[int]:
