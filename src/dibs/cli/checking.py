@@ -1,0 +1,44 @@
+"""`dibs migrate` and `dibs doctor`: bring the database up to date, and look whether it can be trusted."""
+
+from __future__ import annotations
+
+import typer
+
+from dibs.cli.options import Json, Url
+from dibs.cli.output import Column
+from dibs.cli.refusing import REFUSED
+from dibs.cli.session import begin, opened
+
+CHECKS = (Column("verdict", by_state=True), Column("check"), Column("found", stretch=True))
+
+
+def migrate(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
+    """Bring the schema of the database up to date."""
+    session = begin(ctx, url, as_json)
+    output = session.output
+    with session.open(create=True) as client:
+        applied = client.migrate()
+    for name in applied:
+        output.say(f"applied {name}", "green")
+    if not applied:
+        output.say("Nothing to do: the database is up to date.")
+    output.answer({"success": True, "applied": applied})
+
+
+def doctor(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
+    """Check the database for damage and for settings that would cost a guarantee."""
+    with opened(ctx, url, as_json) as (client, output):
+        from dibs import shape
+        from dibs.store.doctor import Verdict
+
+        checks = client.doctor()
+        healthy = all(check.verdict is not Verdict.FAIL for check in checks)
+        if output.as_json:
+            output.answer({"success": healthy, "checks": [shape.check(check) for check in checks]})
+        else:
+            output.table(CHECKS, [(check.verdict.value, check.name, check.message) for check in checks])
+        for check in checks:
+            if check.hint:
+                output.say(f"hint: {check.name}: {check.hint}")
+    if not healthy:
+        raise typer.Exit(REFUSED)

@@ -1,0 +1,101 @@
+"""`dibs enqueue`: store a task from the shell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from dibs.cli import text
+from dibs.cli.options import Json, Url, complete_queue, complete_type
+from dibs.cli.session import opened
+from dibs.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from dibs.options import TaskOptions
+
+
+def enqueue(
+    ctx: typer.Context,
+    type: Annotated[str, typer.Argument(metavar="TYPE", help="What to run.", autocompletion=complete_type)],
+    params: Annotated[
+        str, typer.Argument(metavar="[PARAMS_JSON]", help="A JSON object; - reads it from stdin.")
+    ] = "{}",
+    *,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="QUEUE", help="Default: default.", autocompletion=complete_queue)
+    ] = None,
+    priority: Annotated[int | None, typer.Option("--priority", metavar="N", help="Higher first; default: 0.")] = None,
+    delay: Annotated[
+        float | None, typer.Option("--delay", metavar="SECONDS", help="Let nobody claim it before.")
+    ] = None,
+    run_at: Annotated[
+        str | None, typer.Option("--run-at", metavar="TIME", help="The same as a time: 2030-01-31T08:00:00Z.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="The same key again gives the same task.")
+    ] = None,
+    max_attempts: Annotated[int | None, typer.Option("--max-attempts", metavar="N", help="Default: 3.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="The longest one attempt may take.")
+    ] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Store a task."""
+    options = given(
+        queue=queue,
+        priority=priority,
+        delay=delay,
+        run_at=None if run_at is None else read_moment(run_at),
+        key=key,
+        max_attempts=max_attempts,
+        timeout=timeout,
+    )
+    read = read_params(params)
+    with opened(ctx, url, as_json, create=True) as (app, output):
+        from dibs import shape
+
+        task = app.enqueue(type, read, **options)
+        known = " It was there already, under the same key." if task.deduplicated else ""
+        output.say(f"Task {task.id} of type {text.line(task.type)} is {task.state}.{known}")
+        output.answer({"success": True, "task": shape.task(task), "deduplicated": task.deduplicated})
+
+
+def given(**options: Any) -> TaskOptions:
+    """Those options that were given, so that the defaults stay where they are."""
+    return cast("TaskOptions", {name: value for name, value in options.items() if value is not None})
+
+
+def read_params(given: str) -> dict[str, Any]:
+    """The JSON object of an argument, or of standard input for `-`."""
+    content = sys.stdin.buffer.read().decode(errors="surrogateescape") if given == "-" else given
+    try:
+        params = json.loads(content, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InvalidValue(f"The params are not JSON: {error.msg} at {place}.", hint=_QUOTES) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or a thousand brackets
+        raise InvalidValue(f"The params are not JSON that dibs accepts: {error}.") from None
+    if not isinstance(params, dict):
+        raise InvalidValue("The params are JSON, but no object.", hint='For one value use {"value": …}.')
+    return params
+
+
+_QUOTES = """Put the object in single quotes and its strings in double quotes: '{"image": 7}'."""
+
+
+def _refuse_constant(name: str) -> None:
+    raise InvalidValue(f"The params contain {name}, which JSON cannot hold.", hint="Use null or a string.")
+
+
+def read_moment(given: str) -> datetime:
+    """A time with its time zone, which is checked later."""
+    try:
+        return datetime.fromisoformat(given)
+    except ValueError:
+        hint = "Write it like 2030-01-31T08:00:00Z or 2030-01-31T08:00:00+01:00."
+        raise InvalidValue(f"{given!r} is no time.", hint=hint) from None

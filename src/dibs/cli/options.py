@@ -1,0 +1,66 @@
+"""The options that several commands share, and what the shell completes them with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dibs.task import Task
+
+STATES = ("scheduled", "blocked", "pending", "claimed", "completed", "failed", "cancelled")
+
+LOOKED_AT = 200
+"""Tasks that completing a name looks at: the newest ones, because counting all of them could take long."""
+
+
+def complete_state(incomplete: str) -> list[str]:
+    """The states a task can be in."""
+    return [state for state in STATES if state.startswith(incomplete)]
+
+
+def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The queues of the newest tasks."""
+    return sorted({task.queue for task in _newest(ctx) if task.queue.startswith(incomplete)})
+
+
+def complete_type(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The types of the newest tasks."""
+    return sorted({task.type for task in _newest(ctx) if task.type.startswith(incomplete)})
+
+
+def _newest(ctx: typer.Context) -> list[Task]:
+    from dibs.cli.session import Session
+    from dibs.errors import DibsError
+
+    root = ctx.find_root().params
+    session = Session(ctx.params.get("url") or root.get("url"))
+    try:
+        with session.open() as app:
+            return app.list_tasks(limit=LOOKED_AT)
+    except DibsError:  # a shell that completes is no place for an error message
+        return []
+
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The store; otherwise DIBS_URL, otherwise sqlite:///dibs.db."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Answer with JSON, for scripts.")]
+State = Annotated[
+    str | None,
+    typer.Option("--state", metavar="STATE", help=f"One of {', '.join(STATES)}.", autocompletion=complete_state),
+]
+Queue = Annotated[
+    str | None,
+    typer.Option("--queue", metavar="QUEUE", help="Only this queue.", autocompletion=complete_queue),
+]
+Type = Annotated[
+    str | None,
+    typer.Option("--type", metavar="TYPE", help="Only this type of task.", autocompletion=complete_type),
+]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", help="At most so many (1 to 1000).")]
+Cursor = Annotated[int | None, typer.Option("--cursor", metavar="ID", help="Go on after the task with this id.")]
+TaskId = Annotated[int, typer.Argument(metavar="ID", help="The id of the task.")]
+TaskIds = Annotated[list[int], typer.Argument(metavar="ID...", help="The ids of one or more tasks.")]

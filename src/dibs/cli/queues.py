@@ -1,0 +1,63 @@
+"""`dibs queues`: how deep they are, and which of them are paused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dibs.cli import text
+from dibs.cli.options import STATES, Json, Url, complete_queue
+from dibs.cli.output import Column
+from dibs.cli.session import opened
+
+if TYPE_CHECKING:
+    from dibs.store.operations.looking import QueueInfo
+
+app = typer.Typer(help="Look at queues, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
+
+COLUMNS = (
+    Column("queue", stretch=True),
+    Column("", by_state=True),
+    *(Column(state, right=True) for state in STATES),
+)
+
+Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=complete_queue)]
+
+
+@app.command("list")
+def list_queues(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
+    """List the queues with their depth by state."""
+    with opened(ctx, url, as_json) as (client, output):
+        from dibs import shape
+
+        queues = client.queues()
+        if output.as_json:
+            output.answer({"queues": [shape.queue(queue) for queue in queues]})
+        elif queues:
+            output.table(COLUMNS, [row(queue) for queue in queues])
+        else:
+            output.note("No queues.")
+
+
+def row(queue: QueueInfo) -> tuple[object, ...]:
+    """A queue in the columns of a list."""
+    return queue.name, "paused" if queue.paused else "", *(queue.depth.get(state, 0) for state in STATES)
+
+
+@app.command("pause")
+def pause(ctx: typer.Context, queue: Name, url: Url = None, as_json: Json = False) -> None:
+    """Let nobody claim from a queue; running tasks go on."""
+    with opened(ctx, url, as_json) as (client, output):
+        client.pause(queue)
+        output.say(f"The queue {text.line(queue)} is paused.")
+        output.answer({"success": True, "queue": queue, "paused": True})
+
+
+@app.command("resume")
+def resume(ctx: typer.Context, queue: Name, url: Url = None, as_json: Json = False) -> None:
+    """Let a queue be claimed from again."""
+    with opened(ctx, url, as_json) as (client, output):
+        client.resume(queue)
+        output.say(f"The queue {text.line(queue)} is open.")
+        output.answer({"success": True, "queue": queue, "paused": False})

@@ -1,0 +1,67 @@
+"""What went wrong, said so that a person knows what to do and a script knows what happened; never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Sequence
+
+import typer
+from typer.exceptions import TyperException
+
+from dibs.cli import text
+from dibs.cli.output import Output
+from dibs.errors import DibsError, InvalidValue, StoreError
+
+DONE, REFUSED, WRONG_USAGE, NO_STORE, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def run(app: typer.Typer, args: Sequence[str]) -> int:
+    """Run the command; its exit code."""
+    _never_fail_to_print()
+    as_json = "--json" in _options(args)
+    try:
+        code = app(args, prog_name="dibs", standalone_mode=False)
+    except DibsError as error:
+        return refuse(error.message, error.hint, error.code, exit_code(error), as_json)
+    except TyperException as error:
+        hint = "dibs --help lists the commands, dibs COMMAND --help the options of one."
+        return refuse(error.format_message(), hint, "wrong_usage", WRONG_USAGE, as_json)
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    return code if isinstance(code, int) else DONE
+
+
+def refuse(message: str, hint: str, code: str, exit_code: int, as_json: bool) -> int:
+    """Say what is wrong: to people on standard error, to scripts on standard output as well."""
+    output = Output(as_json)
+    with contextlib.suppress(typer.Exit):  # nobody is listening any more; the exit code still tells
+        output.note(f"error: {text.line(message)}")
+        if hint:
+            output.note(f"hint: {text.line(hint)}")
+        output.answer({"success": False, "error": message, "code": code})
+    return exit_code
+
+
+def exit_code(error: DibsError) -> int:
+    """The exit code for an error of dibs."""
+    if isinstance(error, InvalidValue):
+        return WRONG_USAGE
+    return NO_STORE if isinstance(error, StoreError) else REFUSED
+
+
+def _options(args: Sequence[str]) -> Sequence[str]:
+    return args[: args.index("--")] if "--" in args else args
+
+
+def _never_fail_to_print() -> None:
+    """What the terminal's encoding cannot hold is spelled out, and what was written is all there.
+
+    With PYTHONUNBUFFERED Python drops, without an error, what a pipe does not take in one piece.
+    """
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        sys.stdout = open(sys.stdout.fileno(), "w", 1, sys.stdout.encoding, closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,140 @@
+"""Several worker processes under one roof: who dies is started again, who is asked to stop may finish."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from dibs.cli.refusing import WRONG_USAGE
+
+LOOK_EVERY = 0.1
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+STEADY = 60.0
+"""A process that lived so long had begun well: the next death is a new trouble, and the pause short again."""
+
+log = logging.getLogger("dibs.supervisor")
+
+
+def supervise(commands: Sequence[list[str]], *, burst: bool) -> int:
+    """Run the commands side by side until all have ended; the worst of their exit codes."""
+    supervisor = Supervisor([Child(number, command) for number, command in enumerate(commands, 1)], burst)
+    with supervisor.hearing_signals():
+        return supervisor.run()
+
+
+class Child:
+    """A worker process, and what became of it."""
+
+    def __init__(self, number: int, command: list[str]) -> None:
+        self.number = number
+        self.process: subprocess.Popen[bytes] | None = None
+        self.code: int | None = None  # set once it is not to be started again
+        self._command = command
+        self._started_at = 0.0
+        self._pause = FIRST_PAUSE
+        self._again_at = 0.0
+
+    def start(self) -> None:
+        """Start it, out of the reach of the terminal's Ctrl-C: it hears of that from us, once."""
+        apart: dict[str, Any] = {"start_new_session": True}
+        if sys.platform == "win32":
+            apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+        self.process = subprocess.Popen(self._command, **apart)  # noqa: S603 - our own command, no shell
+        self._started_at = time.monotonic()
+        log.info("worker process %d started (pid %d)", self.number, self.process.pid)
+
+    def send(self, number: signal.Signals) -> None:
+        """Pass a signal on."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        if sys.platform == "win32":
+            self.process.send_signal(signal.CTRL_BREAK_EVENT)
+        else:
+            self.process.send_signal(number)
+
+    def rest(self) -> float:
+        """It died: the seconds until it is started again, longer each time."""
+        self.process = None
+        if time.monotonic() - self._started_at > STEADY:
+            self._pause = FIRST_PAUSE
+        pause, self._pause = self._pause, min(self._pause * 2, LONGEST_PAUSE)
+        self._again_at = time.monotonic() + pause
+        return pause
+
+    @property
+    def rested(self) -> bool:
+        """True when it may be started again."""
+        return time.monotonic() >= self._again_at
+
+
+class Supervisor:
+    """Looks after the children until the last of them has ended."""
+
+    def __init__(self, children: list[Child], burst: bool) -> None:
+        self._children = children
+        self._burst = burst
+        self._heard: list[signal.Signals] = []  # not yet passed on
+        self._sent: set[int] = set()
+
+    def run(self) -> int:
+        """Until all have ended; the worst exit code."""
+        while living := [child for child in self._children if child.code is None]:
+            self._pass_on()
+            for child in living:
+                self._tend(child)
+            time.sleep(LOOK_EVERY)
+        return max(child.code or 0 for child in self._children)
+
+    @contextlib.contextmanager
+    def hearing_signals(self) -> Iterator[None]:
+        """Note SIGTERM and SIGINT (and a terminal that went away) instead of dying of them."""
+        names = [name for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+        before = {name: signal.signal(getattr(signal, name), self._hear) for name in names}
+        try:
+            yield
+        finally:
+            for name, handler in before.items():
+                signal.signal(getattr(signal, name), handler)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        self._heard.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+
+    def _pass_on(self) -> None:
+        while self._heard:
+            number = self._heard.pop(0)
+            self._sent.add(number)
+            for child in self._children:
+                child.send(number)
+
+    def _tend(self, child: Child) -> None:
+        if child.process is None:
+            self._start(child)
+        elif (code := child.process.poll()) is not None:
+            self._ended(child, code)
+
+    def _start(self, child: Child) -> None:
+        if self._sent:
+            child.code = 0  # it rested when everything was told to stop
+        elif child.rested:
+            child.start()
+
+    def _ended(self, child: Child, code: int) -> None:
+        if self._sent or (self._burst and code == 0):
+            child.code = self._judged(code)
+        elif code == WRONG_USAGE:  # it will say the same each time, and so will the others
+            child.code = code
+            self._heard.append(signal.SIGTERM)
+        else:
+            log.error("worker process %d died with exit code %d; again in %g s", child.number, code, child.rest())
+
+    def _judged(self, code: int) -> int:
+        if -code in self._sent:
+            return 0  # our signal came before it had begun to listen: it held nothing yet
+        return 128 - code if code < 0 else code

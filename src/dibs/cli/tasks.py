@@ -1,0 +1,165 @@
+"""`dibs tasks`: look at tasks, stop them, send them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from dibs.cli import following, text
+from dibs.cli.options import Cursor, Json, Limit, Queue, State, TaskId, TaskIds, Type, Url
+from dibs.cli.output import Column, Output
+from dibs.cli.refusing import REFUSED
+from dibs.cli.session import opened
+from dibs.errors import DibsError, StoreError, TaskNotFound
+
+if TYPE_CHECKING:
+    from dibs.options import ListOptions
+    from dibs.task import Task
+
+app = typer.Typer(help="Look at tasks, cancel and retry them.", no_args_is_help=True, rich_markup_mode=None)
+
+COLUMNS = (
+    Column("id", right=True),
+    Column("state", by_state=True),
+    Column("type"),
+    Column("queue"),
+    Column("prio", right=True),
+    Column("attempts", right=True),
+    Column("created"),
+    Column("params", stretch=True),
+)
+
+
+@app.command("list")
+def list_tasks(
+    ctx: typer.Context,
+    *,
+    state: State = None,
+    type: Type = None,
+    queue: Queue = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with every task that comes or changes, until Ctrl-C.")
+    ] = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """List tasks, newest first (with --follow: oldest first)."""
+    which = chosen(state=state, type=type, queue=queue, limit=limit, cursor=cursor)
+    with opened(ctx, url, as_json) as (client, output):
+        if follow:
+            following.follow(client, output, which)
+        else:
+            show_page(output, client.list_tasks(**which), limit)
+
+
+def chosen(**options: Any) -> ListOptions:
+    """The filters that were given."""
+    return cast("ListOptions", {name: value for name, value in options.items() if value is not None})
+
+
+def show_page(output: Output, tasks: list[Task], limit: int) -> None:
+    """A page of tasks, and how to go on."""
+    from dibs import shape
+
+    if output.as_json:
+        output.answer(shape.page(tasks, limit))
+    elif tasks:
+        output.table(COLUMNS, [row(task) for task in tasks])
+        if len(tasks) == limit:
+            output.note(f"These are {limit}; for more: --limit, or --cursor {tasks[-1].id}.")
+    else:
+        output.note("No tasks.")
+
+
+def row(task: Task) -> tuple[object, ...]:
+    """A task in the columns of a list."""
+    attempts = f"{task.attempts}/{task.max_attempts}"
+    params = text.shorten(text.compact(task.params), 200)
+    created = text.exact(task.created_at)
+    return task.id, task.state.value, task.type, task.queue, task.priority, attempts, created, params
+
+
+@app.command("show")
+def show(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
+    """Show all there is to know about a task."""
+    with opened(ctx, url, as_json) as (client, output):
+        from dibs import shape
+        from dibs.cli.showing import show_task
+
+        task = client.get(task_id)
+        if task is None:
+            raise TaskNotFound(task_id)
+        show_task(output, task)
+        output.answer({"task": shape.task(task)})
+
+
+@app.command("history")
+def history(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
+    """Show everything that happened to a task, even after the task itself is gone."""
+    with opened(ctx, url, as_json) as (client, output):
+        from dibs import shape
+        from dibs.cli.showing import show_history
+
+        entries = client.history(task_id)
+        if not entries:
+            raise TaskNotFound(task_id)
+        show_history(output, entries)
+        output.answer({"history": [shape.history_entry(entry) for entry in entries]})
+
+
+@app.command("explain")
+def explain(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
+    """Say why a task is not running."""
+    with opened(ctx, url, as_json) as (client, output):
+        from dibs import shape
+
+        why = client.explain(task_id)
+        for reason in why.reasons:
+            output.say(text.line(reason.message))
+        output.answer(shape.explanation(why))
+
+
+@app.command("cancel")
+def cancel(ctx: typer.Context, task_ids: TaskIds, url: Url = None, as_json: Json = False) -> None:
+    """Cancel waiting tasks at once, and ask running ones to stop."""
+    with opened(ctx, url, as_json) as (client, output):
+        _each(output, task_ids, client.cancel, _cancelled)
+
+
+@app.command("retry")
+def retry(ctx: typer.Context, task_ids: TaskIds, url: Url = None, as_json: Json = False) -> None:
+    """Send failed, cancelled or scheduled tasks back to be claimed now, with all their attempts."""
+    with opened(ctx, url, as_json) as (client, output):
+        _each(output, task_ids, client.retry, lambda task: f"Task {task.id} is {task.state} again.")
+
+
+def _cancelled(task: Task) -> str:
+    if task.finished:
+        return f"Task {task.id} is {task.state}."
+    return f"Task {task.id} is running; {task.worker_id} has been asked to stop."
+
+
+def _each(output: Output, task_ids: list[int], verb: Callable[[int], Task], said: Callable[[Task], str]) -> None:
+    """Each task is answered on its own; a refusal does not keep the others from being done."""
+    results = [_answer(output, task_id, verb, said) for task_id in task_ids]
+    output.answer({"success": all(result["success"] for result in results), "results": results})
+    if not all(result["success"] for result in results):
+        raise typer.Exit(REFUSED)
+
+
+def _answer(output: Output, task_id: int, verb: Callable[[int], Task], said: Callable[[Task], str]) -> dict[str, Any]:
+    from dibs import shape
+
+    try:
+        task = verb(task_id)
+    except StoreError:
+        raise  # the others would meet the same
+    except DibsError as error:
+        output.note(f"error: {text.line(error.message)}")
+        return {"id": task_id, "success": False, "error": error.message, "code": error.code}
+    output.say(said(task))
+    return {"id": task_id, "success": True, "task": shape.task(task)}

@@ -1,0 +1,108 @@
+"""`dibs worker`: run the handlers of a program, in this process or in several."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from dibs.cli.options import Json, Url
+from dibs.cli.session import begin
+from dibs.errors import InvalidValue
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def worker(
+    ctx: typer.Context,
+    program: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is; :APP defaults to :app.")],
+    *,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", metavar="N", help="Tasks at once in each lane; default: 10.")
+    ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", help="So many worker processes, restarted if they die.", min=1)
+    ] = 1,
+    queues: Annotated[
+        str | None, typer.Option("--queues", metavar="A,B", help="Only from these queues; default: from all.")
+    ] = None,
+    lease: Annotated[
+        float | None,
+        typer.Option("--lease", metavar="SECONDS", help="How long a claim outlives its worker; default: 60."),
+    ] = None,
+    burst: Annotated[bool, typer.Option("--burst", help="Stop when nothing is left to claim.")] = False,
+    grace: Annotated[
+        float | None, typer.Option("--grace", metavar="SECONDS", help="How long running tasks may go on after SIGTERM.")
+    ] = None,
+    worker_id: Annotated[
+        str | None,
+        typer.Option("--worker-id", metavar="NAME", help="The worker's name; default: host, process, chance."),
+    ] = None,
+    children: Annotated[
+        int | None,
+        typer.Option("--children", metavar="N", help="Child processes at once, for handlers that run in one."),
+    ] = None,
+    log_level: Annotated[
+        str, typer.Option("--log-level", metavar="LEVEL", help=f"One of {', '.join(LEVELS)}.")
+    ] = "info",
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Run the handlers of a program until SIGTERM or Ctrl-C; what is running then may finish first."""
+    from dibs.cli.logs import configure
+
+    if log_level.lower() not in LEVELS:
+        raise InvalidValue(f"There is no log level {log_level!r}.", hint=f"Use one of: {', '.join(LEVELS)}.")
+    configure(log_level)
+    options = {
+        "concurrency": concurrency,
+        "queues": queues,
+        "lease": lease,
+        "grace": grace,
+        "worker_id": worker_id,
+        "children": children,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    before: str | None = ctx.find_root().params.get("url")
+    code = _run(program, given | {"burst": burst}, processes, log_level, url or before)
+    begin(ctx, url, as_json).output.answer({"success": code == 0, "exit_code": code})
+    raise typer.Exit(code)
+
+
+def _run(program: str, options: dict[str, Any], processes: int, log_level: str, url: str | None) -> int:
+    if processes == 1:
+        return _work(program, options, url)
+    from dibs.cli.supervisor import supervise
+
+    commands = [_command(program, options, number, log_level, url) for number in range(1, processes + 1)]
+    return supervise(commands, burst=options["burst"])
+
+
+def _work(program: str, options: dict[str, Any], url: str | None) -> int:
+    """Work in this process."""
+    from dibs.cli.loading import load
+
+    if url is not None:
+        os.environ["DIBS_URL"] = url  # for a program that opens other apps, or looks where it is
+    app = load(program)
+    if url is not None:
+        app.use_url(url)
+    if "queues" in options:
+        options = options | {"queues": [name.strip() for name in options["queues"].split(",")]}
+    return int(app.worker(**options).run())
+
+
+def _command(program: str, options: dict[str, Any], number: int, log_level: str, url: str | None) -> list[str]:
+    """The command of one of several processes. Each has a name of its own."""
+    command = [sys.executable, "-m", "dibs", "worker", program, "--processes", "1", "--log-level", log_level]
+    if url is not None:
+        command += ["--url", url]
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if name == "burst":
+            command += [flag] if value else []
+        else:
+            command += [flag, f"{value}-{number}" if name == "worker_id" else str(value)]
+    return command

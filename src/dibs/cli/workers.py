@@ -1,0 +1,50 @@
+"""`dibs workers`: who is at work, and on what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from dibs.cli import text
+from dibs.cli.options import Json, Url
+from dibs.cli.output import Column
+from dibs.cli.session import opened
+
+if TYPE_CHECKING:
+    from dibs.store.operations.registering import WorkerInfo
+
+COLUMNS = (
+    Column("worker"),
+    Column("state", by_state=True),
+    Column("queues"),
+    Column("heartbeat"),
+    Column("started"),
+    Column("holds", stretch=True),
+)
+
+
+def list_workers(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
+    """List the workers and the tasks that each of them holds."""
+    with opened(ctx, url, as_json) as (client, output):
+        from dibs import shape
+
+        workers = client.workers()
+        if output.as_json:
+            output.answer({"workers": [shape.worker(worker) for worker in workers]})
+        elif workers:
+            output.table(COLUMNS, [_row(worker) for worker in workers])
+        else:
+            output.note("No workers.")
+
+
+def _row(worker: WorkerInfo) -> tuple[object, ...]:
+    queues = "all" if worker.queues is None else ",".join(worker.queues)
+    heartbeat, started = text.relative(worker.heartbeat_at), text.exact(worker.started_at)
+    return worker.id, worker.state.value, queues, heartbeat, started, held(worker)
+
+
+def held(worker: WorkerInfo) -> str:
+    """The ids of the tasks it holds, as far as they fit."""
+    shown = " ".join(str(task_id) for task_id in worker.holds[:20])
+    return f"{shown} and {len(worker.holds) - 20} more" if len(worker.holds) > 20 else shown or "-"

@@ -1,0 +1,106 @@
+"""`dibs migrate`, `dibs doctor` and `dibs verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dibs
+from dibs.observe.verify import dump
+from tests.cli.running import Run, run_dibs
+from tests.helpers.databases import run_sql
+from tests.helpers.tasks import task_in
+from tests.helpers.terminal import Terminal
+
+
+def test_migrating_names_what_was_applied_and_then_says_that_nothing_is_to_do(empty_url: str) -> None:
+    first = run_dibs("migrate", url=empty_url)
+    assert first.code == 0
+    assert first.out.splitlines()[:2] == ["applied 0001_tasks", "applied 0002_workers_and_types"]
+    assert run_dibs("migrate", url=empty_url).out == "Nothing to do: the database is up to date.\n"
+    assert run_dibs("migrate", "--json", url=empty_url).json == {"success": True, "applied": []}
+
+
+def test_a_store_without_its_tables_is_not_migrated_by_looking_at_it(empty_url: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    for command in (["tasks", "list"], ["queues", "pause", "default"], ["doctor"], ["verify"]):
+        done = run_dibs(*command, "--json", url=empty_url)
+        assert (done.code, done.json["code"]) == (3, "schema_missing")
+        assert "hint: Run `dibs migrate` with the same --url first.\n" in done.err
+    assert len(run_dibs("migrate", "--json", url=empty_url).json["applied"]) >= 2
+
+
+def test_a_healthy_store_passes_the_doctor(run: Run, client: dibs.Dibs) -> None:
+    task_in(client, "completed")
+    done = run("doctor")
+    assert done.code == 0
+    assert done.out.splitlines()[0].split() == ["verdict", "check", "found"]
+    answer = run("doctor", "--json").json
+    assert answer["success"] is True
+    assert {check["verdict"] for check in answer["checks"]} <= {"ok", "warn"}
+
+
+def test_a_store_that_disagrees_with_its_history_fails_the_doctor(run: Run, client: dibs.Dibs, url: str) -> None:
+    task_in(client, "completed")
+    run_sql(url, "UPDATE dibs_tasks SET token = 5")
+    done = run("doctor")
+    assert done.code == 1
+    assert [line.split()[:3] for line in done.out.splitlines() if line.startswith("fail")] == [
+        ["fail", "books", "tokens"]
+    ]
+    assert "hint: books tokens:" in done.out
+    assert run("doctor", "--json").json["success"] is False
+
+
+@pytest.fixture
+def recording(client: dibs.Dibs, tmp_path: Path) -> Path:
+    """A recorded history of two tasks."""
+    for state in ("completed", "failed"):
+        task_in(client, state)
+    path = tmp_path / "history.jsonl"
+    dump(client.all_history(), path)
+    return path
+
+
+def test_a_history_without_fault_is_verified(run: Run, recording: Path) -> None:
+    done = run("verify", str(recording))
+    assert (done.code, done.out) == (0, "6 operations on 2 tasks (2 claims, 1 completions): no violation.\n")
+    assert run("verify", str(recording), "--json").json["success"] is True
+
+
+def test_a_double_claim_in_a_history_is_found(run: Run, recording: Path) -> None:
+    lines = recording.read_text().splitlines()
+    recording.write_text("\n".join([*lines[:2], lines[1].replace('"id":2', '"id":3'), *lines[3:]]) + "\n")
+    done = run("verify", str(recording))
+    assert done.code == 1
+    assert "double_claim" in done.out
+    answer = run("verify", str(recording), "--json").json
+    assert (answer["success"], answer["violations"][0]["code"]) == (False, "double_claim")
+
+
+def test_a_history_that_cannot_be_read_is_wrong_usage(run: Run, recording: Path) -> None:
+    recording.write_text('{"half": ')
+    assert "Line 1 of" in run("verify", str(recording)).err
+    assert run("verify", str(recording)).code == 2
+    assert run("verify", "nowhere.jsonl").err.startswith("error: Cannot read nowhere.jsonl: No such file")
+
+
+def test_the_history_of_the_store_itself_is_verified(run: Run, client: dibs.Dibs, url: str) -> None:
+    task_in(client, "completed")
+    assert run("verify", "--json").json["operations"] == 3
+    run_sql(url, "UPDATE dibs_history SET token = 7 WHERE event = 'completed'")
+    done = run("verify")
+    assert done.code == 1
+    assert "stale_token_honoured" in done.out
+
+
+def test_reading_a_long_history_shows_how_far_it_is(client: dibs.Dibs, tmp_path: Path) -> None:
+    client.enqueue_many([dibs.NewTask("resize") for _ in range(4000)])
+    path = tmp_path / "long.jsonl"
+    dump(client.all_history(), path)
+    with Terminal("verify", str(path)) as terminal:
+        terminal.shows("4,000 operations on 4,000 tasks")
+        assert terminal.ends() == 0
+    assert "Reading" in terminal.raw
+    assert "/4000" in terminal.raw

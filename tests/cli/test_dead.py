@@ -1,0 +1,90 @@
+"""`dibs dead`: what failed for good, and the way back."""
+
+from __future__ import annotations
+
+import dibs
+from tests.cli.running import Run
+from tests.helpers.tasks import dead, task_in
+from tests.helpers.terminal import Terminal
+
+
+def depth(client: dibs.Dibs, state: str) -> int:
+    return client.stats().depth.get(state, 0)
+
+
+def test_the_dead_letter_lists_failed_tasks_alone_with_their_errors(run: Run, client: dibs.Dibs) -> None:
+    [failed] = dead(client, error="no\nimage")
+    task_in(client, "completed")
+    title, row = run("dead", "list").out.splitlines()
+    assert title.split() == ["id", "type", "queue", "attempts", "failed", "error"]
+    assert row.split()[0] == str(failed)
+    assert row.endswith(r"Error: no\nimage")
+    assert [task["id"] for task in run("dead", "list", "--json").json["tasks"]] == [failed]
+
+
+def test_everything_is_redriven_batch_by_batch(run: Run, client: dibs.Dibs) -> None:
+    dead(client, 1203)
+    done = run("dead", "redrive")
+    assert (done.code, done.out) == (0, "1,203 tasks redriven.\n")
+    assert (depth(client, "failed"), depth(client, "pending")) == (0, 1203)
+
+
+def test_filters_choose_what_is_redriven(run: Run, client: dibs.Dibs) -> None:
+    wanted = dead(client, 2, "timeout of image 7", queue="media", type="resize")
+    others = [*dead(client, 2, "no image", queue="media"), *dead(client, 1, "timeout of image 7", queue="mail")]
+    filters = ["--queue", "media", "--type", "resize", "--error", "image 7"]
+    assert run("dead", "redrive", *filters, "--dry-run").out == "2 tasks would be redriven.\n"
+    assert run("dead", "redrive", *filters, "--json").json == {"success": True, "dry_run": False, "redriven": 2}
+    assert {task.id for task in client.list_tasks(state="failed")} == set(others)
+    assert {task.id for task in client.list_tasks(state="pending")} == set(wanted)
+
+
+def test_a_limit_is_never_exceeded(run: Run, client: dibs.Dibs) -> None:
+    dead(client, 7)
+    assert run("dead", "redrive", "--limit", "3", "--json").json["redriven"] == 3
+    assert run("dead", "redrive", "--limit", "9", "--dry-run", "--json").json["matching"] == 4
+    assert depth(client, "failed") == 4
+
+
+def test_a_dry_run_changes_nothing(run: Run, client: dibs.Dibs) -> None:
+    dead(client, 3)
+    assert run("dead", "redrive", "--dry-run", "--json").json == {"success": True, "dry_run": True, "matching": 3}
+    assert depth(client, "failed") == 3
+
+
+def test_on_a_terminal_it_asks_first_and_no_changes_nothing(url: str, client: dibs.Dibs) -> None:
+    dead(client, 3)
+    with Terminal("dead", "redrive", "--url", url) as terminal:
+        terminal.shows(r"Redrive 3 tasks\? \[y/N\]")
+        terminal.press("n\r")
+        terminal.shows("Nothing was changed.")
+        assert terminal.ends() == 1
+    assert depth(client, "failed") == 3
+
+
+def test_on_a_terminal_yes_redrives(url: str, client: dibs.Dibs) -> None:
+    dead(client, 2)
+    with Terminal("dead", "redrive", "--url", url) as terminal:
+        terminal.shows(r"\[y/N\]")
+        terminal.press("y\r")
+        terminal.shows("2 tasks redriven.")
+        assert terminal.ends() == 0
+    assert depth(client, "failed") == 0
+
+
+def test_on_a_terminal_nothing_is_asked_where_yes_was_given(url: str, client: dibs.Dibs) -> None:
+    dead(client, 2)
+    with Terminal("dead", "redrive", "--yes", "--url", url) as terminal:
+        terminal.shows("2 tasks redriven.")
+        assert "y/N" not in terminal.text
+        assert terminal.ends() == 0
+    assert depth(client, "failed") == 0
+
+
+def test_a_long_redrive_shows_how_far_it_is(url: str, client: dibs.Dibs) -> None:
+    dead(client, 3000)
+    with Terminal("dead", "redrive", "--yes", "--url", url) as terminal:
+        terminal.shows("3,000 tasks redriven.", timeout=60)
+        assert terminal.ends() == 0
+    assert "Redriving" in terminal.raw
+    assert "/3000" in terminal.raw

@@ -1,0 +1,149 @@
+"""How every command ends when something is wrong: a code, an error, a hint, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dibs
+from tests.cli.running import COMMAND, Run, environment, run_dibs
+from tests.helpers.terminal import Terminal
+
+LOOKING = (
+    ["tasks", "list"],
+    ["tasks", "list", "--follow"],
+    ["tasks", "show", "1"],
+    ["tasks", "history", "1"],
+    ["tasks", "explain", "1"],
+    ["tasks", "cancel", "1"],
+    ["tasks", "retry", "1"],
+    ["dead", "list"],
+    ["dead", "redrive"],
+    ["queues", "list"],
+    ["queues", "pause", "default"],
+    ["queues", "resume", "default"],
+    ["workers"],
+    ["top"],
+    ["doctor"],
+    ["verify"],
+)
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=" ".join)
+def test_looking_does_not_make_a_database(command: list[str], tmp_path: Path) -> None:
+    done = run_dibs(*command, "--json", cwd=tmp_path)
+    assert done.code == 3
+    assert done.err.splitlines() == [
+        "error: There is no file dibs.db.",
+        "hint: `dibs enqueue` or `dibs migrate` creates it; --url or DIBS_URL names another store.",
+    ]
+    assert done.json == {"success": False, "error": "There is no file dibs.db.", "code": "store_unavailable"}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["enqueue", "resize"], ["migrate"]], ids=" ".join)
+def test_what_begins_with_a_database_makes_one(command: list[str], tmp_path: Path) -> None:
+    assert run_dibs(*command, cwd=tmp_path).code == 0
+    assert (tmp_path / "dibs.db").exists()
+    assert run_dibs("tasks", "list", cwd=tmp_path).code == 0
+
+
+def test_the_url_may_stand_before_and_after_the_command_and_the_later_wins(tmp_path: Path) -> None:
+    a, b = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
+    assert run_dibs("--url", a, "enqueue", "one").code == 0
+    assert run_dibs("enqueue", "two", "--url", b, url=a).code == 0
+
+    def types(*args: str, url: str | None = None) -> list[str]:
+        return [task["task_type"] for task in run_dibs(*args, url=url).json["tasks"]]
+
+    assert types("--json", "--url", a, "tasks", "list") == ["one"]
+    assert types("tasks", "list", "--url", a, "--json") == ["one"]
+    assert types("--url", a, "tasks", "list", "--url", b, "--json") == ["two"]
+    assert types("--json", "tasks", "list", url=b) == ["two"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["tasks", "list", "--limt", "3"],
+        ["tasks", "list", "--limit", "0"],
+        ["tasks", "list", "--state", "lost"],
+        ["tasks", "show", "seven"],
+        ["tasks", "show", "-1"],
+        ["tasks", "shwo"],
+        ["frobnicate"],
+        ["tasks", "list", "--url", "mysql://x"],
+        ["tasks", "list", "--url", "http://[x"],
+        ["dead", "redrive", "--limit", "0"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_ends_with_2_and_says_so_to_people_and_scripts(args: list[str], tmp_path: Path) -> None:
+    run_dibs("migrate", cwd=tmp_path)
+    done = run_dibs(*args, "--json", cwd=tmp_path)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert "Traceback" not in done.err
+    assert (done.json["success"], bool(done.json["error"]), bool(done.json["code"])) == (False, True, True)
+
+
+def test_a_store_that_cannot_be_reached_ends_with_3() -> None:
+    done = run_dibs("tasks", "list", "--json", "--url", "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=2")
+    assert (done.code, done.json["code"]) == (3, "store_unavailable")
+    assert "Traceback" not in done.err
+
+
+def test_a_file_that_is_no_database_ends_with_3(tmp_path: Path) -> None:
+    (tmp_path / "dibs.db").write_text("no database at all, but long enough to have been one, who knows" * 20)
+    done = run_dibs("tasks", "list", "--json", cwd=tmp_path)
+    assert (done.code, done.json["code"]) == (3, "store_error")
+
+
+def test_no_command_at_all_shows_the_help() -> None:
+    done = run_dibs()
+    assert "Usage: dibs" in done.out + done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_closed_pipe_is_quiet(run: Run, client: dibs.Dibs, url: str) -> None:
+    client.enqueue_many([dibs.NewTask("resize", {"text": "x" * 190}) for _ in range(1000)])
+    command = [*COMMAND, "tasks", "list", "--limit", "1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().split()[0] == b"id"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 141
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(url: str, client: dibs.Dibs) -> None:
+    client.enqueue("resize")
+    with Terminal("tasks", "list", "--follow", "--url", url) as terminal:
+        terminal.shows("resize")
+        terminal.interrupt()
+        assert terminal.ends() == 130
+    assert "Traceback" not in terminal.raw
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_in_the_middle_of_nowhere_ends_with_130(url: str, client: dibs.Dibs) -> None:
+    command = [*COMMAND, "tasks", "list", "--follow", "--json"]
+    client.enqueue("resize")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        os.kill(process.pid, signal.SIGINT)
+        assert (process.wait(30), process.stderr.read()) == (130, b"")
+
+
+def test_what_the_terminal_cannot_encode_is_spelled_out(run: Run, client: dibs.Dibs) -> None:
+    client.enqueue("resize", {"text": "grün"})
+    done = run("tasks", "list", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (done.code, r'{"text": "gr\xfcn"}' in done.out) == (0, True)

@@ -1,0 +1,77 @@
+"""--help and completion answer at once, because they import next to nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dibs
+from dibs.cli import app
+from tests.cli.running import run_dibs
+
+HEAVY = ("rich", "msgspec", "asyncio", "sqlite3", "psycopg", "dibs.client", "dibs.store", "dibs.task", "dibs.worker")
+
+IMPORTED = """
+import sys
+from dibs.cli import app
+from dibs.cli.refusing import run
+code = run(app, sys.argv[1:])
+sys.stderr.write("\\n".join(sys.modules))
+sys.exit(code)
+"""
+
+
+def commands() -> list[list[str]]:
+    """Every command there is, as it is typed."""
+    found: list[list[str]] = [[], *([command.name or ""] for command in app.registered_commands)]
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        names = [command.name or "" for command in group.typer_instance.registered_commands]
+        found += [[group.name or ""], *([group.name or "", name] for name in names)]
+    return found
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: " ".join(command) or "dibs")
+def test_help_imports_nothing_heavy(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *command, "--help"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: {' '.join(['dibs', *command])}")
+    modules = done.stderr.split("\n")
+    assert "dibs.cli.refusing" in modules
+    assert [each for each in modules if each in HEAVY or each.startswith(tuple(f"{name}." for name in HEAVY))] == []
+
+
+def test_every_public_name_is_found_when_it_is_asked_for() -> None:
+    assert [name for name in dibs.__all__ if not hasattr(dibs, name)] == []
+    assert set(dir(dibs)) >= set(dibs.__all__)
+    assert not hasattr(dibs, "Frobnicate")
+
+
+def test_the_version_is_told() -> None:
+    assert run_dibs("--version").out == f"dibs {dibs.__version__}\n"
+
+
+def completed(words: str, tmp_path: Path) -> list[str]:
+    """What the shell would offer for the last word."""
+    line = f"dibs {words}"
+    position = str(len(line.split()) - (0 if line.endswith(" ") else 1))
+    done = run_dibs(cwd=tmp_path, _DIBS_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=position)
+    return done.out.split()
+
+
+def test_the_shell_completes_commands_states_queues_and_types(tmp_path: Path) -> None:
+    run_dibs("enqueue", "resize", "--queue", "media", cwd=tmp_path)
+    assert {"tasks", "top"} <= set(completed("t", tmp_path))
+    assert completed("tasks list --state c", tmp_path) == ["claimed", "completed", "cancelled"]
+    assert completed("tasks list --queue ", tmp_path) == ["media"]
+    assert completed("enqueue re", tmp_path) == ["resize"]
+
+
+def test_completing_without_a_database_offers_nothing_and_makes_none(tmp_path: Path) -> None:
+    assert completed("tasks list --queue ", tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
