@@ -1,0 +1,235 @@
+"""The sandbox: an app's queue inside a test, run and looked at by the test itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+
+from dibs.claim import Claim, ClaimRequest, Failed, Outcome, Released
+from dibs.client_base import ClientBase, or_raise
+from dibs.errors import InvalidValue
+from dibs.handler import Handler
+from dibs.store.contract import Store
+from dibs.store.operation import Operation, drive, drive_async
+from dibs.store.operations.looking import TaskFilter
+from dibs.task import DEFAULT_QUEUE, WAITING, NewTask, State, Task
+from dibs.testing.clock import Clock
+from dibs.testing.trial import AnyHandler, LiveContext, Trial, run, run_async
+from dibs.worker.run import misfit
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Trials = Generator[Trial, Outcome, T]
+"""Steps that yield what is to be run and are sent how it ended."""
+
+Which = AnyHandler | str
+"""A handler, or the name of a task type."""
+
+WORKER = "sandbox"
+PAGE = 1000
+
+
+class Sandbox:
+    """The app's queue inside `isolated`, for the test to run and to look at.
+
+    `run_now` and `drain` run handlers of every lane in this thread. The same with `_async` runs coroutine functions on
+    the running event loop and plain functions in a thread, for tests that are coroutines themselves.
+    """
+
+    def __init__(self, app: ClientBase[Any], clock: Clock) -> None:
+        self.app = app
+        self.clock = clock
+        self._store: Store = app._store
+
+    # Run
+
+    def run_now(self, handler: Handler[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Enqueue a task for the handler, claim and run it. Its result as stored, or the handler's own exception.
+
+        The arguments become params, JSON, and arguments again; a context is made from the claim.
+        """
+        return drive(self._run_now(handler, handler.new(*args, **kwargs)), run)
+
+    async def run_now_async(self, handler: Handler[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """`run_now`, on the running event loop."""
+        return await drive_async(self._run_now(handler, handler.new(*args, **kwargs)), run_async)
+
+    def drain(self, *, advance: bool = False, raise_errors: bool = False, limit: int = 1000) -> list[Task]:
+        """Run everything that a worker would claim now, in its order, also what that enqueues; the tasks that finished.
+
+        A retry that is due later stays scheduled, unless `advance` turns the clock on to whatever is due next, again
+        and again. `raise_errors`: raise what the first failing handler raised. More than `limit` attempts are an
+        AssertionError: most likely a task enqueues itself for ever.
+        """
+        return drive(self._drain(advance, raise_errors, limit), run)
+
+    async def drain_async(self, *, advance: bool = False, raise_errors: bool = False, limit: int = 1000) -> list[Task]:
+        """`drain`, on the running event loop."""
+        return await drive_async(self._drain(advance, raise_errors, limit), run_async)
+
+    # Look
+
+    def enqueued(self, which: Which | None = None) -> list[Task]:
+        """The tasks that wait, now due or not, oldest first: all, or those of this handler or task type."""
+        name = None if which is None else _name(which)
+        return [task for task in self._tasks() if task.state in WAITING and name in (None, task.type)]
+
+    def assert_enqueued(
+        self,
+        which: Which,
+        /,
+        *,
+        count: int | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        key: str | None = None,
+        **params: Any,
+    ) -> list[Task]:
+        """A task for this handler or task type waits, with at least these params; those that match.
+
+        `count`: exactly so many match. Params of the names above have to be looked for in `enqueued`.
+        """
+        __tracebackhide__ = True  # pytest then shows the line of the test
+        wanted = {"queue": queue, "priority": priority, "key": key}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        found = [task for task in self.enqueued(which) if _fits(task, given, _as_json(params))]
+        enough = bool(found) if count is None else len(found) == count
+        if not enough:
+            number = "a task" if count is None else f"{count} tasks"
+            raise AssertionError(
+                f"Expected {number} like {_call(_name(which), params, given)} to wait, and found {len(found)}.\n"
+                f"{self._waiting()}"
+            )
+        return found
+
+    def assert_nothing_enqueued(self) -> None:
+        """No task waits."""
+        __tracebackhide__ = True
+        if self.enqueued():
+            raise AssertionError(f"Expected nothing to wait.\n{self._waiting()}")
+
+    # How it runs
+
+    def _run_now(self, handler: AnyHandler, new: NewTask) -> Trials[Any]:
+        now = msgspec.structs.replace(new, delay=None, run_at=None)
+        [task] = self._run(self._store.enqueue([now]))
+        claim = self._run(self._store.claim_by_id(task.id, ClaimRequest(worker_id=WORKER)))
+        _, error = yield from self._attempt(handler, claim)
+        if error is not None:
+            raise error
+        return self._get(task.id).result
+
+    def _drain(self, advance: bool, raise_errors: bool, limit: int) -> Trials[list[Task]]:
+        finished: list[Task] = []
+        for claim in self._claims(advance, limit):
+            outcome, error = yield from self._attempt(self.app.handlers[claim.task.type], claim)
+            if raise_errors and error is not None and isinstance(outcome, Failed):
+                raise error
+            task = self._get(claim.task_id)
+            if task.finished:
+                finished.append(task)
+        return finished
+
+    def _attempt(self, handler: AnyHandler, claim: Claim) -> Trials[tuple[Outcome, BaseException | None]]:
+        """Run what is claimed and write its outcome; that, and what was raised."""
+        trial = Trial(handler, LiveContext(claim, self._store))
+        outcome = yield trial
+        answer = self._run(self._store.finish([(claim, outcome)]))[0]
+        if isinstance(answer, InvalidValue):  # a result that cannot be kept fails the task, as in a worker
+            outcome = misfit(answer)
+            answer = self._run(self._store.finish([(claim, outcome)]))[0]
+        or_raise(answer)
+        if trial.error is None and isinstance(outcome, Failed):
+            return outcome, InvalidValue(outcome.failure.message)
+        return outcome, trial.error
+
+    def _claims(self, advance: bool, limit: int) -> Iterator[Claim]:
+        for count in itertools.count():
+            claim = self._claim()
+            while claim is None and advance and self._turn_on_the_clock():
+                claim = self._claim()
+            if claim is None:
+                return
+            if count == limit:
+                self._run(self._store.finish([(claim, Released())]))
+                raise AssertionError(
+                    f"There still is something to run after {limit} attempts: {_describe(claim.task)}.\n"
+                    "hint: A task that enqueues or snoozes itself never ends; else give a higher limit."
+                )
+            yield claim
+
+    def _claim(self) -> Claim | None:
+        if not self.app.handlers:
+            raise InvalidValue("There is nothing to run: the app has no handlers.", hint="Declare one: @app.task")
+        self._run(self._store.promote())  # claims do so now and then; here the order must not depend on when
+        claims = self._run(self._store.claim(ClaimRequest(worker_id=WORKER, types=list(self.app.handlers))))
+        return claims[0] if claims else None
+
+    def _turn_on_the_clock(self) -> bool:
+        """To the next moment at which a task falls due or a lease ends; False if there is none."""
+        tasks = self._tasks()
+        moments = [task.run_at for task in tasks if task.state is State.SCHEDULED]
+        moments += [task.lease_until for task in tasks if task.state is State.CLAIMED and task.lease_until]
+        later = [moment for moment in moments if moment > self.clock.now]
+        if later:
+            self.clock.set(min(later))
+        return bool(later)
+
+    def _tasks(self) -> list[Task]:
+        """All tasks, oldest first."""
+        tasks: list[Task] = []
+        while page := self._run(self._store.list_tasks(TaskFilter(limit=PAGE, cursor=tasks[-1].id if tasks else None))):
+            tasks += page
+        return tasks[::-1]
+
+    def _get(self, task_id: int) -> Task:
+        task = self._run(self._store.get(task_id))
+        assert task is not None
+        return task
+
+    def _run(self, operation: Operation[T]) -> T:
+        return self._store.run(operation)
+
+    def _waiting(self) -> str:
+        waiting = [f"  {_describe(task)}" for task in self.enqueued()]
+        others = len(self._tasks()) - len(waiting)
+        more = [f"  (begun or ended: {others})"] if others else []
+        return "\n".join(["These wait:" if waiting else "Nothing waits.", *waiting, *more])
+
+
+def _name(which: Which) -> str:
+    if isinstance(which, Handler):
+        return which.name
+    if not isinstance(which, str):
+        raise InvalidValue(f"{which!r} is neither a handler nor the name of a task type.")
+    return which
+
+
+def _fits(task: Task, given: dict[str, Any], params: dict[str, Any]) -> bool:
+    return all(getattr(task, name) == value for name, value in given.items()) and all(
+        name in task.params and task.params[name] == value for name, value in params.items()
+    )
+
+
+def _as_json(params: dict[str, Any]) -> dict[str, Any]:
+    """As they would be stored: a datetime as its text, a tuple as a list."""
+    as_json: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(params))
+    return as_json
+
+
+def _describe(task: Task) -> str:
+    about: dict[str, Any] = {"queue": task.queue} if task.queue != DEFAULT_QUEUE else {}
+    if task.priority:
+        about["priority"] = task.priority
+    if task.key is not None:
+        about["key"] = task.key
+    due = f" ({task.state} until {task.run_at.isoformat()})" if task.state is State.SCHEDULED else ""
+    return _call(task.type, task.params, about) + due
+
+
+def _call(name: str, params: dict[str, Any], about: dict[str, Any]) -> str:
+    call = f"{name}({', '.join(f'{param}={value!r}' for param, value in params.items())})"
+    return ", ".join([call, *(f"{word} {value!r}" for word, value in about.items())])
