@@ -85,7 +85,7 @@ class _Child:
     def __init__(self, pipe: Connection, log_level: int) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()
-        self._orders: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[Place, Context]] = queue.SimpleQueue()
         self._context: Context | None = None
         root = logging.getLogger()
         root.handlers[:] = [_ToParent(self._tell)]  # what the main module set up when it was imported here writes twice
@@ -95,30 +95,29 @@ class _Child:
     def work(self) -> None:
         """One task after the other, until the parent closes the pipe."""
         while True:
-            order = self._orders.get()
-            outcome = self._run(order)
+            outcome = self._run(*self._orders.get())
             try:
                 self._tell(Ended(outcome, _memory()))
             except (TypeError, ValueError, OverflowError) as error:  # a result that not even msgpack can hold
                 self._tell(Ended(misfit(InvalidValue(f"The handler returned what is not JSON: {error}.")), _memory()))
 
-    def _run(self, order: Run) -> Outcome:
-        self._context = Context(order.claim, lambda claim, percent, message: self._tell(Noted(percent, message)))
-        try:
-            return perform(_find(order.place), self._context)
-        finally:
-            self._context = None
+    def _run(self, place: Place, context: Context) -> Outcome:
+        return perform(_find(place), context)
 
     def _listen(self) -> None:
-        """Orders, in a thread of its own: a request to stop comes while a handler runs."""
+        """Orders, in a thread of its own: a request to stop comes while a handler runs, or before it has begun."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 order = _read_order(self._pipe.recv_bytes())
                 if isinstance(order, Run):
-                    self._orders.put(order)
-                elif (context := self._context) is not None:
-                    context.cancelled = True
+                    self._context = Context(order.claim, self._note)
+                    self._orders.put((order.place, self._context))
+                elif self._context is not None:
+                    self._context.cancelled = True
         os._exit(0)  # the parent has let us go, or is gone: whatever runs here is nobody's
+
+    def _note(self, claim: Claim, percent: int, message: str | None) -> None:
+        self._tell(Noted(percent, message))
 
     def _tell(self, message: Noted | Logged | Ended) -> None:
         packed = pack(message)

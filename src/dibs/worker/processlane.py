@@ -57,8 +57,7 @@ class ProcessLane(ThreadLane):
 
     def _perform(self, attempt: Attempt) -> Outcome:
         child = self._running[attempt] = self._child()
-        stopped = attempt.context.cancelled  # while the child was starting
-        outcome = Cancelled() if stopped else child.run(attempt, self._functions[attempt.handler.name])
+        outcome = child.run(attempt, self._functions[attempt.handler.name])
         del self._running[attempt]
         if child.worn_out(self._config):
             child.dismiss()
@@ -80,10 +79,10 @@ class ProcessLane(ThreadLane):
         if child is None:
             return
         if why is not Stop.CANCELLED:
-            child.kill()
+            child.kill(attempt)
             return
-        child.ask_to_stop()
-        timer = threading.Timer(STOP_WITHIN, child.kill_if_running, [child.tasks])
+        child.ask_to_stop(attempt)
+        timer = threading.Timer(STOP_WITHIN, child.kill, [attempt])
         timer.daemon = True
         timer.start()
 
@@ -98,8 +97,8 @@ class Child:
         self._process.start()
         theirs.close()
         self._lock = threading.Lock()
-        self._running = False
-        self._asked = False
+        self._attempt: Attempt | None = None
+        self._sent = self._asked = False
         self._memory = 0
         self.tasks = 0
 
@@ -111,33 +110,33 @@ class Child:
     def run(self, attempt: Attempt, place: Place) -> Outcome:
         """Let the child run the attempt; whatever happens to it becomes an outcome."""
         with self._lock:
-            self._running, self._asked = True, False
+            self._attempt, self._sent, self._asked = attempt, False, False
             self.tasks += 1
         try:
-            self._pipe.send_bytes(pack(Run(place, attempt.claim)))
+            if attempt.context.cancelled:  # while the child was starting; from now on, we are asked
+                return Cancelled()
+            self._pipe.send_bytes(pack(Run(place, attempt.claim)))  # may block, so not under the lock
+            self._pass_on_what_was_asked()
             return self._listen(attempt)
         except (EOFError, OSError):
             return self._died()
         finally:
             with self._lock:
-                self._running = False
+                self._attempt = None
 
-    def ask_to_stop(self) -> None:
-        """Let the handler know that somebody wants it to stop."""
-        self._asked = True
-        try:
-            self._pipe.send_bytes(pack(Stopping()))
-        except OSError:
-            logger.debug("the child was gone before it could be asked to stop")
+    def ask_to_stop(self, attempt: Attempt) -> None:
+        """Let the handler know that somebody wants it to stop, if it still runs: the next task is not meant."""
+        with self._lock:
+            if self._attempt is attempt:
+                self._asked = True
+                if self._sent:
+                    self._send_stop()
 
-    def kill_if_running(self, tasks: int) -> None:
-        """Kill the child if it still runs the same task."""
-        if self._running and self.tasks == tasks:
-            self.kill()
-
-    def kill(self) -> None:
-        """End the process now."""
-        self._process.kill()
+    def kill(self, attempt: Attempt) -> None:
+        """End the process now, if the attempt still runs in it."""
+        with self._lock:
+            if self._attempt is attempt:
+                self._process.kill()
 
     def worn_out(self, config: WorkerConfig) -> bool:
         """True when the child has run enough tasks, or has grown too large."""
@@ -147,12 +146,24 @@ class Child:
     def dismiss(self) -> None:
         """Let the child go: it leaves when it reads the end of its pipe."""
         with self._lock:
-            if self._running:
+            if self._attempt is not None:
                 return
             self._pipe.close()
         self._process.join(timeout=5)
         if self._process.is_alive():
             self._process.kill()
+
+    def _pass_on_what_was_asked(self) -> None:
+        with self._lock:
+            self._sent = True
+            if self._asked:
+                self._send_stop()
+
+    def _send_stop(self) -> None:
+        try:
+            self._pipe.send_bytes(pack(Stopping()))
+        except OSError:
+            logger.debug("the child was gone before it could be asked to stop")
 
     def _listen(self, attempt: Attempt) -> Outcome:
         while True:

@@ -36,12 +36,12 @@ from dibs.worker.lanes import Duties, Lane, ThreadLane
 from dibs.worker.leases import Leases
 from dibs.worker.looplane import LoopLane
 from dibs.worker.part import Part
-from dibs.worker.signals import handled
+from dibs.worker.signals import Signals
 from dibs.worker.upkeep import Upkeep
 
 logger = logging.getLogger("dibs.worker")
 
-WATCH_EVERY = 0.25
+WATCH_EVERY = 0.1
 FLUSH_WITHIN = 10.0
 """Seconds that a stopping worker takes to write its last outcomes; what is not written comes back with its lease."""
 
@@ -76,8 +76,8 @@ class Worker:
         if not self._handlers:
             raise InvalidValue("This worker has nothing to do: there are no handlers.", hint="Declare one: @app.task")
         self._contact = Contact(store, sign)
+        self._signals = Signals()
         self._stopping = threading.Event()
-        self._grace_ends: float | None = None
         self._lanes: list[Lane] = []
         self._parts: list[Part] = []
 
@@ -85,14 +85,14 @@ class Worker:
 
     def run(self) -> int:
         """Work until SIGTERM or SIGINT (or `stop`). Returns an exit code: 0, or 1 if something went wrong."""
-        with handled(self._asked_to_stop, self.stop_now):
+        with self._signals.handled():
             self.start()
             self._watch()
             return self._shut_down()
 
     async def run_async(self) -> int:
         """`run` on the running event loop, where its coroutine handlers then run as well."""
-        with handled(self._asked_to_stop, self.stop_now):
+        with self._signals.handled():
             await asyncio.to_thread(self.start, asyncio.get_running_loop())
             await asyncio.to_thread(self._watch)
             return await asyncio.to_thread(self._shut_down)
@@ -125,13 +125,8 @@ class Worker:
 
     def stop(self, grace: float | None = None) -> int:
         """Claim nothing more, let running tasks end within the grace period, release the rest. The exit code."""
-        self._begin_to_stop(self.config.grace if grace is None else grace)
-        return self._shut_down()
-
-    def stop_now(self) -> None:
-        """End the grace period of a worker that is stopping."""
-        logger.warning("worker %s stops now; what still runs is released", self.worker_id)
-        self._begin_to_stop(0)
+        self._stopping.set()
+        return self._shut_down(grace)
 
     @property
     def health(self) -> Health:
@@ -242,29 +237,22 @@ class Worker:
             if self.config.burst and self._claimer.dry.is_set() and not len(self._attempts):
                 logger.info("worker %s: nothing is left", self.worker_id)
                 return
+            if self._signals.count:
+                held = len(self._attempts)
+                logger.info("worker %s stops: %d tasks have %g s to end", self.worker_id, held, self.config.grace)
+                return
             if dead := [part.name for part in self._parts if not part.alive]:
                 logger.critical("worker %s stops: its %s died", self.worker_id, ", ".join(dead))
                 return
 
-    def _asked_to_stop(self) -> None:
-        held = len(self._attempts)
-        logger.info("worker %s stops: %d tasks have %.0f s to end", self.worker_id, held, self.config.grace)
-        self._begin_to_stop(self.config.grace)
-
-    def _begin_to_stop(self, grace: float) -> None:
-        ends = now() + grace
-        self._grace_ends = ends if self._grace_ends is None else min(self._grace_ends, ends)
-        self._stopping.set()
-
-    def _shut_down(self) -> int:
+    def _shut_down(self, grace: float | None = None) -> int:
         if not self._parts:
             return 0
-        self._begin_to_stop(self.config.grace)
         died = not all(part.alive for part in self._parts)
         self._claimer.end(FLUSH_WITHIN)
         for lane in self._lanes:
             self._give_back(lane.take_back(now()))
-        self._wait_for_tasks()
+        self._wait_for_tasks(self.config.grace if grace is None else grace)
         self._release_the_rest()
         unwritten = not self._attempts.wait_until_none(FLUSH_WITHIN)
         self._say_goodbye()
@@ -281,9 +269,10 @@ class Worker:
         logger.info("worker %s has stopped", self.worker_id)
         return 1 if died or unwritten else 0
 
-    def _wait_for_tasks(self) -> None:
-        while self._grace_ends is not None and (left := self._grace_ends - now()) > 0:
-            if self._attempts.wait_until_none(min(left, WATCH_EVERY)):  # a second signal may end the grace meanwhile
+    def _wait_for_tasks(self, grace: float) -> None:
+        ends = now() + grace
+        while (left := ends - now()) > 0 and self._signals.count < 2:
+            if self._attempts.wait_until_none(min(left, WATCH_EVERY)):
                 return
 
     def _release_the_rest(self) -> None:
