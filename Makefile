@@ -21,8 +21,8 @@ setup: .venv/.installed ## make .venv with everything installed, unless it is up
 	$(BIN)/python -m pip install -qq --group dev -e '.[all]' -c constraints.txt --build-constraint constraints.txt
 	@touch .venv/.installed
 
-demo: setup ## show a small queue at work, on a temporary SQLite file
-	$(BIN)/python examples/first_queue.py
+demo: setup ## watch two workers on a lively sample, one of them killed on the way
+	$(BIN)/dibs demo
 
 test: setup ## run the whole suite, on SQLite and on a real PostgreSQL
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
