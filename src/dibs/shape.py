@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from dibs.schedule import Schedule
 from dibs.store.doctor import Check
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Stats
 from dibs.store.operations.registering import TaskType, WorkerInfo
@@ -35,6 +36,7 @@ def task(one: Task) -> Shape:
         "timeout_seconds": one.timeout,
         "idempotency_key": one.key,
         "type_version": one.type_version,
+        "dropped": one.dropped,
         "cancel_requested": one.cancel_requested,
         "progress": one.progress,
         "progress_message": one.progress_message,
@@ -107,6 +109,30 @@ def task_type(kind: TaskType) -> Shape:
         "schema": kind.schema,
         "defaults": kind.defaults,
         "created_at": moment(kind.created_at),
+    }
+
+
+def schedule(plan: Schedule) -> Shape:
+    """A schedule, when it ticks next, and what became of its last tick."""
+    return {
+        "name": plan.name,
+        "cron": plan.cron,
+        "timezone": plan.timezone,
+        "catch_up": plan.catch_up.value,
+        "enabled": plan.enabled,
+        "task_type": plan.type,
+        "params": plan.params,
+        "queue": plan.queue,
+        "priority": plan.priority,
+        "max_attempts": plan.max_attempts,
+        "timeout_seconds": plan.timeout,
+        "source": plan.source,
+        "next_at": moment(plan.next_at),
+        "created_at": moment(plan.created_at),
+        "updated_at": moment(plan.updated_at),
+        "last_at": moment(plan.last_at),
+        "last_task_id": plan.last_task_id,
+        "last_error": plan.last_error,
     }
 
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dibs.cli import text
-from dibs.cli.options import Cursor, Json, Limit, Queue, Type, Url
+from dibs.cli.options import Cursor, Json, Limit, Queue, Type, Url, given
 from dibs.cli.output import Column, Output
 from dibs.cli.refusing import REFUSED
 from dibs.cli.session import opened
-from dibs.cli.tasks import chosen
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
@@ -45,7 +44,7 @@ def list_dead(
     as_json: Json = False,
 ) -> None:
     """List the tasks of the dead letter, newest first."""
-    which = chosen(state="failed", type=type, queue=queue, limit=limit, cursor=cursor)
+    which = given(state="failed", type=type, queue=queue, limit=limit, cursor=cursor)
     with opened(ctx, url, as_json) as (client, output):
         from dibs import shape
 
@@ -118,7 +117,7 @@ class Dead:
     def _matching(self) -> Iterator[Task]:
         cursor = None
         while True:
-            which = chosen(state="failed", type=self._type, queue=self._queue, limit=PAGE, cursor=cursor)
+            which = given(state="failed", type=self._type, queue=self._queue, limit=PAGE, cursor=cursor)
             tasks = self._client.list_tasks(**which)
             yield from (task for task in tasks if self._error is None or self._error in _error(task))
             if len(tasks) < PAGE:

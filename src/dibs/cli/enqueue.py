@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
 from dibs.cli import text
-from dibs.cli.options import Json, Url, complete_queue, complete_type
+from dibs.cli.options import Json, Url, complete_queue, complete_type, given
 from dibs.cli.session import opened
 from dibs.errors import InvalidValue
-
-if TYPE_CHECKING:
-    from dibs.options import TaskOptions
 
 
 def enqueue(
@@ -63,11 +60,6 @@ def enqueue(
         known = " It was there already, under the same key." if task.deduplicated else ""
         output.say(f"Task {task.id} of type {text.line(task.type)} is {task.state}.{known}")
         output.answer({"success": True, "task": shape.task(task), "deduplicated": task.deduplicated})
-
-
-def given(**options: Any) -> TaskOptions:
-    """Those options that were given, so that the defaults stay where they are."""
-    return cast("TaskOptions", {name: value for name, value in options.items() if value is not None})
 
 
 def read_params(given: str) -> dict[str, Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.cli import text
 from dibs.cli.output import STYLES, Output
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
-    from dibs.options import ListOptions
     from dibs.store.operations.looking import HistoryEntry
     from dibs.task import Task
 
@@ -25,7 +24,7 @@ which their transactions end, not in that of their numbers, and a number of a tr
 WIDTHS = (10, 9, 20, 12, 6, 9, 19, 0)
 
 
-def follow(client: Dibs, output: Output, which: ListOptions) -> None:
+def follow(client: Dibs, output: Output, which: dict[str, Any]) -> None:
     """Print the newest tasks, then each as it comes or changes, until interrupted."""
     tail = Tail(client)
     lines = Lines(output)
@@ -39,7 +38,7 @@ def follow(client: Dibs, output: Output, which: ListOptions) -> None:
         time.sleep(PAUSE)
 
 
-def _matches(task: Task, which: ListOptions) -> bool:
+def _matches(task: Task, which: dict[str, Any]) -> bool:
     wanted = (which.get("state"), which.get("type"), which.get("queue"))
     return all(want in (None, has) for want, has in zip(wanted, (task.state, task.type, task.queue), strict=True))
 

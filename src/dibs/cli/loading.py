@@ -24,7 +24,7 @@ def _import(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    if not all(part.isidentifier() for part in name.split(".")):
+    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         hint = "Write it as in an import, without .py: package.module:app."
         raise InvalidValue(f"{name!r} is no name of a module.", hint=hint)
     try:
@@ -72,4 +72,7 @@ def _checked(app: Any, program: str) -> Any:
     if not isinstance(app, ClientBase):
         hint = "Name the Dibs or AsyncDibs object that the handlers are registered with."
         raise InvalidValue(f"{program} is no app but a {type(app).__name__}.", hint=hint)
+    if not app.handlers:
+        hint = "Declare them with @app.task; those in other modules must be imported by this one."
+        raise InvalidValue(f"{program} has no handlers.", hint=hint)
     return app

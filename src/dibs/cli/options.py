@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,11 @@ STATES = ("scheduled", "blocked", "pending", "claimed", "completed", "failed", "
 
 LOOKED_AT = 200
 """Tasks that completing a name looks at: the newest ones, because counting all of them could take long."""
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Those options that were given: the defaults stay with the verbs."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def complete_state(incomplete: str) -> list[str]:

@@ -64,6 +64,8 @@ def _life(task: Task) -> Iterator[tuple[str, str]]:
     yield "queue", text.line(task.queue)
     yield "priority", str(task.priority)
     yield "attempts", f"{task.attempts} of {task.max_attempts}"
+    if task.dropped:
+        yield "dropped", f"{text.count(task.dropped, 'time')} by workers that died before they started it"
     yield "token", str(task.token)
     if task.worker_id:
         yield "worker", text.line(task.worker_id)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dibs.cli import following, text
-from dibs.cli.options import Cursor, Json, Limit, Queue, State, TaskId, TaskIds, Type, Url
+from dibs.cli.options import Cursor, Json, Limit, Queue, State, TaskId, TaskIds, Type, Url, given
 from dibs.cli.output import Column, Output
 from dibs.cli.refusing import REFUSED
 from dibs.cli.session import opened
 from dibs.errors import DibsError, StoreError, TaskNotFound
 
 if TYPE_CHECKING:
-    from dibs.options import ListOptions
     from dibs.task import Task
 
 app = typer.Typer(help="Look at tasks, cancel and retry them.", no_args_is_help=True, rich_markup_mode=None)
@@ -48,17 +47,12 @@ def list_tasks(
     as_json: Json = False,
 ) -> None:
     """List tasks, newest first (with --follow: oldest first)."""
-    which = chosen(state=state, type=type, queue=queue, limit=limit, cursor=cursor)
+    which = given(state=state, type=type, queue=queue, limit=limit, cursor=cursor)
     with opened(ctx, url, as_json) as (client, output):
         if follow:
             following.follow(client, output, which)
         else:
             show_page(output, client.list_tasks(**which), limit)
-
-
-def chosen(**options: Any) -> ListOptions:
-    """The filters that were given."""
-    return cast("ListOptions", {name: value for name, value in options.items() if value is not None})
 
 
 def show_page(output: Output, tasks: list[Task], limit: int) -> None:

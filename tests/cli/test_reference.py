@@ -1,0 +1,59 @@
+"""The reference of the command line names every command and every option that --help names, and no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import run_dibs
+from tests.cli.test_fast_start import commands
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+SHARED = {"--url", "--json", "--help"}
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+GROUPS = {"tasks", "dead", "queues", "schedules", "keys", "workflows"}
+
+SECTIONS = {
+    " ".join(re.findall(r"[a-z]+(?![\w:])", title)): (title, body)
+    for title, body in re.findall(r"^## `dibs ([^`]+)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+}
+LEAVES = [command for command in commands() if command and not (len(command) == 1 and command[0] in GROUPS)]
+
+
+def helped(*command: str) -> str:
+    return run_dibs(*command, "--help", COLUMNS="200").out
+
+
+@pytest.mark.parametrize("command", LEAVES, ids=" ".join)
+def test_a_command_is_described_with_all_its_options(command: list[str]) -> None:
+    name = " ".join(command)
+    assert name in SECTIONS, f"docs/reference/command-line.md has no section `dibs {name}`"
+    options = set(FLAG.findall(helped(*command).partition("Options:")[2])) - SHARED
+    described = set(FLAG.findall(SECTIONS[name][1]))
+    assert options - described == set(), "options that the page does not name"
+    assert described - options - SHARED == set(), "options that do not exist"
+
+
+@pytest.mark.parametrize("command", LEAVES, ids=" ".join)
+def test_a_command_is_described_with_its_arguments(command: list[str]) -> None:
+    usage = helped(*command).splitlines()[0]
+    wanted = re.findall(r"[A-Z][A-Z_:]+(?=[\]}. ]|$)", usage.partition("[OPTIONS]")[2])
+    title = SECTIONS[" ".join(command)][0]
+    assert [argument for argument in wanted if argument not in title] == []
+
+
+def test_the_page_describes_no_command_that_does_not_exist() -> None:
+    assert set(SECTIONS) - {" ".join(command) for command in LEAVES} == set()
+
+
+def test_what_stands_before_every_command_is_described() -> None:
+    shared = PAGE.partition("## `dibs worker")[0]
+    assert [flag for flag in FLAG.findall(helped().partition("Options:")[2]) if flag not in shared] == []
+
+
+def test_the_exit_codes_are_described_here_and_in_the_help() -> None:
+    for code in ("0", "1", "2", "3"):
+        assert f"| {code} |" in PAGE
+        assert f"{code} " in helped().partition("Exit codes:")[2]

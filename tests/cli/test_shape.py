@@ -1,0 +1,102 @@
+"""The shapes of the JSON: nothing that is known is left out, and the names are those of the API."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgspec
+import pytest
+
+import dibs
+from dibs import shape
+from dibs.store.doctor import Check
+from dibs.store.operations.looking import Percentiles
+
+NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
+
+OTHER_NAMES = {
+    "type": "task_type",
+    "types": "task_types",
+    "state": "status",
+    "timeout": "timeout_seconds",
+    "key": "idempotency_key",
+    "oldest_pending_age": "oldest_pending_age_seconds",
+    "wait": "wait_seconds",
+    "run": "run_seconds",
+}
+TASK = dibs.Task(
+    7, "resize", "default", dibs.State.CLAIMED, {"a": 1}, 5, 0, 3, 1, NOW, NOW, claimed_at=NOW, lease_until=NOW
+)
+SCHEDULE = dibs.Schedule(
+    "nightly",
+    "@daily",
+    "UTC",
+    dibs.CatchUp.ONE,
+    True,
+    "resize",
+    {},
+    "default",
+    0,
+    3,
+    None,
+    dibs.Backoff(),
+    "code",
+    *[NOW] * 3,
+)
+
+CASES: list[tuple[Any, Any, set[str]]] = [
+    (shape.task, TASK, {"deduplicated"}),
+    (shape.failure, dibs.Failure("ValueError", "no", "trace"), {"type"}),
+    (
+        shape.history_entry,
+        dibs.HistoryEntry(1, 7, dibs.Event.ENQUEUED, None, dibs.State.PENDING, None, 0, None, NOW, {}),
+        set(),
+    ),
+    (shape.queue, dibs.QueueInfo("default", True, NOW, {"pending": 1}), set()),
+    (shape.worker, dibs.WorkerInfo("w", "i", dibs.WorkerState.ACTIVE, None, None, {}, NOW, NOW, None, [7]), {"state"}),
+    (shape.task_type, dibs.TaskType("resize", 1, None, {}, NOW), set()),
+    (shape.schedule, SCHEDULE, {"backoff"}),
+    (shape.stats, dibs.Stats({}, {}, {}, None, {}, {}, Percentiles(), Percentiles(0.1, 0.2, 0.3)), set()),
+    (shape.check, Check("schema", dibs.Verdict.OK, "fine"), set()),
+    (shape.explanation, dibs.Explanation(7, dibs.State.PENDING, [dibs.Reason("ready", "It is.")]), set()),
+]
+
+
+@pytest.mark.parametrize(("shaped", "thing", "kept_apart"), CASES, ids=lambda case: getattr(case, "__name__", ""))
+def test_a_shape_has_every_field_of_the_thing_and_is_json(shaped: Any, thing: Any, kept_apart: set[str]) -> None:
+    answer = shaped(thing)
+    fields = {field.name for field in msgspec.structs.fields(thing)} - kept_apart
+    assert {OTHER_NAMES.get(name, name) for name in fields} - set(answer) == set()
+    assert json.loads(json.dumps(answer)) == answer
+
+
+def test_a_claimed_task_looks_as_the_api_promises() -> None:
+    assert list(shape.task(TASK).items())[:13] == [
+        ("id", 7),
+        ("task_type", "resize"),
+        ("status", "claimed"),
+        ("params", {"a": 1}),
+        ("priority", 5),
+        ("attempts", 0),
+        ("max_attempts", 3),
+        ("worker_id", None),
+        ("claimed_at", "2025-11-12T10:30:00.123456Z"),
+        ("created_at", "2025-11-12T10:30:00.123456Z"),
+        ("queue", "default"),
+        ("token", 1),
+        ("lease_until", "2025-11-12T10:30:00.123456Z"),
+    ]
+
+
+def test_times_are_utc_with_all_their_digits() -> None:
+    assert shape.moment(datetime(999, 1, 1, tzinfo=UTC)) == "0999-01-01T00:00:00.000000Z"
+    assert shape.moment(NOW.astimezone(timezone(timedelta(hours=5)))) == "2025-11-12T10:30:00.123456Z"
+    assert shape.moment(None) is None
+
+
+def test_a_page_says_where_the_next_begins_only_if_there_is_one() -> None:
+    assert shape.page([TASK, TASK], 2)["next_cursor"] == 7
+    assert shape.page([TASK], 2)["next_cursor"] is None
+    assert shape.page([], 2) == {"tasks": [], "next_cursor": None}

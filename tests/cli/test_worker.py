@@ -1,0 +1,212 @@
+"""`dibs worker`: real processes that are started, asked to stop, killed, and pointed at programs that are wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import dibs
+from tests.cli.running import COMMAND, Run, environment
+from tests.helpers.terminal import Terminal
+from tests.helpers.waiting import until
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+
+PROGRAM = """
+import os, time
+import dibs
+
+app = dibs.Dibs("sqlite:///elsewhere.db")
+empty = dibs.Dibs()
+
+@app.task
+def add(a: int, b: int) -> int:
+    return a + b
+
+@app.task
+def nap(seconds: float) -> str:
+    time.sleep(seconds)
+    return os.environ["DIBS_URL"]
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A folder with a program, and with some that are wrong."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "broken.py").write_text("import nowhere_to_be_found\n")
+    (tmp_path / "failing.py").write_text("def begin():\n    raise OSError('no\\x1b[31m luck')\n\nbegin()\n")
+    return tmp_path
+
+
+@contextmanager
+def working(url: str, folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker process, stopped in the end whatever happens."""
+    command = [*COMMAND, "worker", "program", "--url", url, *options]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, env=environment()) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def state(client: dibs.Dibs, task_id: int) -> str:
+    task = client.get(task_id)
+    assert task is not None
+    return task.state.value
+
+
+def pids(client: dibs.Dibs) -> dict[str, int]:
+    """The processes of the workers that are there, by name; of a name used twice, the later one."""
+    return {each.id: each.metadata["pid"] for each in client.workers() if each.state == dibs.WorkerState.ACTIVE}
+
+
+def test_a_burst_does_what_there_is_in_the_store_that_the_url_names(
+    run: Run, url: str, client: dibs.Dibs, program: Path
+) -> None:
+    ids = [client.enqueue("add", {"a": n, "b": 1}).id for n in range(20)]
+    nap = client.enqueue("nap", {"seconds": 0}).id
+    done = run("worker", "program:app", "--burst", "--url", url, cwd=program)
+    assert (done.code, done.out) == (0, "")
+    results = [task.result for task in map(client.get, ids) if task is not None]
+    assert results == list(range(1, 21))
+    told = client.get(nap)
+    assert told is not None
+    assert told.result == url
+    assert not (program / "elsewhere.db").exists()
+
+
+def test_the_log_is_one_line_an_entry(run: Run, url: str, client: dibs.Dibs, program: Path) -> None:
+    lines = run("worker", "program", "--burst", "--worker-id", "w", "--url", url, cwd=program).err.splitlines()
+    assert lines
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO +dibs\.worker: worker w", line) for line in lines)
+    quiet = run("worker", "program", "--burst", "--log-level", "error", "--url", url, "--json", cwd=program)
+    assert (quiet.err, quiet.json) == ("", {"success": True, "exit_code": 0})
+
+
+def test_sigterm_lets_what_is_running_finish(url: str, client: dibs.Dibs, program: Path) -> None:
+    task = client.enqueue("nap", {"seconds": 1}).id
+    with working(url, program) as process:
+        until(lambda: state(client, task) == "claimed")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert state(client, task) == "completed"
+
+
+def test_what_does_not_finish_within_the_grace_is_released_and_costs_no_attempt(
+    url: str, client: dibs.Dibs, program: Path
+) -> None:
+    task = client.enqueue("nap", {"seconds": 60}).id
+    with working(url, program, "--grace", "0.1") as process:
+        until(lambda: state(client, task) == "claimed")
+        process.send_signal(signal.SIGTERM)
+        until(lambda: state(client, task) == "pending")
+        process.kill()  # the thread naps on
+    released = client.get(task)
+    assert released is not None
+    assert released.attempts == 0
+
+
+def test_it_serves_the_queues_it_was_given_alone(run: Run, url: str, client: dibs.Dibs, program: Path) -> None:
+    a, b, c = (client.enqueue("add", {"a": 1, "b": 1}, queue=queue).id for queue in "abc")
+    assert run("worker", "program", "--burst", "--queues", "a, b", "--url", url, cwd=program).code == 0
+    assert [state(client, each) for each in (a, b, c)] == ["completed", "completed", "pending"]
+
+
+def test_two_processes_share_a_burst_under_names_of_their_own(
+    run: Run, url: str, client: dibs.Dibs, program: Path
+) -> None:
+    client.enqueue_many([dibs.NewTask("add", {"a": n, "b": 1}) for n in range(50)])
+    options = ["--burst", "--processes", "2", "--worker-id", "w", "--url", url]
+    done = run("worker", "program", *options, cwd=program)
+    assert done.code == 0
+    assert client.stats().depth == {"completed": 50}
+    assert {worker.id for worker in client.workers()} == {"w-1", "w-2"}
+
+
+def test_a_process_that_dies_is_started_again_and_all_stop_together(url: str, client: dibs.Dibs, program: Path) -> None:
+    with working(url, program, "--processes", "2", "--worker-id", "w") as process:
+        until(lambda: len(pids(client)) == 2, 30)
+        before = pids(client)
+        os.kill(before["w-1"], signal.SIGKILL)
+        until(lambda: pids(client)["w-1"] != before["w-1"], 30)
+        assert pids(client)["w-2"] == before["w-2"]
+        task = client.enqueue("nap", {"seconds": 0.5}).id
+        until(lambda: state(client, task) == "claimed")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert "worker process 1 died with exit code -9; again in 1 s" in process.stderr.read().decode()
+    assert state(client, task) == "completed"
+    for pid in (*before.values(), process.pid):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_ctrl_c_in_a_terminal_reaches_every_process_once(url: str, client: dibs.Dibs, program: Path) -> None:
+    options = ["--processes", "2", "--worker-id", "w", "--url", url]
+    with Terminal("worker", "program", *options, columns=120, PYTHONPATH=str(program)) as terminal:
+        until(lambda: len(pids(client)) == 2, 30)
+        task = client.enqueue("nap", {"seconds": 1}).id
+        until(lambda: state(client, task) == "claimed")
+        terminal.interrupt()
+        assert terminal.ends() == 0
+        assert "Traceback" not in terminal.raw
+    assert state(client, task) == "completed"  # a second signal would have cut it short
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("missing", "There is no module 'missing'."),
+        ("missing.deeper:app", "There is no module 'missing'."),
+        ("program.py", "'program.py' is no name of a module."),
+        ("folder/program", "'folder/program' is no name of a module."),
+        ("program:nothing", "The module 'program' has no 'nothing'."),
+        ("program:time", "program:time is no app but a module."),
+        ("program:empty", "program:empty has no handlers."),
+        (
+            "broken",
+            "The module 'broken' cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_found'.",
+        ),
+        ("failing", r"The module 'failing' cannot be imported: OSError: no\x1b[31m luck."),
+    ],
+)
+def test_a_program_that_is_wrong_is_told_apart(run: Run, program: Path, name: str, error: str, processes: str) -> None:
+    done = run("worker", name, "--processes", processes, cwd=program)
+    assert done.code == 2
+    assert f"error: {error}" in done.err
+    assert "\x1b" not in done.err
+
+
+def test_an_error_inside_the_program_shows_where_it_is(tmp_path: Path, program: Path) -> None:
+    done = subprocess.run([*COMMAND, "worker", "failing"], cwd=program, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[:5] == [
+        "Traceback (most recent call last):",
+        f'  File "{tmp_path}/failing.py", line 4, in <module>',
+        "    begin()",
+        f'  File "{tmp_path}/failing.py", line 2, in begin',
+        r"    raise OSError('no\x1b[31m luck')",
+    ]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize(
+    "options",
+    [["--log-level", "loud"], ["--lease", "0"], ["--concurrency", "0"], ["--queues", ""], ["--worker-id", "a b"]],
+    ids=" ".join,
+)
+def test_options_that_make_no_sense_are_wrong_usage(run: Run, program: Path, options: list[str]) -> None:
+    done = run("worker", "program", "--burst", *options, cwd=program)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
