@@ -29,6 +29,7 @@ from dibs.options import ClaimOptions, FilterOptions, ListOptions, ScheduleOptio
 from dibs.plans import Plan, Wait
 from dibs.schedule import CatchUp, NewSchedule, Schedule
 from dibs.store.doctor import Check
+from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
 from dibs.store.operations.managing import DeadFilter
@@ -305,9 +306,12 @@ class Dibs(ClientBase[Task]):
 
     # The store
 
-    def migrate(self) -> list[str]:
-        """Bring the database's schema up to date; the names of the migrations that were applied."""
-        return self._store.migrate()
+    def migrate(self, note: Note = tell_nobody) -> list[str]:
+        """Bring the database's schema up to date; the names of the migrations that were applied.
+
+        `note` is told the name of each before it is applied. They are applied together, or none of them.
+        """
+        return self._store.migrate(note)
 
     def doctor(self) -> list[Check]:
         """Check the database for damage and for settings that would cost a guarantee."""

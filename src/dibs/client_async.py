@@ -30,6 +30,7 @@ from dibs.options import ClaimOptions, FilterOptions, ListOptions, ScheduleOptio
 from dibs.plans import Plan, Wait
 from dibs.schedule import CatchUp, NewSchedule, Schedule
 from dibs.store.doctor import Check
+from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive_async
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
 from dibs.store.operations.managing import DeadFilter
@@ -308,9 +309,12 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     # The store
 
-    async def migrate(self) -> list[str]:
-        """Bring the database's schema up to date; the names of the migrations that were applied."""
-        return await asyncio.to_thread(self._store.migrate)
+    async def migrate(self, note: Note = tell_nobody) -> list[str]:
+        """Bring the database's schema up to date; the names of the migrations that were applied.
+
+        `note` is told the name of each before it is applied. They are applied together, or none of them.
+        """
+        return await asyncio.to_thread(self._store.migrate, note)
 
     async def doctor(self) -> list[Check]:
         """Check the database for damage and for settings that would cost a guarantee."""

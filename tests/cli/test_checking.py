@@ -17,7 +17,9 @@ from tests.helpers.terminal import Terminal
 def test_migrating_names_what_was_applied_and_then_says_that_nothing_is_to_do(empty_url: str) -> None:
     first = run_dibs("migrate", url=empty_url)
     assert first.code == 0
-    assert first.out.splitlines()[:2] == ["applied 0001_tasks", "applied 0002_workers_and_types"]
+    *steps, last = first.out.splitlines()
+    assert steps[:2] == ["applying 0001_tasks", "applying 0002_workers_and_types"]
+    assert last == f"Applied {len(steps)} migrations: the database is up to date."
     assert run_dibs("migrate", url=empty_url).out == "Nothing to do: the database is up to date.\n"
     assert run_dibs("migrate", "--json", url=empty_url).json == {"success": True, "applied": []}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from dibs.cli import text
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Column
 from dibs.cli.refusing import REFUSED
@@ -17,11 +18,9 @@ def migrate(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
     session = begin(ctx, url, as_json)
     output = session.output
     with session.open(create=True) as client:
-        applied = client.migrate()
-    for name in applied:
-        output.say(f"applied {name}", "green")
-    if not applied:
-        output.say("Nothing to do: the database is up to date.")
+        applied = client.migrate(lambda name: output.say(f"applying {name}"))
+    done = f"Applied {text.count(len(applied), 'migration')}" if applied else "Nothing to do"
+    output.say(f"{done}: the database is up to date.")
     output.answer({"success": True, "applied": applied})
 
 

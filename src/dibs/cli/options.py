@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dibs.cli.session import begin
+from dibs.errors import DibsError
+
 if TYPE_CHECKING:
-    from dibs.task import Task
+    from dibs.client import Dibs
 
 STATES = ("scheduled", "blocked", "pending", "claimed", "completed", "failed", "cancelled")
 
@@ -27,23 +31,23 @@ def complete_state(incomplete: str) -> list[str]:
 
 def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
     """The queues of the newest tasks."""
-    return sorted({task.queue for task in _newest(ctx) if task.queue.startswith(incomplete)})
+    return _completed(ctx, incomplete, lambda client: {task.queue for task in client.list_tasks(limit=LOOKED_AT)})
 
 
 def complete_type(ctx: typer.Context, incomplete: str) -> list[str]:
     """The types of the newest tasks."""
-    return sorted({task.type for task in _newest(ctx) if task.type.startswith(incomplete)})
+    return _completed(ctx, incomplete, lambda client: {task.type for task in client.list_tasks(limit=LOOKED_AT)})
 
 
-def _newest(ctx: typer.Context) -> list[Task]:
-    from dibs.cli.session import Session
-    from dibs.errors import DibsError
+def complete_schedule(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names of the schedules."""
+    return _completed(ctx, incomplete, lambda client: {schedule.name for schedule in client.schedules()})
 
-    root = ctx.find_root().params
-    session = Session(ctx.params.get("url") or root.get("url"))
+
+def _completed(ctx: typer.Context, incomplete: str, look: Callable[[Dibs], set[str]]) -> list[str]:
     try:
-        with session.open() as app:
-            return app.list_tasks(limit=LOOKED_AT)
+        with begin(ctx, ctx.params.get("url"), False).open() as client:
+            return sorted(name for name in look(client) if name.startswith(incomplete))
     except DibsError:  # a shell that completes is no place for an error message
         return []
 

@@ -9,7 +9,7 @@ import typer
 
 from dibs.cli import text
 from dibs.cli.enqueue import read_params
-from dibs.cli.options import Json, Url, complete_queue, complete_type, given
+from dibs.cli.options import Json, Url, complete_queue, complete_schedule, complete_type, given
 from dibs.cli.output import Column
 from dibs.cli.session import opened
 
@@ -28,18 +28,6 @@ COLUMNS = (
     Column("last (UTC)"),
     Column("error", stretch=True),
 )
-
-
-def complete_schedule(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of the schedules."""
-    from dibs.cli.session import begin
-    from dibs.errors import DibsError
-
-    try:
-        with begin(ctx, ctx.params.get("url"), False).open() as client:
-            return [each.name for each in client.schedules() if each.name.startswith(incomplete)]
-    except DibsError:
-        return []
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.", autocompletion=complete_schedule)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
@@ -38,16 +37,12 @@ def begin(ctx: typer.Context, url: str | None, as_json: bool) -> Session:
     return Session(url or before.get("url"), as_json or bool(before.get("as_json")))
 
 
-@dataclass(init=False, frozen=True)
 class Session:
     """Where the tasks are, and how to answer."""
 
-    url: str
-    output: Output
-
-    def __init__(self, url: str | None = None, as_json: bool = False) -> None:
-        object.__setattr__(self, "url", url or os.environ.get("DIBS_URL") or DEFAULT_URL)
-        object.__setattr__(self, "output", Output(as_json))
+    def __init__(self, url: str | None, as_json: bool) -> None:
+        self.url = url or os.environ.get("DIBS_URL") or DEFAULT_URL
+        self.output = Output(as_json)
 
     def open(self, *, create: bool = False) -> Dibs:
         """The client. Looking at a store must not make one: without `create` it has to be there, and migrated."""

@@ -14,6 +14,7 @@ from dibs.claim import Claim, ClaimRef, ClaimRequest, Filters, Finished, Outcome
 from dibs.errors import DibsError
 from dibs.schedule import NewSchedule, Schedule, Source
 from dibs.store.doctor import Check
+from dibs.store.migrate import Note
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
 from dibs.store.operations.managing import DeadFilter
@@ -42,8 +43,9 @@ class Store(Protocol):
     def wakeups(self) -> Wakeups:
         """Where to wait for changes by anyone. A hint: it may come late or for nothing."""
 
-    def migrate(self) -> list[str]:
-        """Bring the schema up to date; many processes may do so at once. The names of what was applied."""
+    def migrate(self, note: Note = ...) -> list[str]:
+        """Bring the schema up to date; many processes may do so at once. The names of what was applied, each noted
+        before it is."""
 
     def maintain(self) -> None:
         """Whatever the engine itself needs now and then."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -11,6 +12,14 @@ from dibs.errors import SchemaMissing, SchemaTooNew
 
 _COMPATIBLE = re.compile(r"^-- compatible: (\d+)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*$", re.MULTILINE)
+
+
+Note = Callable[[str], None]
+"""Told the name of each migration before it is applied, for those who want to see how far it is."""
+
+
+def tell_nobody(name: str) -> None:
+    """The note of those who do not."""
 
 
 @dataclass(frozen=True)

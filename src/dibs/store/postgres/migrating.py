@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 
-from dibs.store.migrate import Migration, migrations, missing, refuse_if_missing
+from dibs.store.migrate import Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
 from dibs.store.postgres.connection import translate, watchful
 
 KNOWN = migrations("dibs.store.postgres")
@@ -21,14 +21,14 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 )"""
 
 
-def migrate(url: str, allowed: bool = True) -> list[Migration]:
+def migrate(url: str, allowed: bool = True, note: Note = tell_nobody) -> list[Migration]:
     """Apply what is missing; look first, so that opening a current database takes no lock."""
     try:
         with psycopg.connect(watchful(url), autocommit=True) as connection:
             todo = missing(KNOWN, _applied(connection))
             if not allowed:
                 refuse_if_missing(todo)
-            return _apply(connection) if todo else []
+            return _apply(connection, note) if todo else []
     except psycopg.Error as error:
         raise translate(error, writing=False) from error
 
@@ -39,12 +39,13 @@ def _applied(connection: psycopg.Connection[Any]) -> dict[int, int]:
     return dict(connection.execute("SELECT version, compatible FROM dibs_migrations").fetchall())
 
 
-def _apply(connection: psycopg.Connection[Any]) -> list[Migration]:
+def _apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         connection.execute(_TABLE)
         todo = missing(KNOWN, _applied(connection))  # another process may have been faster
         for migration in todo:
+            note(migration.name)
             connection.execute(migration.sql.encode())
             row = (migration.version, migration.name, migration.compatible)
             connection.execute("INSERT INTO dibs_migrations (version, name, compatible) VALUES (%s, %s, %s)", row)

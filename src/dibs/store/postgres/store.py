@@ -17,6 +17,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from dibs.errors import InvalidValue
 from dibs.store.doctor import Check
+from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
 from dibs.store.postgres import doctor
@@ -110,9 +111,9 @@ class PostgresStore(PostgresOperations):
                 opened.wrote(operation)
                 return result
 
-    def migrate(self) -> list[str]:
+    def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
-        return [migration.name for migration in migrate(self._url)]
+        return [migration.name for migration in migrate(self._url, note=note)]
 
     def maintain(self) -> None:
         """Nothing: PostgreSQL's autovacuum is set up by the migrations."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from dibs.errors import StoreBusy
-from dibs.store.migrate import Migration, migrations, missing, refuse_if_missing
+from dibs.store.migrate import Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
 from dibs.store.sqlite.connection import Clock, translate
 
 KNOWN = migrations("dibs.store.sqlite")
@@ -18,13 +18,15 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 ) STRICT"""
 
 
-def migrate(connection: sqlite3.Connection, clock: Clock, allowed: bool = True) -> list[Migration]:
+def migrate(
+    connection: sqlite3.Connection, clock: Clock, allowed: bool = True, note: Note = tell_nobody
+) -> list[Migration]:
     """Apply what is missing; look first, so that opening a current database takes no lock."""
     try:
         todo = missing(KNOWN, _applied(connection))
         if not allowed:
             refuse_if_missing(todo)
-        return _apply(connection, clock) if todo else []
+        return _apply(connection, clock, note) if todo else []
     except sqlite3.Error as error:
         raise translate(error) from error
 
@@ -34,13 +36,14 @@ def _applied(connection: sqlite3.Connection) -> dict[int, int]:
     return dict(connection.execute("SELECT version, compatible FROM dibs_migrations").fetchall()) if table else {}
 
 
-def _apply(connection: sqlite3.Connection, clock: Clock) -> list[Migration]:
+def _apply(connection: sqlite3.Connection, clock: Clock, note: Note) -> list[Migration]:
     connection.execute("PRAGMA busy_timeout = 30000")
     try:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(_TABLE)
         todo = missing(KNOWN, _applied(connection))  # another process may have been faster
         for migration in todo:
+            note(migration.name)
             for statement in migration.statements():
                 connection.execute(statement)
             row = (migration.version, migration.name, migration.compatible, clock())

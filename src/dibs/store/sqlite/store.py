@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue
 from dibs.store.doctor import Check
+from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive
 from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
 from dibs.store.sqlite import doctor, maintenance
@@ -79,11 +80,11 @@ class SqliteStore(SqliteOperations):
             except Closed:
                 continue
 
-    def migrate(self) -> list[str]:
+    def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
         connection = connect(self.path)
         try:
-            return [migration.name for migration in migrate(connection, self.clock)]
+            return [migration.name for migration in migrate(connection, self.clock, note=note)]
         finally:
             connection.close()
 
