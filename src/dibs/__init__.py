@@ -146,14 +146,16 @@ _HOMES = (
 """Where the public names live, looked through in this order."""
 
 
-def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first used: the command line answers --help without the clients."""
-    if name in __all__:
-        for home in _HOMES:
-            if hasattr(module := import_module(f"dibs.{home}"), name):
-                globals()[name] = getattr(module, name)
-                return globals()[name]
-    raise AttributeError(f"module 'dibs' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a checker of types would believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        """A public name, imported when it is first used: the command line answers --help without the clients."""
+        if name in __all__:
+            for home in _HOMES:
+                if hasattr(module := import_module(f"dibs.{home}"), name):
+                    globals()[name] = getattr(module, name)
+                    return globals()[name]
+        raise AttributeError(f"module 'dibs' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
