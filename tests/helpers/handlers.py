@@ -1,0 +1,157 @@
+"""Handlers for the tests of the worker: in every lane one that takes a while, one that stays, one that does harm.
+
+They speak through files in a folder that the test gives them, so a test waits for what it needs and for nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dibs
+
+app = dibs.Dibs("sqlite:///nowhere.db")  # who works says which store: app.use_url
+
+GLANCE = 0.005
+
+
+# Those that take a while
+
+
+@app.task(max_attempts=100)
+def nap(seconds: float = 0) -> None:
+    time.sleep(seconds)
+
+
+@app.task(max_attempts=100)
+async def doze(seconds: float = 0) -> None:
+    await asyncio.sleep(seconds)
+
+
+@app.task(lane="process")
+def toil(seconds: float = 0) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+@app.task
+async def block(folder: str, seconds: float) -> None:
+    """Holds up the event loop."""
+    say(folder, "blocking")
+    time.sleep(seconds)  # noqa: ASYNC251
+
+
+@app.task(lane="process")
+def backtrack(folder: str) -> None:
+    """Holds the interpreter's lock, in C, for longer than anybody waits."""
+    say(folder, "backtracking", os.getpid())
+    re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+# Those that stay until the test lets them go, or they are told to stop
+
+
+@app.task
+def stay(ctx: dibs.Context, folder: str, name: str = "stay") -> dict[str, Any]:
+    begin(ctx, folder, name)
+    while not (Path(folder) / f"{name}.go").exists():
+        if ctx.cancelled:
+            say(folder, f"{name}.stopped", time.time())
+        ctx.raise_if_cancelled()
+        time.sleep(GLANCE)
+    return {"token": ctx.token, "pid": os.getpid()}
+
+
+@app.task
+async def linger(ctx: dibs.Context, folder: str, name: str = "linger") -> dict[str, Any]:
+    begin(ctx, folder, name)
+    try:
+        while not (Path(folder) / f"{name}.go").exists():  # noqa: ASYNC110
+            await asyncio.sleep(GLANCE)
+    except asyncio.CancelledError:
+        say(folder, f"{name}.stopped", time.time())
+        raise
+    return {"token": ctx.token, "pid": os.getpid()}
+
+
+@app.task(lane="process")
+def remain(ctx: dibs.Context, folder: str, name: str = "remain") -> dict[str, Any]:
+    return stay.function(ctx, folder, name)
+
+
+@app.task
+def persist(ctx: dibs.Context, folder: str, name: str = "persist") -> dict[str, Any]:
+    """Does not care whether it is told to stop."""
+    begin(ctx, folder, name)
+    while not (Path(folder) / f"{name}.go").exists():
+        time.sleep(GLANCE)
+    say(folder, f"{name}.ended", ctx.token)
+    return {"token": ctx.token, "pid": os.getpid()}
+
+
+@app.task
+def mark(ctx: dibs.Context, folder: str, name: str, does: str = "") -> None:
+    """Says that it ran. Mostly very short, but one of them may hold, or be deadly."""
+    say(folder, f"{name}.{ctx.token}.ran")
+    if does == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    while does == "hold" and not (Path(folder) / f"{name}.go").exists():
+        time.sleep(GLANCE)
+
+
+@app.task(lane="process")
+def speak_apart(ctx: dibs.Context, folder: str) -> None:
+    ctx.progress(30, "from afar")
+    ctx.log.warning("hello")
+    while not (Path(folder) / "speak.go").exists():
+        time.sleep(GLANCE)
+
+
+# Those that do harm
+
+
+@app.task(lane="process")
+def die_apart() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _renamed() -> None: ...
+
+
+renamed = app.task(name="renamed", lane="process")(_renamed)  # under this name, no child finds the handler
+
+
+# What they say, and how a test hears it
+
+
+def begin(ctx: dibs.Context, folder: str, name: str) -> None:
+    say(folder, f"{name}.{ctx.token}.began", os.getpid())
+
+
+def say(folder: str | Path, what: str, detail: Any = "") -> None:
+    """A file, there at once with all that is in it."""
+    unfinished = Path(folder) / f".{what}.{os.getpid()}"
+    unfinished.write_text(f"{detail} ", encoding="ascii")
+    unfinished.rename(Path(folder) / what)
+
+
+def heard(folder: str | Path, what: str) -> str | None:
+    """The detail of what was said (a space if there is none), or None if it was not said."""
+    with contextlib.suppress(FileNotFoundError):
+        return (Path(folder) / what).read_text(encoding="ascii")
+    return None
+
+
+@contextlib.contextmanager
+def at(url: str) -> Iterator[dibs.Dibs]:
+    """These handlers on the store at `url`, to enqueue for them or to work in this process."""
+    app.use_url(url)
+    with app:
+        yield app

@@ -1,0 +1,162 @@
+"""What a handler is told about its attempt, what it says while it runs, and what its caller gets back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from dibs import AsyncDibs, Backoff, Context, Dibs, State, WaitTimeout
+from tests.helpers.handlers import say
+from tests.helpers.hands import Crew
+from tests.helpers.waiting import until
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Dibs]:
+    """An application without handlers."""
+    with Dibs(url) as app:
+        yield app
+
+
+def test_the_context_knows_the_task_the_token_and_the_attempt(app: Dibs) -> None:
+    @app.task(max_attempts=3, backoff=Backoff(0.01, 0.01))
+    def look(ctx: Context, n: int) -> dict[str, Any]:
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+        return {"id": ctx.task.id, "type": ctx.task.type, "params": ctx.task.params, "token": ctx.token, "n": n}
+
+    with app.worker():
+        task = look.enqueue(n=5).wait(10)
+    assert task.result == {"id": task.id, "type": "look", "params": {"n": 5}, "token": 3, "n": 5}
+
+
+def test_progress_is_written_while_the_handler_runs(app: Dibs) -> None:
+    go = threading.Event()
+
+    @app.task
+    def far(ctx: Context) -> None:
+        ctx.progress(10)
+        ctx.progress(40, "almost half")
+        go.wait(10)
+
+    with app.worker():
+        task = far.enqueue()
+        until(lambda: app.get(task.id).progress == 40)  # type: ignore[union-attr]
+        assert app.get(task.id).progress_message == "almost half"  # type: ignore[union-attr]
+        go.set()
+        assert task.wait(10).state is State.COMPLETED
+
+
+def test_progress_beyond_its_bounds_is_the_handler_s_own_failure(app: Dibs) -> None:
+    @app.task(max_attempts=1)
+    def far(ctx: Context) -> None:
+        ctx.progress(101)
+
+    with app.worker():
+        assert "progress" in far.enqueue().wait(10).error.message
+
+
+def test_the_log_names_the_task(app: Dibs, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task
+    def speak(ctx: Context) -> None:
+        ctx.log.info("hello %s", "there", extra={"more": 1})
+
+    caplog.set_level(logging.INFO, "dibs.task")
+    with app.worker():
+        task = speak.enqueue().wait(10)
+    [record] = [record for record in caplog.records if record.name == "dibs.task"]
+    assert record.getMessage() == f"task {task.id} (speak, attempt 1): hello there"
+    assert (record.task_id, record.task_type, record.attempt, record.more) == (task.id, "speak", 1, 1)  # type: ignore[attr-defined]
+
+
+@dataclass
+class Box:
+    """An argument of the user's own making."""
+
+    width: int
+    label: str = "none"
+
+
+def test_arguments_arrive_as_what_they_were_annotated(app: Dibs) -> None:
+    arrived: list[Any] = []
+    moment, name = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), UUID(int=7)
+
+    @app.task
+    def take(box: Box, at: datetime, who: UUID, many: list[Box] | None = None, rate: float = 0.5) -> None:
+        arrived.append((box, at, who, many, rate))
+
+    with app.worker():
+        assert take.enqueue(Box(1, "x"), moment, who=name, many=[Box(2)]).wait(10).error is None
+    assert arrived == [(Box(1, "x"), moment, name, [Box(2)], 0.5)]
+
+
+def test_options_of_one_call_do_not_stay(app: Dibs) -> None:
+    @app.task(priority=1, max_attempts=7, timeout=30)
+    def job(n: int = 0) -> None: ...
+
+    special = job.options(priority=9, queue="other", delay=60, key="once").enqueue(1)
+    plain = job.enqueue(2)
+    assert (special.priority, special.queue, special.max_attempts, special.timeout) == (9, "other", 7, 30)
+    assert (special.state, special.key) == (State.SCHEDULED, "once")
+    assert (plain.priority, plain.queue, plain.state, plain.key) == (1, "default", State.PENDING, None)
+    assert job.options(key="once").enqueue(1).deduplicated
+
+
+def test_new_tasks_are_enqueued_many_at_once(app: Dibs) -> None:
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    @app.task
+    async def triple(n: int) -> int:
+        return 3 * n
+
+    tasks = app.enqueue_many([handler.new(n) for n in range(50) for handler in (double, triple)])
+    with app.worker():
+        assert [task.wait(10).result for task in tasks] == [factor * n for n in range(50) for factor in (2, 3)]
+
+
+def test_waiting_for_a_task_gives_up_in_time(app: Dibs) -> None:
+    with pytest.raises(WaitTimeout, match="still pending"):
+        app.enqueue("nobody").wait(0.05)
+
+
+def test_a_task_of_the_async_client_is_awaited(url: str) -> None:
+    async def main() -> list[Any]:
+        async with AsyncDibs(url) as app:
+
+            @app.task
+            async def double(n: int) -> int:
+                return 2 * n
+
+            @app.task
+            def half(ctx: Context, n: int) -> float:
+                return n / 2
+
+            async with app.worker():
+                tasks = [await double.enqueue(4), await half.options(priority=1).enqueue(n=3)]
+                tasks += await app.enqueue_many([double.new(1)])
+                return [(await task.wait(10)).result for task in tasks]
+
+    assert asyncio.run(main()) == [8, 1.5, 2]
+
+
+def test_a_child_process_tells_its_progress_and_its_log(url: str, hands: Crew, tmp_path: Any) -> None:
+    from tests.helpers import handlers
+
+    with handlers.at(url) as app:
+        hand = hands.hire(children=1)
+        task = handlers.speak_apart.enqueue(folder=str(tmp_path))
+        until(lambda: app.get(task.id).progress == 30, 30)  # type: ignore[union-attr]
+        assert app.get(task.id).progress_message == "from afar"  # type: ignore[union-attr]
+        say(tmp_path, "speak.go")
+        assert app.wait(task.id, 10).state is State.COMPLETED
+        until(lambda: f"task {task.id} (speak_apart, attempt 1): hello" in hand.log)

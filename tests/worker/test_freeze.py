@@ -1,0 +1,65 @@
+"""Promise 4: a worker that slept through the end of its lease changes nothing when it wakes up, and works on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dibs
+from dibs import State
+from tests.helpers.books import assert_balanced
+from tests.helpers.handlers import heard, mark, nap, persist, say
+from tests.helpers.hands import Crew
+from tests.helpers.tasks import events
+from tests.helpers.waiting import until
+
+
+def test_a_thawed_worker_changes_nothing_about_a_task_that_another_has_done(
+    app: dibs.Dibs, hands: Crew, tmp_path: Path
+) -> None:
+    task = persist.enqueue(folder=str(tmp_path))
+    frozen = hands.hire(lease=1)
+    until(lambda: heard(tmp_path, "persist.1.began"), 30)
+    frozen.freeze()
+    other = hands.hire(lease=30, upkeep_every=0.2)
+    pid = int(until(lambda: heard(tmp_path, "persist.2.began"), 30))
+    assert pid == other.process.pid
+    say(tmp_path, "persist.go")
+    done = app.wait(task.id, 10)
+    other.terminate()
+    assert other.exit_code() == 0
+    assert (done.result, done.attempts) == ({"token": 2, "pid": pid}, 2)
+    history = app.history(task.id)
+    assert events(app, task.id) == ["enqueued", "claimed", "recovered", "claimed", "completed"]
+
+    frozen.thaw()
+    until(lambda: (heard(tmp_path, "persist.ended") or "").strip() == "1")  # its handler ends, and has a result
+    assert app.wait(nap.enqueue().id, 10).worker_id == frozen.name  # and it works on
+    until(lambda: "persist, attempt 1) is lost" in frozen.log or "persist, attempt 1) ended as completed" in frozen.log)
+    frozen.terminate()
+    assert frozen.exit_code() == 0  # all that it had to tell has been told
+    assert app.get(task.id) == done
+    assert app.history(task.id) == history
+    assert_balanced(app)
+
+
+def test_a_thawed_worker_does_not_begin_what_it_has_lost(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    frozen = hands.hire(lease=1, concurrency=1)
+    frozen.wait_until_ready(app)
+    app.enqueue_many([mark.new(folder=folder, name=f"first-{n}") for n in range(20)])
+    until(lambda: app.stats().depth == {"completed": 20})
+    tasks = app.enqueue_many(
+        [mark.new(folder=folder, name="held", does="hold"), *(mark.new(folder=folder, name=f"{n}") for n in range(20))]
+    )
+    until(lambda: app.stats().depth == {"completed": 20, "claimed": 21})
+    frozen.freeze()
+    hands.hire(lease=30, upkeep_every=0.2, worker_id="other")
+    until(lambda: heard(tmp_path, "held.2.ran"), 30)
+    say(tmp_path, "held.go")
+    until(lambda: app.stats().depth == {"completed": 41}, 30)
+    frozen.thaw()
+    frozen.terminate()
+    assert frozen.exit_code() == 0
+    assert [n for n in range(20) if heard(tmp_path, f"{n}.1.ran")] == []
+    assert {task.worker_id for task in map(app.get, (task.id for task in tasks)) if task} == {"other"}
+    assert_balanced(app, [State.COMPLETED])

@@ -1,0 +1,94 @@
+"""Promises 3 to 5: workers killed at random moments lose nothing, complete nothing twice, and delay it little."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dibs
+from dibs import Event, NewTask
+from tests.helpers.books import assert_balanced, percentile
+from tests.helpers.handlers import doze, heard, nap, remain
+from tests.helpers.hands import Crew, Hand
+from tests.helpers.waiting import until
+
+WORKERS, ROUNDS, A_ROUND = 4, 20, 100
+LEASE, UPKEEP = 2.0, 0.5
+SLACK = 4.0
+"""Seconds that a slow machine may add."""
+
+
+def test_workers_killed_at_random_moments_lose_nothing_and_do_nothing_twice(app: dibs.Dibs, hands: Crew) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    at_work = [hire(hands) for _ in range(WORKERS)]
+    for hand in at_work:
+        hand.wait_until_ready(app)
+    for _ in range(ROUNDS):
+        app.enqueue_many(some_work(chance, A_ROUND))
+        time.sleep(chance.uniform(0, 0.4))  # a moment as good as any other
+        at_work.pop(chance.randrange(WORKERS)).kill()
+        at_work.append(hire(hands))
+    until(lambda: app.stats().depth == {"completed": ROUNDS * A_ROUND}, 60)
+    entries = assert_balanced(app)
+    claimable, claimed = recovery_times(entries, {hand.name: hand.killed_at for hand in hands.all})
+    print(f"{ROUNDS} kills, {len(claimed)} claims lost with their worker")
+    print(f"seconds from the kill until claimable: {spread(claimable)}; until claimed again: {spread(claimed)}")
+    assert len(claimed) >= ROUNDS
+    assert percentile(claimed, 0.99) < LEASE + UPKEEP + SLACK
+
+
+def test_a_killed_worker_takes_its_child_processes_along(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+    hand = hands.hire(lease=2, upkeep_every=0.5)
+    task = remain.options(max_attempts=5).enqueue(folder=str(tmp_path))
+    child = int(until(lambda: heard(tmp_path, "remain.1.began"), 30))
+    assert child != hand.process.pid
+    hand.kill()
+    until(lambda: not is_running(child))
+    hands.hire(lease=2, upkeep_every=0.5)
+    until(lambda: heard(tmp_path, "remain.2.began"), 30)
+    (tmp_path / "remain.go").touch()
+    assert app.wait(task.id, 30).result["token"] == 2
+    assert_balanced(app)
+
+
+def hire(hands: Crew) -> Hand:
+    return hands.hire(lease=LEASE, upkeep_every=UPKEEP, concurrency=3)
+
+
+def some_work(chance: random.Random, count: int) -> list[NewTask]:
+    """Short tasks, of which a worker claims many ahead, and some that are not so short, on threads and the loop."""
+    return [chance.choice([nap, doze]).new(seconds=chance.choice([0.0, 0.005, 0.01, 0.02, 0.1])) for _ in range(count)]
+
+
+def recovery_times(entries: list[Any], killed_at: dict[str, float | None]) -> tuple[list[float], list[float]]:
+    """For each claim that was lost with its worker: seconds from the kill until the task was claimable, and claimed."""
+    claimable, claimed = [], []
+    entries = sorted(entries, key=lambda entry: (entry.task_id, entry.id))
+    for recovered, then in pairwise(entries):
+        if recovered.event is not Event.RECOVERED:
+            continue
+        died = killed_at[recovered.worker_id]
+        assert died is not None
+        assert (then.task_id, then.event) == (recovered.task_id, Event.CLAIMED)
+        claimable.append(recovered.at.timestamp() - died)
+        claimed.append(then.at.timestamp() - died)
+    return claimable, claimed
+
+
+def spread(seconds: list[float]) -> str:
+    return f"p50 {percentile(seconds, 0.5):.2f}, p99 {percentile(seconds, 0.99):.2f}, most {max(seconds):.2f}"
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    return state != "Z"

@@ -1,0 +1,94 @@
+"""Promise 7: a task that kills its worker reaches the dead letter, and takes nobody with it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import dibs
+from dibs import Backoff, State
+from tests.helpers.books import assert_balanced
+from tests.helpers.handlers import die_apart, mark, nap, renamed, toil
+from tests.helpers.hands import Crew
+from tests.helpers.tasks import events
+from tests.helpers.waiting import until
+
+
+def test_a_task_that_kills_its_child_process_does_not_harm_the_worker(app: dibs.Dibs, hands: Crew) -> None:
+    hand = hands.hire(children=1)
+    poison = die_apart.options(max_attempts=3, backoff=Backoff(0.01, 0.01)).enqueue()
+    dead = app.wait(poison.id, 30)
+    assert (dead.state, dead.attempts, dead.token) == (State.FAILED, 3, 3)
+    assert dead.error is not None
+    assert dead.error.type == "ProcessDied"
+    assert "SIGKILL" in dead.error.message
+    assert app.wait(toil.enqueue().id, 30).worker_id == hand.name
+    assert hand.process.poll() is None
+    assert_balanced(app, [State.COMPLETED, State.FAILED])
+
+
+def test_a_task_that_kills_its_worker_ends_in_the_dead_letter_and_its_neighbours_do_not(
+    app: dibs.Dibs, hands: Crew, tmp_path: Path
+) -> None:
+    folder = str(tmp_path)
+    names = [f"neighbour-{n}" for n in range(60)]
+    tasks = [mark.options(max_attempts=2).new(folder=folder, name=name) for name in names]
+    # Behind those that show how short they are, before those that are then claimed ahead together with it.
+    poison = mark.options(max_attempts=2).new(folder=folder, name="poison", does="die")
+    stored = app.enqueue_many([*tasks[:30], poison, *tasks[30:]])
+    poisonous = stored[30].id
+    until(lambda: restart_the_dead(hands) or all_final(app), 60)
+    dead = app.get(poisonous)
+    assert dead is not None
+    assert (dead.state, dead.attempts) == (State.FAILED, 2)
+    assert {task.id for task in app.list_tasks(state="failed")} == {poisonous}
+    deaths = [hand for hand in hands.all if hand.process.poll() is not None]
+    print(f"{len(deaths)} workers died; the task was dropped {dead.dropped} times")
+    assert len(deaths) == 2 + dead.dropped
+    assert dead.dropped <= 1  # once nobody knows who did it; from then on it is watched
+    assert_balanced(app, [State.COMPLETED, State.FAILED])
+
+
+def test_a_handler_that_no_child_process_finds_is_a_dead_letter_that_says_so(app: dibs.Dibs, hands: Crew) -> None:
+    hands.hire(children=1)
+    dead = app.wait(renamed.enqueue().id, 30)
+    assert (dead.state, dead.attempts) == (State.FAILED, 1)
+    assert dead.error is not None
+    assert "_renamed" in dead.error.message
+    assert "not a handler" in dead.error.message
+    assert app.wait(toil.enqueue().id, 30).state is State.COMPLETED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="takes a limit of a running process, which only Linux has")
+def test_a_child_process_that_cannot_be_started_costs_an_attempt_and_not_the_worker(
+    app: dibs.Dibs, hands: Crew
+) -> None:
+    import resource
+
+    hand = hands.hire(children=1)
+    assert app.wait(nap.enqueue().id, 30).worker_id == hand.name
+    pid = hand.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(open_files(pid)) + 1, before[1]))
+    task = toil.options(max_attempts=100, backoff=Backoff(0.05, 0.05)).enqueue()
+    until(lambda: "failed" in events(app, task.id) or "Too many open files" in hand.log)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    assert app.wait(task.id, 30).worker_id == hand.name
+    assert "failed" in events(app, task.id)
+    assert_balanced(app)
+
+
+def open_files(pid: int) -> list[int]:
+    return [int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+def restart_the_dead(hands: Crew) -> None:
+    """What a service manager does."""
+    if not hands.all or hands.all[-1].process.poll() is not None:
+        hands.hire(lease=1, upkeep_every=0.2, concurrency=1)
+
+
+def all_final(app: dibs.Dibs) -> bool:
+    return app.stats().depth.keys() <= {"completed", "failed"}

@@ -1,0 +1,101 @@
+"""SIGTERM: nothing new, the grace period for what runs, and what is given back costs no attempt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dibs
+from dibs import State, Task, WorkerState
+from tests.helpers.books import all_tasks, assert_balanced
+from tests.helpers.handlers import heard, linger, mark, persist, remain, say
+from tests.helpers.hands import Crew, Hand
+from tests.helpers.tasks import events
+from tests.helpers.waiting import until
+
+LANES = [persist, linger, remain]
+
+
+def test_with_enough_grace_the_tasks_of_every_lane_complete(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+    hand = hands.hire(grace=30)
+    tasks = one_in_each_lane(tmp_path)
+    stop(hand)
+    later = persist.enqueue(folder=str(tmp_path), name="later")
+    for handler in LANES:
+        say(tmp_path, f"{handler.name}.go")
+    assert hand.exit_code() == 0
+    assert [app.wait(task.id, 0).result["token"] for task in tasks] == [1, 1, 1]
+    assert app.get(later.id) == later  # it claimed nothing more
+    assert [worker.state for worker in app.workers()] == [WorkerState.GONE]
+
+
+def test_without_enough_grace_the_tasks_are_released_and_another_worker_completes_them(
+    app: dibs.Dibs, hands: Crew, tmp_path: Path
+) -> None:
+    hand = hands.hire(grace=0.2)
+    tasks = one_in_each_lane(tmp_path)
+    stop(hand)
+    assert hand.exit_code(10) == 0
+    for task in map(app.get, (task.id for task in tasks)):
+        assert task is not None
+        assert (task.state, task.attempts, task.error) == (State.PENDING, 0, None)
+        assert events(app, task.id) == ["enqueued", "claimed", "released"]
+    for handler in LANES:
+        say(tmp_path, f"{handler.name}.go")
+    hands.hire()
+    assert [app.wait(task.id, 30).result["token"] for task in tasks] == [2, 2, 2]
+    assert {task.attempts for task in all_tasks(app)} == {1}
+    assert_balanced(app)
+
+
+def test_a_second_signal_ends_the_grace(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+    hand = hands.hire(grace=60)
+    tasks = one_in_each_lane(tmp_path)
+    stop(hand)
+    assert {task.state for task in all_tasks(app)} == {State.CLAIMED}
+    hand.terminate()
+    assert hand.exit_code(15) == 0
+    assert {(task.state, task.attempts) for task in all_tasks(app)} == {(State.PENDING, 0)}
+    assert len(tasks) == 3
+
+
+def test_tasks_claimed_ahead_are_released_at_once(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    hand = hands.hire(grace=60, concurrency=1)
+    app.enqueue_many([mark.new(folder=folder, name=f"first-{n}") for n in range(20)])
+    until(lambda: app.stats().depth == {"completed": 20}, 30)
+    held = mark.enqueue(folder=folder, name="held", does="hold")
+    until(lambda: heard(tmp_path, "held.1.ran"))
+    app.enqueue_many([mark.new(folder=folder, name=f"{n}") for n in range(20)])
+    until(lambda: app.stats().depth == {"completed": 20, "claimed": 21})
+    hand.terminate()
+    until(lambda: app.stats().depth == {"completed": 20, "claimed": 1, "pending": 20}, 5)
+    assert hand.process.poll() is None
+    say(tmp_path, "held.go")
+    assert hand.exit_code() == 0
+    assert app.wait(held.id, 0).state is State.COMPLETED
+    assert {task.attempts for task in app.list_tasks(state="pending")} == {0}
+    assert not [n for n in range(20) if heard(tmp_path, f"{n}.1.ran")]
+
+
+def test_control_c_stops_it_as_well(app: dibs.Dibs, hands: Crew) -> None:
+    import signal
+
+    hand = hands.hire()
+    hand.wait_until_ready(app)
+    hand.process.send_signal(signal.SIGINT)
+    assert hand.exit_code() == 0
+    assert "Traceback" not in hand.log
+
+
+def one_in_each_lane(folder: Path) -> list[Task]:
+    """Tasks that run, and go on until they are let go."""
+    tasks: list[Task] = [handler.enqueue(folder=str(folder)) for handler in LANES]  # type: ignore[attr-defined]
+    for handler in LANES:
+        until(lambda name=handler.name: heard(folder, f"{name}.1.began"), 30)  # type: ignore[misc]
+    return tasks
+
+
+def stop(hand: Hand) -> None:
+    """SIGTERM, and it has been seen."""
+    hand.terminate()
+    until(lambda: f"{hand.name} stops" in hand.log)
