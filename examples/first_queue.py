@@ -1,70 +1,72 @@
-"""A first queue, told in the terminal: two workers, one failure, one cancellation, and what the store remembers.
+"""A first queue: an app with three handlers, and the story of some of their tasks, told in the terminal.
 
-Run it with `make demo`. It keeps its tasks in a temporary SQLite file and needs no server.
+`python first_queue.py` tells the story; it keeps its tasks in a temporary SQLite file and needs no server. For a queue
+of your own in `dibs.db`, run `dibs worker first_queue:app` in this folder.
 """
 
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import dibs
 
+app = dibs.Dibs("sqlite:///dibs.db")
+
+
+@app.task(max_attempts=5, timeout=30)
+def resize(picture: int, width: int = 800) -> dict[str, int]:
+    time.sleep(0.05)
+    return {"picture": picture, "width": width}
+
+
+@app.task(backoff=dibs.Backoff(base=0.2))
+def fetch(ctx: dibs.Context, address: str) -> str:
+    if ctx.attempt == 1:
+        raise ConnectionError(f"{address} does not answer")
+    return f"what {address} said"
+
+
+@app.task
+def export(ctx: dibs.Context, rows: int) -> int:
+    for row in range(rows):
+        ctx.raise_if_cancelled()
+        ctx.progress(100 * row // rows, f"row {row}")
+        time.sleep(0.05)
+    return rows
+
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, dibs.Dibs(f"sqlite:///{Path(folder) / 'first.db'}") as app:
-        flaky = enqueue_everything(app)
-        work_in_threads(app)
-        look_back(app, flaky)
+    with tempfile.TemporaryDirectory() as folder:
+        app.use_url(f"sqlite:///{(Path(folder) / 'first.db').as_posix()}")
+        with app:
+            tell_the_story()
 
 
-def enqueue_everything(app: dibs.Dibs) -> dibs.Task:
-    print("Enqueue: six pictures, the last the most urgent, and one that is not wanted after all.")
-    app.enqueue_many([dibs.NewTask("resize", {"picture": n}, priority=n) for n in range(1, 6)])
-    flaky = app.enqueue("resize", {"picture": 6, "flaky": True}, priority=6, key="picture-6")
-    again = app.enqueue("resize", {"picture": 6, "flaky": True}, priority=6, key="picture-6")
-    print(f"  the key 'picture-6' was used twice: both times task {again.id}, deduplicated: {again.deduplicated}")
-    unwanted = app.enqueue("resize", {"picture": 7}, delay=3600)
+def tell_the_story() -> None:
+    print("Enqueue: five pictures, the last the most urgent; an address that does not answer at first; a long export.")
+    pictures = app.enqueue_many([resize.options(priority=n).new(n) for n in range(1, 6)])
+    fetched = fetch.options(key="first-fetch").enqueue("example")
+    again = fetch.options(key="first-fetch").enqueue("example")
+    print(f"  the key 'first-fetch' was used twice: both times task {again.id}, deduplicated: {again.deduplicated}")
+    export_all = export.enqueue(rows=10_000)
+    unwanted = resize.options(delay=3600).enqueue(picture=7)
     print(f"  task {unwanted.id} is {unwanted.state}, then {app.cancel(unwanted.id).state}")
-    return flaky
 
+    print("\nWork: one worker with two threads, in the background of this program.")
+    with app.worker(concurrency=2):
+        for task in pictures:
+            print(f"  task {task.id}: {task.wait(timeout=30).result}")
+        print(f"  task {fetched.id}: {fetched.wait(timeout=30).result!r}, on its second attempt")
+        app.cancel(export_all.id)
+        print(f"  task {export_all.id} was asked to stop, and is {export_all.wait(timeout=30).state}")
 
-def work_in_threads(app: dibs.Dibs) -> None:
-    print("\nWork: ada takes the most urgent first, bob the oldest. No task goes to both.")
-    orders = {"ada": dibs.Order.PRIORITY, "bob": dibs.Order.FIFO}
-    threads = [threading.Thread(target=work, args=(app, name, order)) for name, order in orders.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def work(app: dibs.Dibs, name: str, order: dibs.Order) -> None:
-    while claim := app.claim(name, order=order, wait=0.8):
-        try:
-            result = resize(claim)
-        except OSError as error:
-            answer = app.fail(claim, error, retry_in=0.2)
-        else:
-            answer = app.complete(claim, result)
-        print(f"  {name}: task {claim.task_id}, attempt {claim.attempt}, token {claim.token} -> {answer.state}")
-
-
-def resize(claim: dibs.Claim) -> dict[str, int]:
-    time.sleep(0.05)
-    if claim.task.params.get("flaky") and claim.attempt == 1:
-        raise OSError("the picture could not be read")
-    return {"width": 800}
-
-
-def look_back(app: dibs.Dibs, task: dibs.Task) -> None:
     print(f"\nLook: the queue now holds {app.stats().depth}.")
-    print(f"The history of task {task.id}:")
-    for entry in app.history(task.id):
+    print(f"The history of task {fetched.id}:")
+    for entry in app.history(fetched.id):
         detail = f"  ({entry.detail['message']})" if entry.event is dibs.Event.FAILED and entry.detail else ""
-        print(f"  {entry.at:%H:%M:%S.%f}  {entry.event:<9} -> {entry.to_state:<9} {entry.worker_id or '':<4}{detail}")
+        print(f"  {entry.at:%H:%M:%S.%f}  {entry.event:<9} -> {entry.to_state:<9}{detail}")
 
 
 if __name__ == "__main__":
