@@ -130,7 +130,7 @@ class Claimer(Part):
         due = self._contact.run(self._contact.store.next_due())
         pause = self._poll * random.uniform(0.9, 1.1)
         if due is not None:
-            pause = min(pause, max(due, 0.01))  # overdue: it is for others, or they are at it
+            pause = min(pause, max(due, 0.05))  # overdue: it is for others, or upkeep is about to enqueue it
         began = now()
         wakeups.wait(seen, pause)
         if now() - began < pause * 0.9:
