@@ -16,7 +16,7 @@ def test_the_dead_letter_lists_failed_tasks_alone_with_their_errors(run: Run, cl
     [failed] = dead(client, error="no\nimage")
     task_in(client, "completed")
     title, row = run("dead", "list").out.splitlines()
-    assert title.split() == ["id", "type", "queue", "attempts", "failed", "error"]
+    assert title.split() == ["id", "type", "queue", "attempts", "failed", "(UTC)", "error"]
     assert row.split()[0] == str(failed)
     assert row.endswith(r"Error: no\nimage")
     assert [task["id"] for task in run("dead", "list", "--json").json["tasks"]] == [failed]

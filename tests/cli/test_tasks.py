@@ -25,7 +25,7 @@ def test_a_list_in_a_pipe_is_aligned_plain_text_that_is_never_cut(run: Run, clie
     task = client.enqueue("resize", {"text": "x" * 150}, queue="a-queue-with-a-rather-long-name-that-is-never-cut")
     done = run("tasks", "list")
     title, row = done.out.splitlines()
-    assert title.split() == ["id", "state", "type", "queue", "prio", "attempts", "created", "params"]
+    assert title.split() == ["id", "state", "type", "queue", "prio", "attempts", "created", "(UTC)", "params"]
     assert row.split()[:6] == [str(task.id), "pending", "resize", task.queue, "0", "0/3"]
     assert row.endswith(f'{{"text": "{"x" * 150}"}}')
     assert row.index("resize") == title.index("type")

@@ -6,6 +6,7 @@ import pytest
 
 import dibs
 from dibs.cli.frame import share
+from dibs.cli.top import pause_after
 from tests.cli.running import Run
 from tests.helpers.tasks import task_in
 from tests.helpers.terminal import Terminal
@@ -96,6 +97,12 @@ def test_one_look_for_scripts_and_pipes(run: Run, busy: dibs.Dibs) -> None:
     assert [queue["name"] for queue in seen["queues"]] == ["default", "media", "slow"]
     plain = run("top")
     assert (plain.code, "\x1b" in plain.out, "transcode" in plain.out) == (0, False, True)
+
+
+def test_at_most_a_fifth_of_the_time_is_spent_in_the_database() -> None:
+    assert pause_after(0.001) == 1.0
+    for took in (0.3, 2.0, 60.0):
+        assert took / (took + pause_after(took)) <= 1 / 5
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ COLUMNS = (
     Column("type"),
     Column("queue"),
     Column("attempts", right=True),
-    Column("failed"),
+    Column("failed (UTC)"),
     Column("error", stretch=True),
 )
 BATCH = 500

@@ -44,6 +44,8 @@ def _on_terminal() -> logging.Handler:
     from rich.logging import RichHandler
 
     console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-    handler = RichHandler(console=console, show_path=False, markup=False, highlighter=NullHighlighter())
+    handler = RichHandler(
+        console=console, show_path=False, markup=False, log_time_format="%H:%M:%S", highlighter=NullHighlighter()
+    )
     handler.setFormatter(OneLine("%(message)s"))
     return handler

@@ -26,7 +26,7 @@ COLUMNS = (
     Column("queue"),
     Column("prio", right=True),
     Column("attempts", right=True),
-    Column("created"),
+    Column("created (UTC)"),
     Column("params", stretch=True),
 )
 

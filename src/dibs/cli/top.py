@@ -52,6 +52,11 @@ def _once(output: Output, seen: Snapshot) -> None:
             output.table(columns, rows)
 
 
+def pause_after(took: float) -> float:
+    """Seconds until the next look, after one that took so many."""
+    return max(EVERY, SHARE * took)
+
+
 class Top:
     """The live view: look, draw, wait for keys, again."""
 
@@ -79,7 +84,7 @@ class Top:
 
         seen = look(self._client)
         self._throughput.note(seen)
-        next_look = time.monotonic() + max(EVERY, SHARE * seen.took)
+        next_look = time.monotonic() + pause_after(seen.took)
         while self._paused or time.monotonic() < next_look:
             self._draw(live, seen)
             match wait(GLANCE).lower():

@@ -19,7 +19,7 @@ COLUMNS = (
     Column("state", by_state=True),
     Column("queues"),
     Column("heartbeat"),
-    Column("started"),
+    Column("started (UTC)"),
     Column("holds", stretch=True),
 )
 
