@@ -4,6 +4,7 @@ PYTHON = python3
 JOBS = 2
 ARGS =
 BIN = .venv/bin
+BENCH = core worker
 
 .PHONY: help setup demo test check format coverage bench clean
 
@@ -44,8 +45,9 @@ coverage: setup ## run the suite with coverage, and fail below 80 %
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-bench: setup ## measure dibs beside the bare database drivers
-	$(BIN)/python bench/core.py
+bench: setup ## measure dibs beside the bare database drivers and other queues (BENCH=worker: only that)
+	$(BIN)/python -m pip install -qq --group bench -c constraints.txt
+	@for each in $(BENCH); do $(BIN)/python -m bench.$$each $(ARGS) || exit 1; done
 
 clean: ## remove what the other commands made: .venv, caches, builds, coverage data
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist htmlcov .coverage .coverage.*

@@ -12,9 +12,10 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -27,6 +28,7 @@ from bench.report import Measured, Report, Result, summary, tables, write_json
 from bench.scenarios import MANY, Scenario, scenarios
 from bench.work import Done, Job
 
+T = TypeVar("T")
 Run = list[Done]
 """What the processes of one run say, one by one."""
 
@@ -50,7 +52,8 @@ def measure(arguments: argparse.Namespace, console: Console) -> Report:
         for engine in engines:
             stack.callback(engine.close)
         results = [
-            _measure_one(crew, engine, scenario, arguments.rounds) for engine, scenario in _with_progress(todo, console)
+            _measure_one(crew, engine, scenario, arguments.rounds)
+            for engine, scenario in progress(todo, _title, console)
         ]
     return Report(
         date=datetime.now(UTC).isoformat(timespec="minutes"),
@@ -69,18 +72,19 @@ def _measure_one(crew: Crew, engine: Engine, scenario: Scenario, rounds: int) ->
     runs: dict[str, list[Run]] = {"dibs": [], "raw": []} if scenario.has_raw else {"dibs": []}
     for _ in range(rounds):
         for side, done in runs.items():
-            done.append(_run(crew, engine, scenario, side))
+            done.append(run_once(crew, engine, scenario, side))
     return Result(
         engine=engine.name,
         scenario=scenario.name,
         processes=scenario.processes,
         tasks=scenario.tasks,
-        dibs=_measured(runs["dibs"]),
-        raw=_measured(runs["raw"]) if scenario.has_raw else None,
+        dibs=measured(runs["dibs"]),
+        raw=measured(runs["raw"]) if scenario.has_raw else None,
     )
 
 
-def _run(crew: Crew, engine: Engine, scenario: Scenario, side: str) -> Run:
+def run_once(crew: Crew, engine: Engine, scenario: Scenario, side: str) -> Run:
+    """One side once, on a database of its own."""
     with engine.fresh(scenario) as url:
         done = crew.run([Job(url, side, scenario, seat) for seat in range(scenario.processes)])
         engine.check(url, scenario)
@@ -89,7 +93,8 @@ def _run(crew: Crew, engine: Engine, scenario: Scenario, side: str) -> Run:
     return done
 
 
-def _measured(runs: list[Run]) -> Measured:
+def measured(runs: list[Run]) -> Measured:
+    """What the runs say, as figures."""
     slowest = [done.worst * 1000 for run in runs for done in run if done.worst is not None]
     return Measured(
         per_second=[_tasks(run) / _seconds(run) for run in runs],
@@ -107,22 +112,24 @@ def _seconds(run: Run) -> float:
     return max(done.time.ended for done in run) - min(done.time.started for done in run)
 
 
-def _with_progress(todo: list[tuple[Engine, Scenario]], console: Console) -> Iterator[tuple[Engine, Scenario]]:
+def progress(todo: list[T], title: Callable[[T], str], console: Console) -> Iterator[T]:
+    """One after the other, with a bar in a terminal, and line by line elsewhere."""
     if not console.is_terminal:
-        for number, (engine, scenario) in enumerate(todo, 1):
-            print(f"{number:>2}/{len(todo)} {_title(engine, scenario)}", flush=True)
-            yield engine, scenario
+        for number, each in enumerate(todo, 1):
+            print(f"{number:>2}/{len(todo)} {title(each)}", flush=True)
+            yield each
         return
     columns = (MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=len(todo))
-        for engine, scenario in todo:
-            progress.update(bar, description=_title(engine, scenario))
-            yield engine, scenario
-            progress.advance(bar)
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task("", total=len(todo))
+        for each in todo:
+            bars.update(bar, description=title(each))
+            yield each
+            bars.advance(bar)
 
 
-def _title(engine: Engine, scenario: Scenario) -> str:
+def _title(run: tuple[Engine, Scenario]) -> str:
+    engine, scenario = run
     return f"{engine.name}, {scenario.name}, {scenario.processes} process{'es' if scenario.processes > 1 else ''}"
 
 

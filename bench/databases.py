@@ -9,10 +9,11 @@ import shutil
 import sqlite3
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from bench.scenarios import Scenario, Verb
@@ -30,6 +31,18 @@ DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 Counts = dict[str, int]
 
 
+Fill = Callable[[str, int], None]
+"""Makes the tables in an empty database, and so many tasks."""
+
+
+def fill_dibs(url: str, tasks: int) -> None:
+    """Fill a database with tasks of dibs."""
+    with Dibs(url) as app:
+        app.migrate()
+        for first in range(0, tasks, FILL):
+            app.enqueue_many(NewTask(TYPE, params(n)) for n in range(first, min(first + FILL, tasks)))
+
+
 class Engine(ABC):
     """Where databases come from: one is filled for each number of tasks, and copied for each run."""
 
@@ -37,15 +50,21 @@ class Engine(ABC):
     version: str
 
     def __init__(self) -> None:
-        self._filled: dict[int, str] = {}
+        self._filled: dict[tuple[Fill, int], str] = {}
 
     @contextlib.contextmanager
     def fresh(self, scenario: Scenario) -> Iterator[str]:
         """The URL of a new database, with the scenario's tasks in it if it claims them."""
         tasks = scenario.total if scenario.claims else 0
-        if tasks not in self._filled:
-            self._filled[tasks] = self._fill(tasks)
-        url = self._copy(self._filled[tasks])
+        with self.filled(tasks, fill_dibs) as url:
+            yield url
+
+    @contextlib.contextmanager
+    def filled(self, tasks: int, fill: Fill) -> Iterator[str]:
+        """The URL of a new database that is like the one that `fill` made for so many tasks."""
+        if (fill, tasks) not in self._filled:
+            self._filled[fill, tasks] = self._fill(tasks, fill)
+        url = self._copy(self._filled[fill, tasks])
         try:
             yield url
         finally:
@@ -58,17 +77,19 @@ class Engine(ABC):
 
     def check(self, url: str, scenario: Scenario) -> None:
         """Raise unless every task is where it must be, with all lines of its history."""
-        found = self._count(url, COUNTS), self._count(url, EVENTS)
+        found = self.count(url, COUNTS), self.count(url, EVENTS)
         expected = _expected(scenario)
         if found != expected:
             raise RuntimeError(f"After '{scenario.name}' on {self.name} there is {found}; it should be {expected}.")
 
-    def _fill(self, tasks: int) -> str:
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """The server's processes, where there is a server and it is on this machine."""
+        return []
+
+    def _fill(self, tasks: int, fill: Fill) -> str:
         url = self._new()
-        with Dibs(url) as app:
-            app.migrate()
-            for first in range(0, tasks, FILL):
-                app.enqueue_many(NewTask(TYPE, params(n)) for n in range(first, min(first + FILL, tasks)))
+        fill(url, tasks)
         return url
 
     @abstractmethod
@@ -81,7 +102,8 @@ class Engine(ABC):
     def _drop(self, url: str) -> None: ...
 
     @abstractmethod
-    def _count(self, url: str, sql: str) -> Counts: ...
+    def count(self, url: str, sql: str) -> Counts:
+        """The rows of a query for names and numbers."""
 
 
 class Sqlite(Engine):
@@ -111,7 +133,7 @@ class Sqlite(Engine):
         for file in _path(url).parent.glob(f"{_path(url).name}*"):
             file.unlink()
 
-    def _count(self, url: str, sql: str) -> Counts:
+    def count(self, url: str, sql: str) -> Counts:
         with contextlib.closing(sqlite3.connect(_path(url))) as connection:
             return dict(connection.execute(sql).fetchall())
 
@@ -136,8 +158,17 @@ class Postgres(Engine):
     def _copy(self, url: str) -> str:
         return postgres.clone(self._server, str(psycopg.conninfo.conninfo_to_dict(url)["dbname"]))
 
-    def _fill(self, tasks: int) -> str:
-        url = super()._fill(tasks)
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """See Engine."""
+        with psycopg.connect(self._server) as connection, contextlib.suppress(psutil.Error):
+            backend = psutil.Process(connection.info.backend_pid)
+            if backend.name().startswith("postgres") and (server := backend.parent()):
+                return [server, *server.children()]
+        return []
+
+    def _fill(self, tasks: int, fill: Fill) -> str:
+        url = super()._fill(tasks, fill)
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
         return url
@@ -145,7 +176,7 @@ class Postgres(Engine):
     def _drop(self, url: str) -> None:
         postgres.drop(self._server, url)
 
-    def _count(self, url: str, sql: str) -> Counts:
+    def count(self, url: str, sql: str) -> Counts:
         with psycopg.connect(url) as connection:
             return dict(connection.execute(sql.encode()).fetchall())
 

@@ -94,11 +94,9 @@ class RawSqlite:
     def finish(self, claims: list[Any]) -> None:
         """See Side."""
         execute, now = self._connection.execute, _now()
+        said = [{"id": claim[0], "token": claim[5], "worker_id": claim[4], "result": None} for claim in claims]
         execute("BEGIN IMMEDIATE")
-        rows: Rows = []
-        for claim in claims:
-            said = {"id": claim[0], "token": claim[5], "worker_id": claim[4], "result": None, "now": now}
-            rows += execute(self._complete, said).fetchall()
+        rows = execute(self._complete, {"said": msgspec.json.encode(said).decode(), "now": now}).fetchall()
         self._note(rows, now)
         execute("COMMIT")
         _must_be(len(claims), rows)

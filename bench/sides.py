@@ -10,14 +10,21 @@ from dibs import Claim, Completed, Dibs, DibsError, NewTask
 TYPE = "bench"
 
 
-class Side(Protocol):
-    """One process's way to the queue. `prepare` and `prepare_claims` are not timed."""
+class Producer(Protocol):
+    """One process's way into the queue. `prepare` is not timed."""
 
     def prepare(self, numbers: Sequence[int]) -> Any:
         """What `enqueue` will be called with to store these tasks."""
 
     def enqueue(self, call: Any) -> None:
         """Store the tasks, durably, in one transaction."""
+
+    def close(self) -> None:
+        """Let go of the database."""
+
+
+class Side(Producer, Protocol):
+    """One process's way into the queue and out of it. `prepare_claims` is not timed either."""
 
     def prepare_claims(self) -> None:
         """Get ready to claim."""
@@ -27,9 +34,6 @@ class Side(Protocol):
 
     def finish(self, claims: list[Any]) -> None:
         """Complete what was claimed, in one transaction."""
-
-    def close(self) -> None:
-        """Let go of the database."""
 
 
 class DibsSide:

@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from bench.raw import RawPostgres, RawSqlite
 from bench.scenarios import CALLERS, Scenario, Verb
-from bench.sides import TYPE, DibsSide, Side, params
-from dibs import AsyncDibs, Dibs
+from bench.sides import TYPE, DibsSide, Producer, Side, params
+from dibs import AsyncDibs
 
 Start = Callable[[], None]
 
@@ -62,7 +63,7 @@ def work(job: Job, start: Start) -> Done:
 
 
 def _enqueue(job: Job, start: Start) -> Done:
-    with _side(job) as side:
+    with contextlib.closing(producer(job.side, job.url, f"worker-{job.seat}", job.scenario.batch)) as side:
         calls = [side.prepare(numbers) for numbers in _shares(job)]
         warm_up = job.scenario.warm_up
         for call in calls[:warm_up]:
@@ -114,9 +115,9 @@ def _threads(job: Job, start: Start) -> Done:
 
     def enqueue(numbers: list[int]) -> None:
         for number in numbers:
-            app.enqueue(TYPE, params(number))
+            side.enqueue(side.prepare([number]))
 
-    with Dibs(job.url) as app, ThreadPoolExecutor(CALLERS) as pool:
+    with contextlib.closing(producer(job.side, job.url)) as side, ThreadPoolExecutor(CALLERS) as pool:
         list(pool.map(enqueue, _callers(warm_up)))
         start()
         with Watch() as watch:
@@ -133,9 +134,9 @@ async def _in_event_loop(job: Job, start: Start) -> Done:
 
     async def enqueue(numbers: list[int]) -> None:
         for number in numbers:
-            await app.enqueue(TYPE, params(number))
+            await enqueue_one(number)
 
-    async with AsyncDibs(job.url) as app:
+    async with _async_producer(job) as enqueue_one:
         await asyncio.gather(*map(enqueue, _callers(warm_up)))
         start()
         with Watch() as watch:
@@ -160,10 +161,35 @@ def _side(job: Job) -> Iterator[Side]:
 
 def _open(job: Job) -> Side:
     worker, batch = f"worker-{job.seat}", job.scenario.batch
+    return DibsSide(job.url, worker, batch) if job.side == "dibs" else _raw(job.url, worker, batch)
+
+
+def producer(side: str, url: str, worker: str = "producer", batch: int = 1) -> Producer:
+    """The side of this name, to enqueue so many tasks a call."""
+    if side == "dibs":
+        return DibsSide(url, worker, batch)
+    if side == "raw":
+        return _raw(url, worker, batch)
+    from bench.queues.sides import HueySide, PgqueuerSide  # noqa: PLC0415 - bench/core.py does without the other queues
+
+    return HueySide(url) if side == "Huey" else PgqueuerSide(url)
+
+
+def _raw(url: str, worker: str, batch: int) -> Side:
+    raw = RawSqlite if url.startswith("sqlite:") else RawPostgres
+    return raw(url, worker, batch)
+
+
+@contextlib.asynccontextmanager
+async def _async_producer(job: Job) -> AsyncIterator[Callable[[int], Awaitable[Any]]]:
     if job.side == "dibs":
-        return DibsSide(job.url, worker, batch)
-    raw = RawSqlite if job.url.startswith("sqlite:") else RawPostgres
-    return raw(job.url, worker, batch)
+        async with AsyncDibs(job.url) as app:
+            yield lambda number: app.enqueue(TYPE, params(number))
+    else:
+        from bench.queues.sides import pgqueuer_pool  # noqa: PLC0415 - see producer
+
+        async with pgqueuer_pool(job.url, CALLERS) as enqueue_one:
+            yield enqueue_one
 
 
 def _shares(job: Job) -> Iterator[range]:

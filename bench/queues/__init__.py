@@ -1,0 +1,1 @@
+"""The queues that are measured: how each works in a process of its own, and what its store says afterwards."""

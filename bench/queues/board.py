@@ -1,0 +1,91 @@
+"""A board in shared memory on which every handler notes that it ran: whoever reads it disturbs nobody.
+
+It says when the last handler has run without asking the database all the time, and it is how a task that ran twice,
+or never, is found out on every side alike.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+WIDTH = 8
+"""Bytes of a moment: nanoseconds since 1970, the clock that all processes of the machine share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one process notes on the board: it asks for its first task, and this task ran."""
+
+    asks: Callable[[], None]
+    ran: Callable[[int], None]
+
+
+class Board:
+    """For each process (`seats`) and each task a count of its runs, and the moment at which it last began."""
+
+    def __init__(self, path: Path, tasks: int, seats: int) -> None:
+        self.path, self.tasks, self.seats = path, tasks, seats
+        self._cells = tasks * seats
+        size = self._moments_at + (self._cells + seats) * WIDTH
+        file = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.ftruncate(file, size)
+        self._memory = mmap.mmap(file, size)
+        os.close(file)
+
+    def seat(self, number: int) -> Seat:
+        """The place of a process."""
+        first, last = number * self.tasks, (number + 1) * self.tasks
+        runs, moments, asked = self._runs[first:last], self._moments[first:last], self._asked
+        clock = time.time_ns
+
+        def asks() -> None:
+            asked[number] = asked[number] or clock()
+
+        def ran(task: int) -> None:
+            moments[task] = clock()
+            runs[task] += 1
+
+        return Seat(asks, ran)
+
+    @property
+    def first_asked(self) -> int:
+        """The moment at which the first process asked for its first task."""
+        return min(moment for moment in self._asked if moment)
+
+    @property
+    def done(self) -> int:
+        """How many tasks ran, wherever."""
+        return self._cells - self._memory[: self._cells].count(0)
+
+    def began(self) -> list[int]:
+        """The moment at which each task began, 0 if it did not; of a task that ran in several processes the last."""
+        moments = self._moments
+        return [max(moments[task : self._cells : self.tasks]) for task in range(self.tasks)]
+
+    def check(self) -> None:
+        """Raise unless every task ran once."""
+        runs = [sum(self._runs[task :: self.tasks]) for task in range(self.tasks)]
+        lost, twice = runs.count(0), sum(count > 1 for count in runs)
+        if lost or twice:
+            raise RuntimeError(f"Of {self.tasks} tasks {lost} never ran, and {twice} ran more than once.")
+
+    @property
+    def _runs(self) -> memoryview:
+        return memoryview(self._memory)[: self._cells]
+
+    @property
+    def _moments(self) -> memoryview:
+        return memoryview(self._memory)[self._moments_at :].cast("q")
+
+    @property
+    def _asked(self) -> memoryview:
+        return self._moments[self._cells :]
+
+    @property
+    def _moments_at(self) -> int:
+        return -(-self._cells // WIDTH) * WIDTH
