@@ -134,7 +134,7 @@ class Declaring(Generic[T]):
     def __call__(self, function: Callable[P, R], /) -> Handler[P, R, T]: ...
     def __call__(self, function: Callable[..., Any], /) -> Handler[..., Any, T]:
         """Make the function a handler."""
-        name = check_name(self._name or function.__name__, "The name of a handler")
+        name = check_name(function.__name__ if self._name is None else self._name, "The name of a handler")
         if other := self._handlers.get(name):
             raise InvalidValue(
                 f"There already is a handler {name!r}: {other.function.__module__}.{other.function.__qualname__}.",

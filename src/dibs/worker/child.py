@@ -22,9 +22,10 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import Claim, Outcome
+from dibs.claim import Claim, Failed, Outcome
 from dibs.context import Context
 from dibs.errors import InvalidValue
+from dibs.failure import describe
 from dibs.handler import Handler
 from dibs.worker.run import misfit, perform
 
@@ -102,7 +103,11 @@ class _Child:
                 self._tell(Ended(misfit(InvalidValue(f"The handler returned what is not JSON: {error}.")), _memory()))
 
     def _run(self, place: Place, context: Context) -> Outcome:
-        return perform(_find(place), context)
+        try:
+            handler = _find(place)
+        except Exception as error:  # what imports in the parent need not import here
+            return Failed(describe(error), permanent=True)
+        return perform(handler, context)
 
     def _listen(self) -> None:
         """Orders, in a thread of its own: a request to stop comes while a handler runs, or before it has begun."""

@@ -148,4 +148,5 @@ class Claimer(Part):
     def _relieve(self) -> None:
         for lane in self._lanes:
             if lane.free < 0 and (stuck := lane.take_back(now() - TOO_LONG)):
+                lane.stuck = True
                 self._give_back(stuck)

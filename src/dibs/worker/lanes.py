@@ -40,6 +40,8 @@ class Lane(ABC):
         self._active: set[Attempt] = set()
         self._enough = places
         self._others_at = 0.0
+        self.stuck = False
+        """True after tasks were given back, until one ends here: to claim ahead would be to take them again."""
 
     @abstractmethod
     def submit(self, attempts: Sequence[Attempt]) -> None:
@@ -62,7 +64,7 @@ class Lane(ABC):
         """Types that are very short, and how many of their tasks to claim ahead. None before half are done, so that
         claims stay large."""
         short = self.pace.short(self.types)
-        if not short:
+        if not short or self.stuck:
             self._enough = self.places
             return [], 0
         target = self.pace.ahead(short, self.places)
@@ -82,6 +84,7 @@ class Lane(ABC):
         return others, self.places - held
 
     def _finished(self, attempt: Attempt, seconds: float, outcome: Outcome) -> None:
+        self.stuck = False
         self.pace.note(attempt.handler.name, seconds)
         self._active.discard(attempt)
         self._duties.ended(attempt, outcome)

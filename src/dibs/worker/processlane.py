@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dibs.claim import Cancelled, Failed, Outcome
+from dibs.endings import outcome_of
 from dibs.errors import InvalidValue
 from dibs.handler import Handler
 from dibs.task import Failure
@@ -56,7 +57,10 @@ class ProcessLane(ThreadLane):
             child.dismiss()
 
     def _perform(self, attempt: Attempt) -> Outcome:
-        child = self._running[attempt] = self._child()
+        try:
+            child = self._running[attempt] = self._child()
+        except OSError as error:  # too many processes, or open files: later there may be fewer
+            return outcome_of(error)
         outcome = child.run(attempt, self._functions[attempt.handler.name])
         del self._running[attempt]
         if child.worn_out(self._config):

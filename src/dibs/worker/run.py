@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from typing import Any
 
 import msgspec
@@ -34,7 +35,9 @@ def perform(handler: AnyHandler, context: Context) -> Outcome:
         result = handler.function(**arguments)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
-    except (Exception, SystemExit) as error:  # whatever a handler raises is the end of its attempt, not of the worker
+    except BaseException as error:  # whatever a handler raises is the end of its attempt, not of its thread
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # Ctrl-C in a program that runs handlers in its main thread (a poller, a test)
         return outcome_of(error)
     return _NOTHING if result is None else completed(result)
 
@@ -49,7 +52,7 @@ async def perform_async(handler: AnyHandler, context: Context) -> Outcome:
         result = await handler.function(**arguments)
     except asyncio.CancelledError as error:
         return Cancelled() if context.cancelled else outcome_of(error)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # nor of the event loop, which KeyboardInterrupt would end
         return outcome_of(error)
     return _NOTHING if result is None else completed(result)
 

@@ -78,6 +78,8 @@ class Worker:
         self._contact = Contact(store, sign)
         self._signals = Signals()
         self._stopping = threading.Event()
+        self._shutting_down = threading.Lock()
+        self._exit_code: int | None = None
         self._lanes: list[Lane] = []
         self._parts: list[Part] = []
 
@@ -246,8 +248,15 @@ class Worker:
                 return
 
     def _shut_down(self, grace: float | None = None) -> int:
+        """Once, whoever asks and from whatever thread: the next waits for the first and gets the same answer."""
         if not self._parts:
             return 0
+        with self._shutting_down:
+            if self._exit_code is None:
+                self._exit_code = self._take_apart(grace)
+        return self._exit_code
+
+    def _take_apart(self, grace: float | None) -> int:
         died = not all(part.alive for part in self._parts)
         self._claimer.end(FLUSH_WITHIN)
         for lane in self._lanes:

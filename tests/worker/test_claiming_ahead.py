@@ -1,0 +1,76 @@
+"""Claiming ahead: very short tasks in batches, long ones only when they can begin, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dibs
+from dibs import Event, State
+from tests.helpers.books import assert_balanced, most_held_at_once
+from tests.helpers.handlers import doze, heard, mark, nap, persist, say
+from tests.helpers.hands import Crew
+from tests.helpers.waiting import until
+
+
+def test_very_short_tasks_are_claimed_in_batches_after_the_first(app: dibs.Dibs, hands: Crew) -> None:
+    for handler in (nap, doze):
+        app.enqueue_many([handler.new() for _ in range(300)])
+    hand = hands.hire(concurrency=2)
+    until(lambda: app.stats().depth == {"completed": 600}, 30)
+    entries = assert_balanced(app)
+    batches = claims_by_moment(entries)
+    print("claims at once:", batches)
+    assert batches[0] <= 2
+    assert max(batches) > 20
+    assert len(batches) < 100
+    hand.terminate()
+    assert hand.exit_code() == 0
+
+
+def test_long_tasks_are_claimed_only_when_they_can_begin(app: dibs.Dibs, hands: Crew) -> None:
+    app.enqueue_many([nap.new(seconds=0.06) for _ in range(20)])
+    app.enqueue_many([doze.new(seconds=0.06) for _ in range(20)])
+    hands.hire(concurrency=2)
+    until(lambda: app.stats().depth == {"completed": 40}, 30)
+    entries = assert_balanced(app)
+    naps = {entry.task_id for entry in entries if entry.task_id <= 20}
+    # An outcome is written in a batch, so a place can be taken again before the store knows that it was free.
+    assert most_held_at_once([entry for entry in entries if entry.task_id in naps]) <= 4
+    assert max(claims_by_moment(entries)) <= 2
+
+
+def test_a_long_task_is_not_starved_by_a_stream_of_short_ones(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+    hands.hire(concurrency=2).wait_until_ready(app)
+    app.enqueue_many([nap.options(priority=5).new(seconds=0.004) for _ in range(3000)])
+    until(lambda: app.stats().depth.get("completed", 0) > 50, 30)
+    long = persist.enqueue(folder=str(tmp_path))
+    until(lambda: heard(tmp_path, "persist.1.began"), 5)
+    assert app.stats().depth.get("pending", 0) > 0  # although those before it were not done
+    say(tmp_path, "persist.go")
+    assert app.wait(long.id, 10).state is State.COMPLETED
+
+
+def test_tasks_claimed_ahead_that_cannot_begin_soon_are_given_back(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    hands.hire(concurrency=1, worker_id="stuck").wait_until_ready(app)
+    app.enqueue_many([mark.new(folder=folder, name=f"first-{n}") for n in range(20)])
+    until(lambda: app.stats().depth == {"completed": 20})
+    held = mark.enqueue(folder=folder, name="held", does="hold")
+    until(lambda: heard(tmp_path, "held.1.ran"))
+    stuck = app.enqueue_many([mark.new(folder=folder, name=f"{n}") for n in range(20)])
+    until(lambda: app.stats().depth == {"completed": 20, "claimed": 21})
+    hands.hire(concurrency=1, worker_id="free")
+    done = [app.wait(task.id, 10) for task in stuck]
+    assert {task.worker_id for task in done} == {"free"}
+    assert {task.attempts for task in done} == {1}
+    assert app.get(held.id).state is State.CLAIMED  # type: ignore[union-attr]
+    say(tmp_path, "held.go")
+    assert app.wait(held.id, 10).worker_id == "stuck"
+    assert_balanced(app)
+
+
+def claims_by_moment(entries: list[Any]) -> list[int]:
+    """How many tasks were claimed at each moment that claims were made: one claim of many has one moment."""
+    return list(Counter(entry.at for entry in entries if entry.event is Event.CLAIMED).values())
