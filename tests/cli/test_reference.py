@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ SECTIONS = {
 LEAVES = [command for command in commands() if command and not (len(command) == 1 and command[0] in GROUPS)]
 
 
+@cache
 def helped(*command: str) -> str:
     return run_dibs(*command, "--help", COLUMNS="200").out
 

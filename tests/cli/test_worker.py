@@ -163,7 +163,6 @@ def test_ctrl_c_in_a_terminal_reaches_every_process_once(url: str, client: dibs.
     assert state(client, task) == "completed"  # a second signal would have cut it short
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
 @pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.parametrize(
     ("name", "error"),
@@ -182,11 +181,17 @@ def test_ctrl_c_in_a_terminal_reaches_every_process_once(url: str, client: dibs.
         ("failing", r"The module 'failing' cannot be imported: OSError: no\x1b[31m luck."),
     ],
 )
-def test_a_program_that_is_wrong_is_told_apart(run: Run, program: Path, name: str, error: str, processes: str) -> None:
-    done = run("worker", name, "--processes", processes, cwd=program)
+def test_a_program_that_is_wrong_is_told_apart(run: Run, program: Path, name: str, error: str) -> None:
+    done = run("worker", name, cwd=program)
     assert done.code == 2
     assert f"error: {error}" in done.err
     assert "\x1b" not in done.err
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_program_that_is_wrong_is_not_started_again_and_again(run: Run, program: Path) -> None:
+    done = run("worker", "missing", "--processes", "2", cwd=program)
+    assert (done.code, "error: There is no module 'missing'." in done.err) == (2, True)
 
 
 def test_an_error_inside_the_program_shows_where_it_is(tmp_path: Path, program: Path) -> None:
