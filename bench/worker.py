@@ -107,8 +107,8 @@ def _all_contests(
 ) -> Iterator[list[Contestant]]:
     for engine in engines:
         tuned = {}
-        if "drain" in arguments.only:
-            console.print(f"looking for the best settings on {engine.name} ...", style="dim")
+        if "drain" in arguments.only and sizes.tuning:
+            console.print(f"choosing the best settings of the other queue on {engine.name} ...", style="dim")
             tuned = tune(engine, sizes)
         for contest in contests(engine, sizes, tuned):
             if contest[0].kind in arguments.only:
@@ -141,7 +141,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure dibs' worker beside other queues and the raw drivers.")
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="only this one (may be repeated)")
     parser.add_argument("--only", action="append", choices=list(TITLES), help="only this kind (may be repeated)")
-    parser.add_argument("--tasks", type=int, help="tasks a run (20,000; quick: 2,000)")
+    parser.add_argument("--tasks", type=int, help="tasks a run (20,000; quick: 1,000)")
     parser.add_argument("--repeat", type=int, help="how often each side is measured (3; quick: 1)")
     parser.add_argument("--quick", action="store_true", help="a small version: about a minute, and noisier")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
@@ -149,7 +149,7 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.only = arguments.only or list(TITLES)
     arguments.repeat = arguments.repeat or (1 if arguments.quick else 3)
-    arguments.tasks = arguments.tasks or (2_000 if arguments.quick else 20_000)
+    arguments.tasks = arguments.tasks or (1_000 if arguments.quick else 20_000)
     if arguments.repeat < 1 or arguments.tasks < 100:
         parser.error("--repeat must be at least 1, and --tasks at least 100")
     return arguments

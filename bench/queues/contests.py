@@ -58,15 +58,15 @@ class Sizes:
     @classmethod
     def quick(cls, tasks: int) -> Sizes:
         """A small version."""
-        return cls(tasks, pick_ups=20, settle=1.0, idle=2.0, tuning=1_000)
+        return cls(tasks, pick_ups=20, settle=1.0, idle=2.0, tuning=0)
 
 
 def tune(engine: Engine, sizes: Sizes) -> dict[int, str]:
-    """The peer's best setting for each number of processes, found in short drains."""
+    """The peer's best setting for each number of processes, found in short drains (not in a quick run: in none)."""
     peer = PEERS[engine.name]
     return {
         processes: max(peer.settings, key=lambda setting: _rate(engine, peer, setting, processes, sizes.tuning))
-        for processes in (1, WORKERS)
+        for processes in ((1, WORKERS) if sizes.tuning else ())
     }
 
 
@@ -92,7 +92,7 @@ def _as_it_comes(system: System) -> str:
 
 def _drains(engine: Engine, processes: int, tasks: int, tuned: dict[int, str]) -> Iterator[Contestant]:
     peer = PEERS[engine.name]
-    for system, settings in ((DIBS, DIBS.settings), (peer, (tuned.get(processes, peer.settings[0]),))):
+    for system, settings in ((DIBS, DIBS.settings), (peer, (tuned.get(processes, peer.usual),))):
         for setting in settings:
             run = partial(_drain, engine, system, setting, processes, tasks)
             yield Contestant("drain", "drain", engine.name, system.name, processes, system.describe(setting), run)

@@ -29,11 +29,12 @@ NANO = 1_000_000_000
 
 
 class System(ABC):
-    """A queue. `settings` are those that are tried; the first is how it comes."""
+    """A queue. `settings` are those that are tried; the first is how it comes, and `usual` one that often wins."""
 
     name: str
     program: str
     settings: tuple[str, ...]
+    usual: str
     at_once: str
     fill: Fill
     stop_with = signal.SIGTERM
@@ -82,6 +83,7 @@ class DibsSystem(System):
     name = "dibs"
     program = "dibs_queue"
     settings = ("def", "async def")
+    usual = "def"
     at_once = "threads"
     fill = staticmethod(fill_dibs)
     UNFINISHED = (
@@ -137,6 +139,7 @@ class HueySystem(PeerSystem):
     name = "Huey"
     program = "huey_queue"
     settings = ("1", "2", "4")
+    usual = "1"
     at_once = "threads"
     stop_with = signal.SIGINT  # lets what runs end
     UNFINISHED = "SELECT EXISTS (SELECT 1 FROM task)"
@@ -169,6 +172,7 @@ class PgqueuerSystem(PeerSystem):
     name = "PGQueuer"
     program = "pgqueuer_queue"
     settings = ("1x10", "5x10", "1x100", "1x500")
+    usual = "1x100"
     at_once = "coroutines"
     UNFINISHED = "SELECT EXISTS (SELECT 1 FROM pgqueuer)"
     WAITING = "SELECT status::text, count(*) FROM pgqueuer GROUP BY status"
