@@ -31,16 +31,6 @@ def all_tasks(app: dibs.Dibs) -> list[Task]:
     return tasks[::-1]
 
 
-def most_held_at_once(entries: Sequence[Any], worker_id: str | None = None) -> int:
-    """How many claims a worker (or all of them together) held at the same time."""
-    held, most = 0, 0
-    for entry in entries:
-        if worker_id is None or entry.worker_id == worker_id:
-            held += (entry.to_state is State.CLAIMED) - (entry.from_state is State.CLAIMED)
-            most = max(most, held)
-    return most
-
-
 def percentile(values: Sequence[float], part: float) -> float:
     """The value below which that part of them lies."""
     return sorted(values)[min(len(values) - 1, int(len(values) * part))]

@@ -1,4 +1,4 @@
-"""work.py as a program with one more handler, which has a schedule: in the others it would tick when nobody expects it."""
+"""work.py with one more handler, which has a schedule: in the other programs it would tick when nobody expects it."""
 
 from __future__ import annotations
 

@@ -68,17 +68,18 @@ def test_inside_async_with_coroutines_run_on_the_caller_s_own_loop(url: str) -> 
 def test_leaving_async_with_lets_coroutines_end_and_releases_those_that_do_not(url: str) -> None:
     async def main() -> list[Any]:
         async with AsyncDibs(url) as app:
-            began = asyncio.Event()
+            both_began = asyncio.Barrier(3)
             stopped: list[str] = []
 
             @app.task
             async def quick() -> str:
+                await both_began.wait()
                 await asyncio.sleep(0.1)
                 return "done"
 
             @app.task
             async def endless() -> None:
-                began.set()
+                await both_began.wait()
                 try:
                     await asyncio.Event().wait()
                 finally:
@@ -86,7 +87,7 @@ def test_leaving_async_with_lets_coroutines_end_and_releases_those_that_do_not(u
 
             async with app.worker(grace=0.5):
                 tasks = [await endless.enqueue(), await quick.enqueue()]
-                await asyncio.wait_for(began.wait(), 10)
+                await asyncio.wait_for(both_began.wait(), 10)
             return [*[await app.get(task.id) for task in tasks], *stopped]
 
     released, completed, stopped = asyncio.run(main())

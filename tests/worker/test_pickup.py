@@ -17,7 +17,7 @@ HOURS = 3600.0
 def test_a_worker_that_has_long_been_idle_needs_no_poll_to_pick_up_a_task(app: dibs.Dibs, hands: Crew) -> None:
     hand = hands.hire(poll=HOURS)
     hand.wait_until_ready(app)
-    # Its looks come after 0.25, 0.5, 1, 2, ... seconds: from now on none for so long that only a wake-up can be in time.
+    # Its looks come after 0.25, 0.5, 1, 2, ... seconds: the next is so far away that only a wake-up can be in time.
     quiet_until = time.monotonic() + 1.9
     until(lambda: time.monotonic() > quiet_until)
     latencies = []
