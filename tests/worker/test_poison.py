@@ -9,7 +9,7 @@ import pytest
 
 import dibs
 from dibs import Backoff, State
-from tests.helpers.books import assert_balanced
+from tests.helpers.books import all_tasks, assert_balanced
 from tests.helpers.handlers import die_apart, mark, renamed, toil
 from tests.helpers.hands import Crew
 from tests.helpers.tasks import events
@@ -48,6 +48,7 @@ def test_a_task_that_kills_its_worker_ends_in_the_dead_letter_and_its_neighbours
     print(f"{len(deaths)} workers died; the task was dropped {dead.dropped} times")
     assert len(deaths) == 2 + dead.dropped
     assert dead.dropped <= 1  # once nobody knows who did it; from then on it is watched
+    assert sum(task.dropped > 0 for task in all_tasks(app)) > 10  # it had neighbours
     assert_balanced(app, [State.COMPLETED, State.FAILED])
 
 
@@ -71,7 +72,7 @@ def test_a_child_process_that_cannot_be_started_costs_an_attempt_and_not_the_wor
     assert app.wait(die_apart.options(max_attempts=1).enqueue().id, 30).worker_id == hand.name  # the next needs a child
     pid = hand.process.pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(open_files(pid)) + 1, before[1]))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free_file(pid), before[1]))
     task = toil.options(max_attempts=100, backoff=Backoff(0.05, 0.05)).enqueue()
     until(lambda: "failed" in events(app, task.id))
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
@@ -79,8 +80,9 @@ def test_a_child_process_that_cannot_be_started_costs_an_attempt_and_not_the_wor
     assert_balanced(app, [State.COMPLETED, State.FAILED])
 
 
-def open_files(pid: int) -> list[int]:
-    return [int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()]
+def lowest_free_file(pid: int) -> int:
+    taken = {int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    return min(number for number in range(len(taken) + 1) if number not in taken)
 
 
 def restart_the_dead(hands: Crew) -> None:
