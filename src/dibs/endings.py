@@ -43,6 +43,13 @@ class Cancel(Ending):
 
 def outcome_of(error: BaseException) -> Outcome:
     """The outcome of an attempt that raised."""
+    try:
+        return _outcome_of(error)
+    except Exception as broken:  # an ending of the user's own that does not know its delay
+        return Failed(describe(broken))
+
+
+def _outcome_of(error: BaseException) -> Outcome:
     match error:
         case Retry():
             return Failed(describe(error.__cause__ or error), retry_in=error.delay)

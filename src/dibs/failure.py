@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 
+from dibs.codec import clean_text
 from dibs.task import Failure
 
 
@@ -13,11 +14,18 @@ def describe(error: BaseException | Failure | str) -> Failure:
         return error
     if isinstance(error, str):
         return Failure("Error", error)
-    return Failure(type(error).__qualname__, _message(error), "".join(traceback.format_exception(error)))
+    return Failure(type(error).__qualname__, clean_text(_message(error)), clean_text(_traceback(error)))
 
 
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:  # an exception whose __str__ raises must not take the failure with it
+    except BaseException as broken:  # an exception whose __str__ raises must not take the failure with it
         return f"<{type(error).__qualname__} without a message: its __str__ raised {type(broken).__qualname__}>"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException as broken:  # nor one that cannot be shown: groups a thousand deep, a source that is gone
+        return f"<no traceback: showing it raised {type(broken).__qualname__}>"

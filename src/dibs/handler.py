@@ -16,6 +16,7 @@ from dibs.context import Context
 from dibs.errors import InvalidValue
 from dibs.options import TaskOptions
 from dibs.retry import Backoff
+from dibs.schedule import NewSchedule
 from dibs.task import NewTask
 
 P = ParamSpec("P")
@@ -150,6 +151,10 @@ class Declaring(Generic[T]):
             ticking=self._ticking,
         )
         NewTask(name, **defaults)  # wrong options are told here, not at the first enqueue
+        if (
+            ticking := self._ticking
+        ) is not None:  # nor in the log of a worker, where a schedule that never ticks is quiet
+            NewSchedule(name=name, type=name, cron=ticking.cron, timezone=ticking.timezone, catch_up=ticking.catch_up)
         self._handlers[name] = handler
         return handler
 

@@ -25,7 +25,18 @@ class Stop(StrEnum):
 class Attempt:
     """A claimed task in this worker, from the claim until its outcome is written."""
 
-    __slots__ = ("ahead", "begun_at", "claim", "context", "handler", "on_stop", "received_at", "renewed_at", "settled")
+    __slots__ = (
+        "ahead",
+        "begun_at",
+        "claim",
+        "context",
+        "handler",
+        "head_start",
+        "on_stop",
+        "received_at",
+        "renewed_at",
+        "settled",
+    )
 
     def __init__(self, claim: Claim, handler: Handler[..., Any, Any], note: Any, now: float, ahead: bool) -> None:
         self.claim = claim
@@ -34,6 +45,7 @@ class Attempt:
         self.ahead = ahead
         self.received_at = self.renewed_at = now
         self.begun_at: float | None = None
+        self.head_start = 0.0  # seconds on top of its timeout, for what has to happen before its handler can begin
         self.settled = False
         self.on_stop: Callable[[Stop], None] = _nothing
 
@@ -46,7 +58,12 @@ class Attempt:
     def deadline(self) -> float | None:
         """The moment (monotonic) at which its time is up."""
         timeout = self.claim.task.timeout
-        return None if timeout is None or self.begun_at is None else self.begun_at + timeout
+        return None if timeout is None or self.begun_at is None else self.begun_at + timeout + self.head_start
+
+    def begin(self) -> None:
+        """Its handler begins now; in a child process, which may have had to start first, later than the attempt."""
+        self.begun_at = now()
+        self.head_start = 0.0
 
     def stop(self, why: Stop) -> None:
         """Tell the handler to stop."""

@@ -24,6 +24,7 @@ import msgspec
 
 from dibs.claim import Claim, Failed, Outcome
 from dibs.context import Context
+from dibs.endings import outcome_of
 from dibs.errors import InvalidValue
 from dibs.failure import describe
 from dibs.handler import Handler
@@ -46,6 +47,10 @@ class Run(msgspec.Struct, frozen=True, tag=True):
 
 class Stopping(msgspec.Struct, frozen=True, tag=True):
     """Parent to child: somebody wants the handler to stop."""
+
+
+class Began(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: the handler is found and begins."""
 
 
 class Noted(msgspec.Struct, frozen=True, tag=True):
@@ -72,7 +77,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 pack = msgspec.msgpack.encode
 _read_order = msgspec.msgpack.Decoder(Run | Stopping).decode
-unpack = msgspec.msgpack.Decoder(Noted | Logged | Ended).decode
+unpack = msgspec.msgpack.Decoder(Began | Noted | Logged | Ended).decode
 
 
 def main(pipe: Connection, log_level: int) -> None:
@@ -97,9 +102,10 @@ class _Child:
         """One task after the other, until the parent closes the pipe."""
         while True:
             outcome = self._run(*self._orders.get())
+            _flush()
             try:
                 self._tell(Ended(outcome, _memory()))
-            except (TypeError, ValueError, OverflowError) as error:  # a result that not even msgpack can hold
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:  # not even msgpack can hold it
                 self._tell(Ended(misfit(InvalidValue(f"The handler returned what is not JSON: {error}.")), _memory()))
 
     def _run(self, place: Place, context: Context) -> Outcome:
@@ -107,7 +113,11 @@ class _Child:
             handler = _find(place)
         except Exception as error:  # what imports in the parent need not import here
             return Failed(describe(error), permanent=True)
-        return perform(handler, context)
+        self._tell(Began())
+        try:
+            return perform(handler, context)
+        except KeyboardInterrupt as error:  # of the handler's own: Ctrl-C is the parent's
+            return outcome_of(error)
 
     def _listen(self) -> None:
         """Orders, in a thread of its own: a request to stop comes while a handler runs, or before it has begun."""
@@ -124,7 +134,7 @@ class _Child:
     def _note(self, claim: Claim, percent: int, message: str | None) -> None:
         self._tell(Noted(percent, message))
 
-    def _tell(self, message: Noted | Logged | Ended) -> None:
+    def _tell(self, message: Began | Noted | Logged | Ended) -> None:
         packed = pack(message)
         with self._sending:
             self._pipe.send_bytes(packed)
@@ -151,8 +161,13 @@ class _ToParent(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
-        with contextlib.suppress(OSError):
-            self._tell(Logged(record.name, record.levelno, self.format(record)))
+        try:
+            text = self.format(record).encode(errors="replace").decode()  # a file's name may hold lone surrogates
+            self._tell(Logged(record.name, record.levelno, text))
+        except OSError:
+            pass  # the parent is gone, and so are we
+        except Exception:  # a line that cannot be formatted is told as everywhere, and does not fail its task
+            self.handleError(record)
 
 
 def _leave_signals_to_the_parent() -> None:
@@ -172,6 +187,13 @@ def _die_with_the_parent() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _flush() -> None:
+    """What a handler has printed must not wait in a buffer: a child may be let go, or killed, at any time."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+            stream.flush()
 
 
 def _memory() -> int:

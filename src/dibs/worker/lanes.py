@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dibs.claim import Outcome
+from dibs.endings import outcome_of
 from dibs.worker.attempt import Attempt, Stop, now
 from dibs.worker.pace import Pace
 from dibs.worker.run import perform
@@ -40,6 +41,9 @@ class Lane(ABC):
         self._active: set[Attempt] = set()
         self._enough = places
         self._others_at = 0.0
+        self.quiet_until = 0.0
+        self.flooded = False
+        """Set while very short tasks come faster than they can be held."""
         self.stuck = False
         """True after tasks were given back, until one ends here: to claim ahead would be to take them again."""
 
@@ -107,7 +111,7 @@ class ThreadLane(Lane):
         self._active.update(attempts)
         for attempt in attempts:
             self._queue.put(attempt)
-        for _ in range(min(len(attempts), self.places - self._threads)):
+        for _ in range(min(len(attempts), self.places - self._serving)):
             self._start_thread()
 
     def take_back(self, waiting_since: float) -> list[Attempt]:
@@ -129,6 +133,12 @@ class ThreadLane(Lane):
         for _ in range(self._threads):
             self._queue.put(None)
 
+    @property
+    def _serving(self) -> int:
+        """Threads that take tasks; those astray do not."""
+        with self._starting:
+            return self._threads - len(self._abandoned)
+
     def _start_thread(self) -> None:
         with self._starting:
             self._threads += 1
@@ -141,12 +151,19 @@ class ThreadLane(Lane):
             if not self._duties.begin(attempt):
                 self._active.discard(attempt)
                 continue
-            attempt.begun_at = begun = now()
             attempt.on_stop = lambda why, attempt=attempt: self._stop(attempt, why)  # type: ignore[misc]
-            outcome = self._perform(attempt)
+            attempt.begun_at = begun = now()
+            outcome = self._outcome(attempt)
             if self._came_back_late(attempt):
                 return
             self._finished(attempt, now() - begun, outcome)
+
+    def _outcome(self, attempt: Attempt) -> Outcome:
+        try:
+            return self._perform(attempt)
+        except BaseException as error:  # a thread that ended here would take its place and its attempt along, unseen
+            logger.exception("%r could not be run as it should", attempt)
+            return outcome_of(error)
 
     def _perform(self, attempt: Attempt) -> Outcome:
         return perform(attempt.handler, attempt.context)

@@ -6,10 +6,13 @@ interpreter can cost them. Children are spawned, never forked: no locks, sockets
 
 from __future__ import annotations
 
+import atexit
 import logging
 import multiprocessing
+import os
 import signal
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +22,7 @@ from dibs.errors import InvalidValue
 from dibs.handler import Handler
 from dibs.task import Failure
 from dibs.worker.attempt import Attempt, Stop
-from dibs.worker.child import Ended, Logged, Noted, Place, Run, Stopping, main, pack, unpack
+from dibs.worker.child import Began, Ended, Logged, Noted, Place, Run, Stopping, main, pack, unpack
 from dibs.worker.config import MEBIBYTE, WorkerConfig
 from dibs.worker.lanes import Duties, ThreadLane
 
@@ -27,6 +30,13 @@ logger = logging.getLogger("dibs.worker")
 
 STOP_WITHIN = 10.0
 """Seconds that a handler has to stop after a request to do so, before its process is killed."""
+
+START_WITHIN = 60.0
+"""Seconds that a child has to start and to import its handler, which its task's timeout does not count: if they did,
+a task whose timeout is shorter than its imports could never run."""
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks whether a silent child still lives."""
 
 
 class ProcessLane(ThreadLane):
@@ -57,12 +67,15 @@ class ProcessLane(ThreadLane):
             child.dismiss()
 
     def _perform(self, attempt: Attempt) -> Outcome:
+        attempt.head_start = START_WITHIN
         try:
             child = self._running[attempt] = self._child()
         except OSError as error:  # too many processes, or open files: later there may be fewer
             return outcome_of(error)
-        outcome = child.run(attempt, self._functions[attempt.handler.name])
-        del self._running[attempt]
+        try:
+            outcome = child.run(attempt, self._functions[attempt.handler.name])
+        finally:
+            del self._running[attempt]
         if child.worn_out(self._config):
             child.dismiss()
         if not child.alive:
@@ -105,6 +118,8 @@ class Child:
         self._sent = self._asked = False
         self._memory = 0
         self.tasks = 0
+        self._owner = os.getpid()
+        _living.add(self)
 
     @property
     def alive(self) -> bool:
@@ -157,6 +172,11 @@ class Child:
         if self._process.is_alive():
             self._process.kill()
 
+    def end_with_the_program(self) -> None:
+        """Kill the process, unless it is that of a parent from which this program was forked."""
+        if self._owner == os.getpid():
+            self._process.kill()
+
     def _pass_on_what_was_asked(self) -> None:
         with self._lock:
             self._sent = True
@@ -171,14 +191,23 @@ class Child:
 
     def _listen(self, attempt: Attempt) -> Outcome:
         while True:
-            match unpack(self._pipe.recv_bytes()):
+            match unpack(self._receive()):
                 case Ended(outcome, memory):
                     self._memory = memory
                     return outcome
+                case Began():
+                    attempt.begin()
                 case Noted(percent, message):
                     attempt.context.progress(percent, message)
                 case Logged(name, level, text):
                     logging.getLogger(name).log(level, "%s", text)
+
+    def _receive(self) -> bytes:
+        """The next message. Only looking tells that a child is dead whose own children hold its end of the pipe."""
+        while not self._pipe.poll(LOOK_EVERY):
+            if not self._process.is_alive() and not self._pipe.poll():
+                raise EOFError
+        return self._pipe.recv_bytes()
 
     def _died(self) -> Outcome:
         self._pipe.close()
@@ -188,6 +217,16 @@ class Child:
             return Cancelled()
         how = _signal_name(code) if code is not None and code < 0 else f"the exit code {code}"
         return Failed(Failure("ProcessDied", f"The process that ran the task ended with {how}."))
+
+
+_living: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """A program may end without stopping its worker. multiprocessing would then wait for its children, for ever."""
+    for child in list(_living):
+        child.end_with_the_program()
 
 
 def _signal_name(code: int) -> str:

@@ -31,6 +31,8 @@ def perform(handler: AnyHandler, context: Context) -> Outcome:
         arguments = handler.arguments.from_params(context.task.params, context)
     except InvalidValue as error:
         return misfit(error)
+    except Exception as error:  # a check in an argument's own type
+        return outcome_of(error)
     try:
         result = handler.function(**arguments)
         if inspect.iscoroutine(result):
@@ -48,6 +50,8 @@ async def perform_async(handler: AnyHandler, context: Context) -> Outcome:
         arguments = handler.arguments.from_params(context.task.params, context)
     except InvalidValue as error:
         return misfit(error)
+    except Exception as error:
+        return outcome_of(error)
     try:
         result = await handler.function(**arguments)
     except asyncio.CancelledError as error:
@@ -61,7 +65,7 @@ def completed(result: Any) -> Outcome:
     """The outcome of a handler that returned this."""
     try:
         return Completed(msgspec.to_builtins(result, str_keys=True))
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # several kinds: RecursionError for what contains itself, and any of the value's own
         return misfit(InvalidValue(f"The handler returned what is not JSON: {error}."))
 
 

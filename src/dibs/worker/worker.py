@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import msgspec
 
-from dibs.claim import Claim, Released
+from dibs.claim import Cancelled, Claim, Released
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.handler import Handler
 from dibs.handler import Lane as Where
@@ -120,7 +120,7 @@ class Worker:
             idle=self._idle,
         )
         self._parts = [self._finisher, self._leases, self._upkeep, self._claimer]
-        self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL is told here and now
+        self._register()
         logger.info("worker %s begins: %s", self.worker_id, self._describe())
         for part in self._parts:
             part.start()
@@ -166,6 +166,16 @@ class Worker:
             lanes.append(ProcessLane([handler.name for handler in apart], duties, self.config, apart))
         return lanes
 
+    def _register(self) -> None:
+        """The first sign of life: a wrong URL is told here and now, and leaves nothing running behind."""
+        try:
+            self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))
+        except BaseException:
+            for lane in self._lanes:
+                lane.close()
+            self._lanes, self._parts = [], []
+            raise
+
     def _in(self, where: Where) -> list[Handler[..., Any, Any]]:
         return [handler for handler in self._handlers.values() if handler.lane is where]
 
@@ -199,8 +209,11 @@ class Worker:
         return attempts
 
     def _may_begin(self, attempt: Attempt) -> bool:
-        """False if the claim is lost, or its lease has run out while it waited here: others may be at it by now."""
-        if now() - attempt.renewed_at >= self.config.lease:
+        """False if the claim is lost, or its lease has run out while it waited here: others may be at it by now.
+        Nor does a task begin that was cancelled meanwhile: nobody would tell its handler again."""
+        if attempt.context.cancelled:
+            self._attempts.settle(attempt, Cancelled())
+        elif now() - attempt.renewed_at >= self.config.lease:
             self._attempts.settle(attempt, Released())
         return not attempt.settled and (not attempt.suspect or self._note_start(attempt))
 

@@ -1,0 +1,156 @@
+"""Nothing that a handler raises, returns or is given takes its thread, its event loop or its place along."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs import State
+from tests.helpers.waiting import until
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[dibs.Dibs]:
+    """An application without handlers."""
+    with dibs.Dibs(url) as app:
+        yield app
+
+
+class Speechless(Exception):
+    """What it says is another end."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Endless(dibs.Snooze):
+    """Forgets to say how long."""
+
+    def __init__(self) -> None: ...
+
+
+@dataclass
+class Picky:
+    """Refuses in its own way."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise KeyError("too small")
+
+
+def speechless() -> None:
+    raise Speechless
+
+
+def endless() -> None:
+    raise Endless
+
+
+def contains_itself() -> list[Any]:
+    ring: list[Any] = []
+    ring.append(ring)
+    return ring
+
+
+@pytest.mark.parametrize(
+    ("does", "error"),
+    [(speechless, "Speechless"), (endless, "AttributeError"), (contains_itself, "InvalidValue")],
+)
+def test_what_cannot_even_be_told_fails_the_attempt_and_leaves_its_place_free(
+    app: dibs.Dibs, does: Callable[[], Any], error: str
+) -> None:
+    @app.task(max_attempts=1)
+    def plain(fine: bool = False) -> Any:
+        return None if fine else does()
+
+    @app.task(max_attempts=1)
+    async def coroutine(fine: bool = False) -> Any:
+        return None if fine else does()
+
+    with app.worker(concurrency=1):
+        for handler in (plain, coroutine):
+            failed = handler.enqueue().wait(10)
+            assert failed.error is not None
+            assert (failed.state, failed.error.type) == (State.FAILED, error)
+            assert handler.enqueue(fine=True).wait(10).state is State.COMPLETED
+
+
+def test_a_type_that_refuses_its_value_in_its_own_way_fails_the_attempt(app: dibs.Dibs) -> None:
+    @app.task(max_attempts=1)
+    def plain(picky: Picky) -> int:
+        return picky.size
+
+    @app.task(max_attempts=1)
+    async def coroutine(picky: Picky) -> int:
+        return picky.size
+
+    with app.worker(concurrency=1):
+        for handler in (plain, coroutine):
+            failed = app.enqueue(handler.name, {"picky": {"size": -1}}, max_attempts=1).wait(10)
+            assert failed.error is not None
+            assert (failed.error.type, failed.error.message) == ("KeyError", "'too small'")
+            assert handler.enqueue(Picky(3)).wait(10).result == 3
+
+
+def test_a_thread_astray_leaves_every_place_to_others(app: dibs.Dibs) -> None:
+    enough = threading.Event()
+
+    @app.task(timeout=0.2, max_attempts=1)
+    def hang() -> None:
+        enough.wait(30)
+
+    @app.task
+    def stay() -> None:
+        enough.wait(30)
+
+    @app.task
+    def quick() -> None: ...
+
+    with app.worker(concurrency=2):
+        try:
+            assert hang.enqueue().wait(10).state is State.FAILED
+            stay.enqueue()
+            assert quick.enqueue().wait(10).state is State.COMPLETED
+        finally:
+            enough.set()
+
+
+def test_a_task_that_was_cancelled_before_it_could_begin_does_not_begin(app: dibs.Dibs) -> None:
+    begun: list[str] = []
+    blocking, enough = threading.Event(), threading.Event()
+
+    @app.task
+    async def block() -> None:
+        blocking.set()
+        enough.wait(30)
+
+    @app.task
+    async def waits() -> None:
+        begun.append("waits")
+
+    with app.worker(lease=1.5):
+        block.enqueue()
+        assert blocking.wait(10)
+        task = waits.enqueue()
+        try:
+            until(lambda: app.get(task.id).state is State.CLAIMED)
+            app.cancel(task.id)
+            for _ in range(2):  # the answer to a renewal tells the worker; the next one shows that it was heard
+                renewed(app, task.id)
+        finally:
+            enough.set()
+        assert task.wait(10).state is State.CANCELLED
+    assert begun == []
+
+
+def renewed(app: dibs.Dibs, task_id: int) -> None:
+    """Wait until the task's lease is longer than now."""
+    before = app.get(task_id).lease_until
+    until(lambda: app.get(task_id).lease_until > before)

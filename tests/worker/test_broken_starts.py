@@ -1,0 +1,55 @@
+"""A worker that cannot begin says so at once, leaves nothing behind, and may try again."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs import InvalidValue, State, StoreError
+
+
+def test_a_worker_that_could_not_begin_leaves_no_thread_and_may_begin_later(tmp_path: Path) -> None:
+    folder = tmp_path / "later"
+    app = dibs.Dibs(f"sqlite:///{folder}/dibs.db")
+
+    @app.task
+    async def coroutine() -> str:
+        return "done"
+
+    before = set(threading.enumerate())
+    worker = app.worker()
+    with pytest.raises(StoreError):
+        worker.start()
+    assert set(threading.enumerate()) <= before
+    assert worker.stop() == 0
+    folder.mkdir()
+    worker.start()
+    try:
+        assert coroutine.enqueue().wait(10).state is State.COMPLETED
+    finally:
+        assert worker.stop() == 0
+        app.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": "every day"},
+        {"schedule": "0 0 30 2 *"},
+        {"schedule": "@daily", "timezone": "Mars/Olympus"},
+        {"schedule": "@daily", "catch_up": "some"},
+        {"schedule": "@daily", "name": "n" * 250},
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused_where_it_is_declared(options: dict[str, Any]) -> None:
+    app = dibs.Dibs("sqlite:///nowhere.db")
+    with pytest.raises(InvalidValue):
+
+        @app.task(**options)
+        def sweep() -> None: ...
+
+    assert app.handlers == {}
