@@ -8,8 +8,9 @@ from typing import Any
 
 import dibs
 from dibs import Event, State
+from tests.helpers import ahead
 from tests.helpers.books import assert_balanced
-from tests.helpers.handlers import doze, heard, mark, nap, persist, say
+from tests.helpers.handlers import doze, heard, nap, persist, say
 from tests.helpers.hands import Crew
 from tests.helpers.waiting import until
 
@@ -53,20 +54,13 @@ def test_a_long_task_is_not_starved_by_a_stream_of_short_ones(app: dibs.Dibs, ha
 
 
 def test_tasks_claimed_ahead_that_cannot_begin_soon_are_given_back(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
-    folder = str(tmp_path)
     hands.hire(concurrency=1, worker_id="stuck").wait_until_ready(app)
-    app.enqueue_many([mark.new(folder=folder, name=f"first-{n}") for n in range(20)])
-    until(lambda: app.stats().depth == {"completed": 20})
-    held = mark.enqueue(folder=folder, name="held", does="hold")
-    until(lambda: heard(tmp_path, "held.1.ran"))
-    stuck = app.enqueue_many([mark.new(folder=folder, name=f"{n}") for n in range(20)])
-    until(lambda: app.stats().depth == {"completed": 20, "claimed": 21})
+    held, behind = ahead.hold(app, tmp_path)
     hands.hire(concurrency=1, worker_id="free")
-    done = [app.wait(task.id, 10) for task in stuck]
-    assert {task.worker_id for task in done} == {"free"}
-    assert {task.attempts for task in done} == {1}
+    done = [app.wait(task.id, 10) for task in behind]
+    assert {(task.worker_id, task.attempts) for task in done} == {("free", 1)}
     assert app.get(held.id).state is State.CLAIMED  # type: ignore[union-attr]
-    say(tmp_path, "held.go")
+    ahead.let_go(held, tmp_path)
     assert app.wait(held.id, 10).worker_id == "stuck"
     assert_balanced(app)
 

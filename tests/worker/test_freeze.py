@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import dibs
-from dibs import State
+from tests.helpers import ahead
 from tests.helpers.books import assert_balanced
-from tests.helpers.handlers import heard, mark, nap, persist, say
+from tests.helpers.handlers import heard, nap, persist, say
 from tests.helpers.hands import Crew
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
@@ -43,23 +43,18 @@ def test_a_thawed_worker_changes_nothing_about_a_task_that_another_has_done(
 
 
 def test_a_thawed_worker_does_not_begin_what_it_has_lost(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
-    folder = str(tmp_path)
     frozen = hands.hire(lease=1, concurrency=1)
     frozen.wait_until_ready(app)
-    app.enqueue_many([mark.new(folder=folder, name=f"first-{n}") for n in range(20)])
-    until(lambda: app.stats().depth == {"completed": 20})
-    tasks = app.enqueue_many(
-        [mark.new(folder=folder, name="held", does="hold"), *(mark.new(folder=folder, name=f"{n}") for n in range(20))]
-    )
-    until(lambda: app.stats().depth == {"completed": 20, "claimed": 21})
+    held, behind = ahead.hold(app, tmp_path)
     frozen.freeze()
     hands.hire(lease=30, upkeep_every=0.2, worker_id="other")
-    until(lambda: heard(tmp_path, "held.2.ran"), 30)
-    say(tmp_path, "held.go")
-    until(lambda: app.stats().depth == {"completed": 41}, 30)
+    until(lambda: ahead.begun([held], tmp_path, token=2), 30)
+    ahead.let_go(held, tmp_path)
+    done = [app.wait(task.id, 30) for task in behind]
     frozen.thaw()
     frozen.terminate()
     assert frozen.exit_code() == 0
-    assert [n for n in range(20) if heard(tmp_path, f"{n}.1.ran")] == []
-    assert {task.worker_id for task in map(app.get, (task.id for task in tasks)) if task} == {"other"}
-    assert_balanced(app, [State.COMPLETED])
+    assert ahead.begun(behind, tmp_path) == []
+    assert {task.worker_id for task in done} == {"other"}
+    assert [app.get(task.id) for task in behind] == done
+    assert_balanced(app)

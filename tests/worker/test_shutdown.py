@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import dibs
-from dibs import State, Task, WorkerState
+from dibs import State, Task, WaitTimeout, WorkerState
+from tests.helpers import ahead
 from tests.helpers.books import all_tasks, assert_balanced
-from tests.helpers.handlers import heard, linger, mark, persist, remain, say
+from tests.helpers.handlers import heard, linger, nap, persist, remain, say
 from tests.helpers.hands import Crew, Hand
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
@@ -19,12 +20,12 @@ def test_with_enough_grace_the_tasks_of_every_lane_complete(app: dibs.Dibs, hand
     hand = hands.hire(grace=30)
     tasks = one_in_each_lane(tmp_path)
     stop(hand)
-    later = persist.enqueue(folder=str(tmp_path), name="later")
+    until(lambda: is_left_alone(app))  # it claims nothing more
     for handler in LANES:
         say(tmp_path, f"{handler.name}.go")
     assert hand.exit_code() == 0
     assert [app.wait(task.id, 0).result["token"] for task in tasks] == [1, 1, 1]
-    assert app.get(later.id) == later  # it claimed nothing more
+    assert app.stats().depth["pending"] == 1
     assert [worker.state for worker in app.workers()] == [WorkerState.GONE]
 
 
@@ -59,22 +60,17 @@ def test_a_second_signal_ends_the_grace(app: dibs.Dibs, hands: Crew, tmp_path: P
 
 
 def test_tasks_claimed_ahead_are_released_at_once(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
-    folder = str(tmp_path)
     hand = hands.hire(grace=60, concurrency=1)
-    app.enqueue_many([mark.new(folder=folder, name=f"first-{n}") for n in range(20)])
-    until(lambda: app.stats().depth == {"completed": 20}, 30)
-    held = mark.enqueue(folder=folder, name="held", does="hold")
-    until(lambda: heard(tmp_path, "held.1.ran"))
-    app.enqueue_many([mark.new(folder=folder, name=f"{n}") for n in range(20)])
-    until(lambda: app.stats().depth == {"completed": 20, "claimed": 21})
+    held, behind = ahead.hold(app, tmp_path)
     hand.terminate()
-    until(lambda: app.stats().depth == {"completed": 20, "claimed": 1, "pending": 20}, 5)
+    until(lambda: app.stats().depth.get("pending") == len(behind), 5)
+    assert app.get(held.id).state is State.CLAIMED  # type: ignore[union-attr]
     assert hand.process.poll() is None
-    say(tmp_path, "held.go")
+    ahead.let_go(held, tmp_path)
     assert hand.exit_code() == 0
     assert app.wait(held.id, 0).state is State.COMPLETED
     assert {task.attempts for task in app.list_tasks(state="pending")} == {0}
-    assert not [n for n in range(20) if heard(tmp_path, f"{n}.1.ran")]
+    assert ahead.begun(behind, tmp_path) == []
 
 
 def test_control_c_stops_it_as_well(app: dibs.Dibs, hands: Crew) -> None:
@@ -93,6 +89,15 @@ def one_in_each_lane(folder: Path) -> list[Task]:
     for handler in LANES:
         until(lambda name=handler.name: heard(folder, f"{name}.1.began"), 30)  # type: ignore[misc]
     return tasks
+
+
+def is_left_alone(app: dibs.Dibs) -> bool:
+    """True if nobody runs a new task."""
+    try:
+        app.wait(nap.enqueue().id, 0.5)
+    except WaitTimeout:
+        return True
+    return False
 
 
 def stop(hand: Hand) -> None:
