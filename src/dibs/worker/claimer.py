@@ -24,8 +24,12 @@ FULL = 0.25
 TOO_LONG = 2.0
 """Seconds after which a task that was claimed ahead and has not begun is given back, for others to run."""
 
-VAIN, VAINEST = 0.002, 0.05
-"""Seconds to rest after a wake-up that brought nothing: doubling, since others are quicker, or it was not for us."""
+QUIET = 0.02
+"""Seconds for which a lane that found nothing is passed over while another is busy."""
+
+AT_ONCE, A_SECOND = 20, 50
+"""Wake-ups that are followed at once, and how many more with every second that passes. A wake-up says that something
+changed, not that it was for us: on a busy store an idle worker must not ask after each of them."""
 
 Received = Callable[[Sequence[Claim], Lane, bool], Sequence[Attempt]]
 
@@ -56,7 +60,8 @@ class Claimer(Part):
         self._idle = idle
         self._room = threading.Event()
         self._poll = FIRST_POLL
-        self._vain = 0
+        self._looks = Looks()
+        self._busy = False
         self.dry = threading.Event()
         """Set when the last look found nothing at all, although nothing was held before it."""
 
@@ -79,7 +84,7 @@ class Claimer(Part):
         looked, found = self._claim_for_all()
         if found:
             self.dry.clear()
-            self._poll, self._vain = FIRST_POLL, 0
+            self._poll = FIRST_POLL
         elif looked:
             if idle:
                 self.dry.set()
@@ -89,11 +94,21 @@ class Claimer(Part):
             self._relieve()
 
     def _claim_for_all(self) -> tuple[bool, bool]:
-        asked = [count for lane in self._lanes for count in self._claim_for(lane)]
-        return bool(asked), any(asked)
+        """Whether any lane had room, and whether anything was found."""
+        looked = found = False
+        for lane in self._lanes:
+            if lane.quiet_until > now() and self._busy:
+                continue  # another lane has so much to do that we come round often
+            counts = self._claim_for(lane)
+            looked, found = looked or bool(counts), found or any(counts)
+            lane.quiet_until = now() + QUIET if counts and not any(counts) else 0.0
+        self._busy = found
+        return looked, found
 
     def _claim_for(self, lane: Lane) -> list[int]:
         """How many each request brought. First what can begin now; ahead only if there was enough of that."""
+        if lane.flooded:
+            return self._claim_from_flood(lane)
         counts = []
         free = lane.free
         if free > 0:
@@ -103,11 +118,21 @@ class Claimer(Part):
         short, wanted = lane.wanted_ahead()
         if wanted > 0:
             counts.append(self._claim(lane, short, wanted, ahead=True))
+            lane.flooded = counts[-1] == wanted and len(short) == len(lane.types)
         if short and free <= 0 and len(short) < len(lane.types):
             others, places = lane.others_wanted()
             if places > 0 and others:
                 counts.append(self._claim(lane, others, places, ahead=True))
         return counts
+
+    def _claim_from_flood(self, lane: Lane) -> list[int]:
+        """Everything is very short and there is more of it than we can hold: one request instead of two."""
+        short, wanted = lane.wanted_ahead()
+        if wanted <= 0 and short:
+            return []
+        count = self._claim(lane, lane.types, max(wanted, 1), ahead=True)
+        lane.flooded = count == wanted and len(short) == len(lane.types)
+        return [count]
 
     def _claim(self, lane: Lane, types: Sequence[str], count: int, *, ahead: bool) -> int:
         request = ClaimRequest(
@@ -134,19 +159,28 @@ class Claimer(Part):
         began = now()
         wakeups.wait(seen, pause)
         if now() - began < pause * 0.9:
-            self._rest_from_vain_wakeups()
+            self._ending.wait(self._looks.rest())
         else:
-            self._poll, self._vain = min(self._poll * 2, self._config.poll), 0
+            self._poll = min(self._poll * 2, self._config.poll)
         self._relieve()
-
-    def _rest_from_vain_wakeups(self) -> None:
-        """The first wake-up after a success is followed at once, those that keep bringing nothing ever more slowly."""
-        if self._vain:
-            self._ending.wait(min(VAIN * 2.0 ** min(self._vain - 1, 10), VAINEST))
-        self._vain += 1
 
     def _relieve(self) -> None:
         for lane in self._lanes:
             if lane.free < 0 and (stuck := lane.take_back(now() - TOO_LONG)):
                 lane.stuck = True
                 self._give_back(stuck)
+
+
+class Looks:
+    """How often the claimer may follow a wake-up."""
+
+    def __init__(self) -> None:
+        self._left = float(AT_ONCE)
+        self._counted_at = now()
+
+    def rest(self) -> float:
+        """Seconds to rest before the next look."""
+        moment = now()
+        self._left = min(AT_ONCE, self._left + (moment - self._counted_at) * A_SECOND) - 1
+        self._counted_at = moment
+        return max(0.0, -self._left / A_SECOND)

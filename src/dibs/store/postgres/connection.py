@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import psycopg
 import psycopg_pool
 from psycopg import errors
@@ -79,11 +80,11 @@ def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
 
 
 def bind(statement: Statement, signature: dict[str, Any]) -> dict[str, Any]:
-    """The statement's parameters; many rows become one array for each column, which the file unnests."""
+    """The statement's parameters; many rows become one JSON text, `said`. psycopg would write arrays element by element
+    in Python, ten times as slowly."""
     if statement.rows is None:
         return {**statement.params, **signature}
-    columns = {name: [row[name] for row in statement.rows] for name in statement.rows[0]}
-    return {**statement.params, **columns, **signature}
+    return {**statement.params, "said": msgspec.json.encode(statement.rows).decode(), **signature}
 
 
 def translate(error: psycopg.Error, *, writing: bool) -> DibsError:

@@ -1,6 +1,6 @@
 -- Promise: each task is completed, if its worker still holds it under its token.
--- Parameters: arrays of id, token, worker_id, result; now, by. Rows: history columns, attempts, run_at; none where
--- refused.
+-- Parameters: said (a JSON array of objects with id, token, worker_id, result), now, by.
+-- Rows: history columns, attempts, run_at; none where refused.
 -- Safe: the fence is in the one statement that writes, and PostgreSQL looks at it again when it had to wait for the
 -- row. A token is issued once, so a stale one matches nothing.
 WITH {{moment}},
@@ -8,8 +8,7 @@ changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'completed', attempts = task.attempts + 1, result = said.result, error = NULL,
         finished_at = moment.now, lease_until = NULL, ahead = false
-    FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(result)s::text[])
-             AS said (id, token, worker_id, result), moment
+    FROM json_to_recordset(%(said)s::json) AS said (id bigint, token bigint, worker_id text, result text), moment
     WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
     RETURNING task.id AS task_id, 'completed' AS event, 'claimed' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, task.attempts, task.run_at

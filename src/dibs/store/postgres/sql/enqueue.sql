@@ -1,5 +1,5 @@
 -- Promise: one new task for each row whose key is free, pending if it is due and scheduled if not, each with its
--- first line of history. Parameters: arrays of the tasks' values, now, by.
+-- first line of history. Parameters: said (a JSON array of the tasks), now, by.
 -- Rows: (place, id, state, created_at) of those inserted.
 -- Index: dibs_tasks_key decides who owns a key. Safe: of many callers with one key, the first to insert wins; the
 -- others wait for its commit and leave their row out. Keys are inserted in order, so that two batches with the same
@@ -7,12 +7,10 @@
 WITH {{moment}},
 given AS MATERIALIZED (
     SELECT nextval('dibs_tasks_id_seq') AS id, task.*
-    FROM unnest(%(place)s::int[], %(type)s::text[], %(type_version)s::int[], %(queue)s::text[], %(priority)s::int[],
-                %(params)s::text[], %(max_attempts)s::int[], %(timeout)s::bigint[], %(backoff_base)s::bigint[],
-                %(backoff_cap)s::bigint[], %(delay)s::bigint[], %(run_at)s::bigint[], %(key)s::text[],
-                %(key_content)s::text[])
-        AS task (place, type, type_version, queue, priority, params, max_attempts, timeout, backoff_base,
-                 backoff_cap, delay, run_at, key, key_content)
+    FROM json_to_recordset(%(said)s::json)
+        AS task (place int, type text, type_version int, queue text, priority int, params text, max_attempts int,
+                 timeout bigint, backoff_base bigint, backoff_cap bigint, delay bigint, run_at bigint, key text,
+                 key_content text)
 ),
 changed AS (
     INSERT INTO dibs_tasks (id, type, type_version, queue, state, priority, params, max_attempts, timeout,

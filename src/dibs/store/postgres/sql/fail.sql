@@ -1,7 +1,8 @@
 -- Promise: each attempt failed, if its worker still holds the task under its token. The task waits for its next
 -- attempt (retry_in, else its backoff: base * 2^failures, at most cap, times jitter), or fails for good when it is
 -- permanent or was the last attempt, or is cancelled when somebody asked for that.
--- Parameters: arrays of id, token, worker_id, error, retry_in, permanent, jitter; now, by. Rows as in complete.sql.
+-- Parameters: said (a JSON array of objects with id, token, worker_id, error, retry_in, permanent, jitter), now, by.
+-- Rows as in complete.sql.
 -- Safe: as complete.sql.
 WITH {{moment}},
 changed AS (
@@ -22,9 +23,9 @@ changed AS (
         ahead = false,
         random_key = {{random_place: task.attempts_left - 1}},
         weighted_key = {{weighted_place: task.attempts_left - 1}}
-    FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(error)s::text[],
-                %(retry_in)s::bigint[], %(permanent)s::boolean[], %(jitter)s::float8[])
-             AS said (id, token, worker_id, error, retry_in, permanent, jitter), moment
+    FROM json_to_recordset(%(said)s::json) AS said
+             (id bigint, token bigint, worker_id text, error text, retry_in bigint, permanent boolean, jitter float8),
+         moment
     WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END AS event,
         'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token, task.error AS detail,

@@ -1,7 +1,7 @@
 -- Promise: each task goes back without an attempt spent, if its worker still holds it under its token; pending at
 -- once or scheduled after `delay`, cancelled when somebody asked for that.
--- Parameters: arrays of id, token, worker_id, delay; now, by. Rows as in complete.sql; the detail says that it was a
--- release. Safe: as complete.sql.
+-- Parameters: said (a JSON array of objects with id, token, worker_id, delay), now, by.
+-- Rows as in complete.sql; the detail says that it was a release. Safe: as complete.sql.
 WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task
@@ -14,8 +14,7 @@ changed AS (
         ahead = false,
         random_key = {{random_place: task.attempts_left}},
         weighted_key = {{weighted_place: task.attempts_left}}
-    FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(delay)s::bigint[])
-             AS said (id, token, worker_id, delay), moment
+    FROM json_to_recordset(%(said)s::json) AS said (id bigint, token bigint, worker_id text, delay bigint), moment
     WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END AS event,
         'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token,

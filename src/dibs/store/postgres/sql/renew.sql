@@ -1,10 +1,9 @@
 -- Promise: each lease ends `lease` from now, if its worker still holds the task under its token.
--- Parameters: arrays of id, token, worker_id, lease; now.
+-- Parameters: said (a JSON array of objects with id, token, worker_id, lease), now.
 -- Rows: (id, token, worker_id, lease_until, cancel_requested); none if refused.
 -- Safe: as complete.sql; a claim that was recovered has another state or token, so it cannot be renewed back.
 WITH {{moment}}
 UPDATE dibs_tasks AS task SET lease_until = moment.now + said.lease
-FROM unnest(%(id)s::bigint[], %(token)s::bigint[], %(worker_id)s::text[], %(lease)s::bigint[])
-         AS said (id, token, worker_id, lease), moment
+FROM json_to_recordset(%(said)s::json) AS said (id bigint, token bigint, worker_id text, lease bigint), moment
 WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
 RETURNING task.id, task.token, task.worker_id, task.lease_until, task.cancel_requested
