@@ -35,6 +35,14 @@ def postgres_template(postgres_server: str) -> str:
     return postgres.make_template(postgres_server)
 
 
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_server: str, postgres_template: str) -> Iterator[postgres.Lending]:
+    """Migrated databases for one test after the other."""
+    databases = postgres.Lending(postgres_server, postgres_template)
+    yield databases
+    databases.close()
+
+
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     """The engine under test."""
@@ -47,10 +55,10 @@ def url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
     if engine == "sqlite":
         yield f"sqlite:///{tmp_path}/dibs.db"
         return
-    server = request.getfixturevalue("postgres_server")
-    database = postgres.clone(server, request.getfixturevalue("postgres_template"))
+    databases: postgres.Lending = request.getfixturevalue("postgres_databases")
+    database = databases.lend()
     yield database
-    postgres.drop(server, database)
+    databases.take_back(database)
 
 
 @pytest.fixture

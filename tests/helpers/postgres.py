@@ -49,6 +49,76 @@ def clone(server: str, template: str) -> str:
     return database_url(server, name)
 
 
+class Lending:
+    """Migrated databases, lent to one test after the other: emptying one takes a tenth of the time of cloning one."""
+
+    def __init__(self, server: str, template: str) -> None:
+        self._server, self._template = server, template
+        self._free: list[str] = []
+        self._lent: dict[str, int] = {}
+        self._shape = self._shape_of(database_url(server, template))
+
+    def lend(self) -> str:
+        """The URL of a database with no tasks in it."""
+        url = self._free.pop() if self._free else clone(self._server, self._template)
+        self._lent[url] = self._lent.get(url, 0) + 1
+        return url
+
+    def take_back(self, url: str) -> None:
+        """Empty it for the next test; one that a test has rebuilt, or that has served long, is dropped."""
+        if self._lent[url] < LENT_AT_MOST and self._emptied(url):
+            self._free.append(url)
+        else:
+            drop(self._server, url)
+
+    def close(self) -> None:
+        """Drop what is left."""
+        for url in self._free:
+            drop(self._server, url)
+
+    def _emptied(self, url: str) -> bool:
+        name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = %s AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
+                [name],
+            )
+            if self._shape_of(url) != self._shape:
+                return False
+            connection.execute(_EMPTY)
+        return True
+
+    @staticmethod
+    def _shape_of(url: str) -> object:
+        with psycopg.connect(url, autocommit=True) as connection:
+            return connection.execute(_SHAPE).fetchall()
+
+
+LENT_AT_MOST = 100
+"""Tests that share a database at most: emptied tables keep their dead rows until they are vacuumed."""
+
+_SHAPE = """
+    SELECT relation.relname, relation.relkind, relation.reloptions::text, attribute.attname, attribute.atttypid::text
+    FROM pg_class AS relation LEFT JOIN pg_attribute AS attribute ON attribute.attrelid = relation.oid
+    WHERE relation.relnamespace = 'public'::regnamespace
+    UNION ALL SELECT name, 'migration', NULL, NULL, NULL FROM dibs_migrations
+    UNION ALL SELECT tgname, 'trigger', NULL, NULL, NULL FROM pg_trigger
+    UNION ALL SELECT setconfig::text, 'setting', NULL, NULL, NULL FROM pg_db_role_setting
+        JOIN pg_database ON pg_database.oid = setdatabase AND datname = current_database()
+    ORDER BY 1, 2, 4"""
+
+_EMPTY = """
+    DO $$ DECLARE part record; BEGIN
+        FOR part IN SELECT relname, relkind FROM pg_class
+                    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'S')
+                      AND relname <> 'dibs_migrations' LOOP
+            IF part.relkind = 'r' THEN EXECUTE format('DELETE FROM %I', part.relname);
+            ELSE EXECUTE format('ALTER SEQUENCE %I RESTART', part.relname); END IF;
+        END LOOP;
+    END $$"""
+
+
 def empty(server: str) -> str:
     """The URL of a new database with nothing in it."""
     name = f"dibs_test_{os.getpid()}_{next(_numbers)}"
