@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from dibs.errors import StoreError
+from dibs.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
 from dibs.store.contract import Store
 from dibs.store.operation import Operation
 from dibs.store.wakeups import Wakeups
@@ -19,6 +19,8 @@ T = TypeVar("T")
 logger = logging.getLogger("dibs.worker")
 
 SAY_AGAIN = 60.0
+
+_AWAY = (StoreUnavailable, StoreBusy, OutcomeUnknown)
 
 
 class Contact:
@@ -74,7 +76,8 @@ class Contact:
                 return
             self._said_at = now
         reason = error.message.splitlines()[0]
-        logger.warning("the store does not answer (%s, silent for %.1f s): %s", doing, self.silent_for, reason)
+        what = "does not answer" if isinstance(error, _AWAY) else "refuses"
+        logger.warning("the store %s (%s; last answer %.1f s ago): %s", what, doing, self.silent_for, reason)
 
     def _rejoice(self) -> None:
         with self._lock:

@@ -108,6 +108,7 @@ class Worker:
         self._attempts = Attempts(self._finisher.put)
         self._leases = Leases(self._contact, self.config.lease, self._attempts)
         self._upkeep = Upkeep(self._contact, self.config, list(self._handlers.values()), self._heartbeat)
+        self._register()
         self._lanes = self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)
         self._claimer = Claimer(
@@ -120,7 +121,6 @@ class Worker:
             idle=self._idle,
         )
         self._parts = [self._finisher, self._leases, self._upkeep, self._claimer]
-        self._register()
         logger.info("worker %s begins: %s", self.worker_id, self._describe())
         for part in self._parts:
             part.start()
@@ -277,9 +277,9 @@ class Worker:
         self._wait_for_tasks(self.config.grace if grace is None else grace)
         self._release_the_rest()
         unwritten = not self._attempts.wait_until_none(FLUSH_WITHIN)
-        self._say_goodbye()
         for part in (self._finisher, self._leases, self._upkeep):
             part.end(FLUSH_WITHIN)
+        self._say_goodbye()  # after the last sign of life
         for lane in self._lanes:
             lane.close()
         if unwritten:

@@ -38,7 +38,17 @@ T = TypeVar("T")
 Clock = Callable[[], int]
 
 TRIES = 4
-SETTINGS = {"autocommit": True}
+
+ASK_AGAIN = 2.0
+"""Seconds after which a request for a connection is made anew. While the server is away the pool tries ever more
+rarely for those who wait, and was still asleep 20 s after an outage of 40; for a new request it tries at once."""
+
+POOLING: dict[str, Any] = {
+    "kwargs": {"autocommit": True},
+    "min_size": 0,
+    "max_size": POOL,
+    "reconnect_timeout": ASK_AGAIN,
+}
 
 PLANS_KEPT_FOR = 1.0
 """Seconds for which a connection keeps the plans of its prepared statements. PostgreSQL itself makes them anew only
@@ -73,13 +83,15 @@ class PostgresStore(PostgresOperations):
         if on is not None:
             return self._run_joined(operation, on)
         opened = self._opened()
-        tries = 1
+        tries, patience = 1, _Patience()
         while True:
             try:
-                with opened.pool().connection(POOL_TIMEOUT) as connection:
+                with opened.pool().connection(ASK_AGAIN) as connection:
                     if opened.plans_are_old(connection):
                         connection.execute("DISCARD PLANS")
                     result = self._run_on(connection, operation)
+            except PoolTimeout as error:
+                patience.wait_on(error)
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
                 opened.pool().check()  # if one connection broke, others probably did
@@ -95,14 +107,16 @@ class PostgresStore(PostgresOperations):
         opened = self._open
         if opened is None or opened.pid != os.getpid():
             opened = await asyncio.to_thread(self._opened)
-        tries = 1
+        tries, patience = 1, _Patience()
         while True:
             try:
                 pool = await opened.async_pool()
-                async with pool.connection(POOL_TIMEOUT) as connection:
+                async with pool.connection(ASK_AGAIN) as connection:
                     if opened.plans_are_old(connection):
                         await connection.execute("DISCARD PLANS")
                     result = await self._run_on_async(connection, operation)
+            except PoolTimeout as error:
+                patience.wait_on(error)
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
                 await (await opened.async_pool()).check()
@@ -209,8 +223,20 @@ def _begins_by_itself(connection: Any, operation: Operation[Any]) -> bool:
 def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: int) -> None:
     # A read changes nothing, so it may be run again whatever happened to it.
     again = isinstance(error, NOT_EXECUTED if operation.writes else (*NOT_EXECUTED, psycopg.OperationalError))
-    if tries >= TRIES or not again or isinstance(error, PoolTimeout):
+    if tries >= TRIES or not again:
         raise translate(error, writing=operation.writes) from error
+
+
+class _Patience:
+    """How long to go on asking for a connection."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + POOL_TIMEOUT
+
+    def wait_on(self, error: PoolTimeout) -> None:
+        """Ask again, unless that has gone on for too long."""
+        if time.monotonic() >= self._until:
+            raise translate(error, writing=False) from error
 
 
 @contextmanager
@@ -262,14 +288,14 @@ class _Open:
         if self._pool is None:
             with self._lock:
                 if self._pool is None:
-                    self._pool = ConnectionPool(self._conninfo, kwargs=SETTINGS, min_size=0, max_size=POOL, open=True)
+                    self._pool = ConnectionPool(self._conninfo, open=True, **POOLING)
         return self._pool
 
     async def async_pool(self) -> AsyncConnectionPool[Any]:
         loop = asyncio.get_running_loop()
         pool = self._async_pools.get(loop)
         if pool is None:
-            pool = AsyncConnectionPool(self._conninfo, kwargs=SETTINGS, min_size=0, max_size=POOL, open=False)
+            pool = AsyncConnectionPool(self._conninfo, open=False, **POOLING)
             self._async_pools[loop] = pool
             await pool.open()
         return pool
