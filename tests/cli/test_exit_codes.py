@@ -104,10 +104,38 @@ def test_a_file_that_is_no_database_ends_with_3(tmp_path: Path) -> None:
     assert (done.code, done.json["code"]) == (3, "store_error")
 
 
-def test_no_command_at_all_shows_the_help() -> None:
-    done = run_dibs()
-    assert "Usage: dibs" in done.out + done.err
-    assert "Traceback" not in done.err
+@pytest.mark.parametrize("group", [[], ["tasks"], ["dead"]])
+def test_no_command_at_all_shows_the_help(group: list[str]) -> None:
+    done = run_dibs(*group)
+    lines = done.err.splitlines()
+    assert (done.code, lines[0]) == (2, " ".join(["Usage: dibs", *group, "[OPTIONS] COMMAND [ARGS]..."]))
+    assert "Commands:" in lines
+
+
+def test_no_command_at_all_is_one_json_document_for_a_script() -> None:
+    done = run_dibs("--json")
+    assert (done.code, done.json["code"]) == (2, "wrong_usage")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_answer_that_cannot_be_written_is_told_without_a_traceback(
+    url: str, client: dibs.Dibs, options: list[str]
+) -> None:
+    client.enqueue("resize")
+    with Path("/dev/full").open("w") as full:
+        command = [*COMMAND, "tasks", "list", *options]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment(url), check=False)
+    assert done.returncode == 1
+    assert b"could not be written" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="closes a file of the child before it begins")
+def test_a_command_whose_output_nobody_wants_does_its_work(url: str, client: dibs.Dibs) -> None:
+    script = f"exec {' '.join(COMMAND)} enqueue resize >&- 2>&-"
+    assert subprocess.run(["sh", "-c", script], env=environment(url), check=False).returncode == 0
+    assert [task.type for task in client.list_tasks()] == ["resize"]
 
 
 def test_a_closed_pipe_is_quiet(run: Run, client: dibs.Dibs, url: str) -> None:

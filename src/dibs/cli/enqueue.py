@@ -67,6 +67,8 @@ def read_params(given: str) -> dict[str, Any]:
     content = sys.stdin.buffer.read().decode(errors="surrogateescape") if given == "-" else given
     try:
         params = json.loads(content, parse_constant=_refuse_constant)
+    except InvalidValue:
+        raise
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise InvalidValue(f"The params are not JSON: {error.msg} at {place}.", hint=_QUOTES) from None

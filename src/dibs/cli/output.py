@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dibs.cli import text
+from dibs.errors import DibsError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -180,5 +181,13 @@ def quiet_if_closed() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered has nowhere to go
+        _drop_the_rest()
         raise typer.Exit(PIPE_CLOSED) from None
+    except OSError as error:  # a full disk, say
+        _drop_the_rest()
+        raise DibsError(f"The answer could not be written: {error}.") from None
+
+
+def _drop_the_rest() -> None:
+    """What is still buffered has nowhere to go: let it not be told a second time when the program ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

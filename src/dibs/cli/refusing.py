@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 from typer.exceptions import TyperException
@@ -26,8 +28,7 @@ def run(app: typer.Typer, args: Sequence[str]) -> int:
     except DibsError as error:
         return refuse(error.message, error.hint, error.code, exit_code(error), as_json)
     except TyperException as error:
-        hint = "dibs --help lists the commands, dibs COMMAND --help the options of one."
-        return refuse(error.format_message(), hint, "wrong_usage", WRONG_USAGE, as_json)
+        return _wrong_usage(error.format_message(), as_json)
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     return code if isinstance(code, int) else DONE
@@ -36,12 +37,21 @@ def run(app: typer.Typer, args: Sequence[str]) -> int:
 def refuse(message: str, hint: str, code: str, exit_code: int, as_json: bool) -> int:
     """Say what is wrong: to people on standard error, to scripts on standard output as well."""
     output = Output(as_json)
-    with contextlib.suppress(typer.Exit):  # nobody is listening any more; the exit code still tells
+    with contextlib.suppress(typer.Exit, DibsError):  # nobody is listening any more; the exit code still tells
         output.note(f"error: {text.line(message)}")
         if hint:
             output.note(f"hint: {text.line(hint)}")
         output.answer({"success": False, "error": message, "code": code})
     return exit_code
+
+
+def _wrong_usage(message: str, as_json: bool) -> int:
+    if message.startswith("Usage: ") and not as_json:  # no command at all: the help itself is the answer
+        with contextlib.suppress(typer.Exit):
+            Output().note(message)
+        return WRONG_USAGE
+    hint = "dibs --help lists the commands, dibs COMMAND --help the options of one."
+    return refuse(message.partition("\n")[0], hint, "wrong_usage", WRONG_USAGE, as_json)
 
 
 def exit_code(error: DibsError) -> int:
@@ -60,6 +70,8 @@ def _never_fail_to_print() -> None:
 
     With PYTHONUNBUFFERED Python drops, without an error, what a pipe does not take in one piece.
     """
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - closed before we began: `dibs … >&-`
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
         sys.stdout = open(sys.stdout.fileno(), "w", 1, sys.stdout.encoding, closefd=False)  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):

@@ -104,7 +104,7 @@ class Supervisor:
                 signal.signal(getattr(signal, name), handler)
 
     def _hear(self, number: int, _: FrameType | None) -> None:
-        self._heard.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+        self._heard.append(signal.SIGTERM)  # also for Ctrl-C: a child that is still importing would show a traceback
 
     def _pass_on(self) -> None:
         while self._heard:
