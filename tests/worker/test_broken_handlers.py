@@ -122,6 +122,29 @@ def test_a_thread_astray_leaves_every_place_to_others(app: dibs.Dibs) -> None:
             enough.set()
 
 
+def test_a_lane_that_could_not_start_a_thread_gives_its_tasks_back_and_tries_again(
+    app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+    start = threading.Thread.start
+
+    def refuse_the_first(thread: threading.Thread) -> None:
+        if thread.name.startswith("dibs-lane") and not refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    @app.task
+    def quick() -> None: ...
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_the_first)
+    tasks = app.enqueue_many([quick.new() for _ in range(5)])
+    with app.worker(concurrency=2):
+        assert {app.wait(task.id, 10).state for task in tasks} == {State.COMPLETED}
+    assert refused
+    assert {app.get(task.id).attempts for task in tasks} == {1}
+
+
 def test_a_task_that_was_cancelled_before_it_could_begin_does_not_begin(app: dibs.Dibs) -> None:
     begun: list[str] = []
     blocking, enough = threading.Event(), threading.Event()

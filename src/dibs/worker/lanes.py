@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dibs.claim import Outcome
+from dibs.claim import Outcome, Released
 from dibs.endings import outcome_of
 from dibs.worker.attempt import Attempt, Stop, now
 from dibs.worker.pace import Pace
@@ -111,8 +111,14 @@ class ThreadLane(Lane):
         self._active.update(attempts)
         for attempt in attempts:
             self._queue.put(attempt)
-        for _ in range(min(len(attempts), self.places - self._serving)):
-            self._start_thread()
+        try:
+            for _ in range(min(len(attempts), self.places - self._serving)):
+                self._start_thread()
+        except RuntimeError:  # the system has no more threads
+            if not self._serving:  # nobody would ever begin them
+                for attempt in self.take_back(now()):
+                    self._duties.ended(attempt, Released())
+            raise
 
     def take_back(self, waiting_since: float) -> list[Attempt]:
         """See Lane."""
@@ -142,7 +148,12 @@ class ThreadLane(Lane):
     def _start_thread(self) -> None:
         with self._starting:
             self._threads += 1
-        threading.Thread(target=self._work, name=f"dibs-{self._thread_name}-{self._threads}", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name=f"dibs-{self._thread_name}-{self._threads}", daemon=True).start()
+        except RuntimeError:
+            with self._starting:
+                self._threads -= 1
+            raise
 
     _thread_name = "lane"
 
