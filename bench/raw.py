@@ -147,9 +147,9 @@ class RawPostgres:
 
     def finish(self, claims: list[Any]) -> None:
         """See Side."""
-        ids, tokens = [claim[2] for claim in claims], [claim[7] for claim in claims]
-        said = {"id": ids, "token": tokens, "worker_id": [self._worker] * len(ids), "result": [None] * len(ids)}
-        rows = self._connection.execute(self._complete.encode(), {**said, **UNSIGNED}).fetchall()
+        said = [{"id": claim[2], "token": claim[7], "worker_id": self._worker, "result": None} for claim in claims]
+        values = {"said": msgspec.json.encode(said).decode(), **UNSIGNED}
+        rows = self._connection.execute(self._complete.encode(), values).fetchall()
         _must_be(len(claims), rows)
 
     def close(self) -> None:
