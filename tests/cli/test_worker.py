@@ -151,6 +151,17 @@ def test_a_process_that_dies_is_started_again_and_all_stop_together(url: str, cl
             os.kill(pid, 0)
 
 
+def test_a_supervisor_that_is_killed_leaves_no_process_behind(url: str, client: dibs.Dibs, program: Path) -> None:
+    with working(url, program, "--processes", "2", "--worker-id", "w") as process:
+        until(lambda: len(pids(client)) == 2, 30)
+        task = client.enqueue("nap", {"seconds": 1}).id
+        until(lambda: state(client, task) == "claimed")
+        process.kill()
+        process.wait(30)
+        until(lambda: not pids(client), 30)  # they have said goodbye
+    assert state(client, task) == "completed"
+
+
 def test_ctrl_c_in_a_terminal_reaches_every_process_once(url: str, client: dibs.Dibs, program: Path) -> None:
     options = ["--processes", "2", "--worker-id", "w", "--url", url]
     with Terminal("worker", "program", *options, columns=120, PYTHONPATH=str(program)) as terminal:

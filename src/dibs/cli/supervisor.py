@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
@@ -19,21 +21,41 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 STEADY = 60.0
 """A process that lived so long had begun well: the next death is a new trouble, and the pause short again."""
 
+LIFELINE = "DIBS_LIFELINE"
+"""Names, to the worker processes, a pipe that ends with the supervisor. Where there are no signals there is none."""
+
 log = logging.getLogger("dibs.supervisor")
 
 
 def supervise(commands: Sequence[list[str]], *, burst: bool) -> int:
     """Run the commands side by side until all have ended; the worst of their exit codes."""
-    supervisor = Supervisor([Child(number, command) for number, command in enumerate(commands, 1)], burst)
+    lifeline = None if sys.platform == "win32" else os.pipe()[0]  # its other end is ours alone, and never closed
+    supervisor = Supervisor([Child(number, command, lifeline) for number, command in enumerate(commands, 1)], burst)
     with supervisor.hearing_signals():
         return supervisor.run()
+
+
+def end_with_the_supervisor() -> None:
+    """In a worker process: stop as after SIGTERM when the supervisor is gone, however it went. Nobody would start the
+    process again, nor ask it to stop, and a new supervisor would start others beside it."""
+    if (lifeline := os.environ.pop(LIFELINE, None)) is None:
+        return
+    os.set_inheritable(int(lifeline), False)
+    threading.Thread(target=_wait_for_the_end, args=[int(lifeline)], name="dibs-lifeline", daemon=True).start()
+
+
+def _wait_for_the_end(lifeline: int) -> None:
+    os.read(lifeline, 1)  # nobody ever writes
+    log.error("the supervisor is gone")
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Child:
     """A worker process, and what became of it."""
 
-    def __init__(self, number: int, command: list[str]) -> None:
+    def __init__(self, number: int, command: list[str], lifeline: int | None = None) -> None:
         self.number = number
+        self._lifeline = lifeline
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None  # set once it is not to be started again
         self._command = command
@@ -44,6 +66,8 @@ class Child:
     def start(self) -> None:
         """Start it, out of the reach of the terminal's Ctrl-C: it hears of that from us, once."""
         apart: dict[str, Any] = {"start_new_session": True}
+        if self._lifeline is not None:
+            apart |= {"pass_fds": [self._lifeline], "env": {**os.environ, LIFELINE: str(self._lifeline)}}
         if sys.platform == "win32":
             apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
         self.process = subprocess.Popen(self._command, **apart)  # noqa: S603 - our own command, no shell

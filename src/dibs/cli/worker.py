@@ -83,7 +83,9 @@ def _run(program: str, options: dict[str, Any], processes: int, log_level: str, 
 def _work(program: str, options: dict[str, Any], url: str | None) -> int:
     """Work in this process."""
     from dibs.cli.loading import load
+    from dibs.cli.supervisor import end_with_the_supervisor
 
+    end_with_the_supervisor()
     if url is not None:
         os.environ["DIBS_URL"] = url  # for a program that opens other apps, or looks where it is
     app = load(program)
