@@ -162,11 +162,14 @@ def test_compatible_means_down_to_that_version(
     newest = known(engine)[-1].version
     run_sql(url, note(engine, newest + 2, newest + (compatible != "newest")))
     app = open_app(url)
+    verdicts = {check.name: check.verdict for check in open_app(url).doctor()}
     if compatible == "newest":
         assert app.queues() == []
+        assert verdicts["schema"] is dibs.Verdict.OK
     else:
         with pytest.raises(dibs.SchemaTooNew):
             app.queues()
+        assert verdicts["schema"] is dibs.Verdict.FAIL
 
 
 def test_without_leave_to_migrate_an_empty_database_is_refused_and_stays_empty(

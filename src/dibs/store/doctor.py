@@ -6,6 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
+from dibs.errors import SchemaTooNew
+from dibs.store.migrate import Migration, missing
+
 
 class Verdict(StrEnum):
     """How a check came out."""
@@ -27,3 +30,12 @@ class Check(msgspec.Struct, frozen=True):
 def judge(name: str, fine: bool, message: str, hint: str = "", *, otherwise: Verdict = Verdict.FAIL) -> Check:
     """A check that is ok if fine, and `otherwise` with its hint if not."""
     return Check(name, Verdict.OK, message) if fine else Check(name, otherwise, message, hint)
+
+
+def judge_schema(known: tuple[Migration, ...], applied: dict[int, int]) -> Check:
+    """Whether this dibs can use the schema, given the migrations applied to it (version -> compatible)."""
+    message = f"schema version {max(applied, default=0)} of {known[-1].version}"
+    try:
+        return judge("schema", not missing(known, applied), message, "Migrate it.")
+    except SchemaTooNew as error:
+        return judge("schema", False, message, error.hint)

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from dibs.store.doctor import Check, Verdict, judge
+from dibs.store.doctor import Check, Verdict, judge, judge_schema
 from dibs.store.postgres.connection import SQL
 from dibs.store.postgres.migrating import KNOWN
 
@@ -49,10 +49,9 @@ def _settings(connection: psycopg.Connection[Any]) -> Iterator[Check]:
 
 
 def _schema(connection: psycopg.Connection[Any]) -> Iterator[Check]:
-    newest = KNOWN[-1].version
     known = _value(connection, "SELECT to_regclass('dibs_migrations')")
-    version = _value(connection, "SELECT max(version) FROM dibs_migrations") if known else 0
-    yield judge("schema", version >= newest, f"schema version {version} of {newest}", "Migrate it.")
+    applied = connection.execute("SELECT version, compatible FROM dibs_migrations").fetchall() if known else []
+    yield judge_schema(KNOWN, dict(applied))
     broken = _value(
         connection,
         "SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid"

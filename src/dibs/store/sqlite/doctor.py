@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from dibs.store.doctor import Check, Verdict, judge
+from dibs.store.doctor import Check, Verdict, judge, judge_schema
 from dibs.store.sqlite.connection import SQL
 from dibs.store.sqlite.migrating import KNOWN
 
@@ -47,9 +47,7 @@ def _has_wal_fix(version: tuple[int, int, int]) -> bool:
 def _settings(connection: sqlite3.Connection) -> Iterator[Check]:
     mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
     yield judge("journal mode", mode == "wal", f"journal_mode is {mode}", "dibs needs WAL; is it a network disk?")
-    applied = {row[0] for row in connection.execute("SELECT version FROM dibs_migrations")}
-    newest = KNOWN[-1].version
-    yield judge("schema", newest in applied, f"schema version {max(applied, default=0)} of {newest}", "Migrate it.")
+    yield judge_schema(KNOWN, dict(connection.execute("SELECT version, compatible FROM dibs_migrations")))
 
 
 def _books(connection: sqlite3.Connection) -> Iterator[Check]:
