@@ -24,6 +24,10 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+SCHEDULED = ("queue", "priority", "max_attempts", "timeout", "backoff")
+"""The options of a handler that its schedule passes on to the tasks."""
+
+
 class Lane(StrEnum):
     """Where a handler runs."""
 
@@ -103,6 +107,22 @@ class Handler(Generic[P, R, T]):
         other.defaults = {**self.defaults, **options}
         return other
 
+    @property
+    def schedule(self) -> NewSchedule | None:
+        """When workers enqueue its task by themselves, if they do."""
+        if self.ticking is None:
+            return None
+        options = {name: value for name, value in self.defaults.items() if name in SCHEDULED}
+        return NewSchedule(
+            name=self.name,
+            type=self.name,
+            params=self.arguments.to_params((), {}),  # a schedule has no arguments to give
+            cron=self.ticking.cron,
+            timezone=self.ticking.timezone,
+            catch_up=self.ticking.catch_up,
+            **options,  # type: ignore[arg-type]
+        )
+
     def __repr__(self) -> str:
         return f"Handler({self.name!r}, lane={self.lane.value!r})"
 
@@ -151,10 +171,7 @@ class Declaring(Generic[T]):
             ticking=self._ticking,
         )
         NewTask(name, **defaults)  # wrong options are told here, not at the first enqueue
-        if (
-            ticking := self._ticking
-        ) is not None:  # nor in the log of a worker, where a schedule that never ticks is quiet
-            NewSchedule(name=name, type=name, cron=ticking.cron, timezone=ticking.timezone, catch_up=ticking.catch_up)
+        _ = handler.schedule  # nor in the log of a worker, where a schedule that never ticks is quiet
         self._handlers[name] = handler
         return handler
 

@@ -189,3 +189,12 @@ def test_enqueue_hands_one_new_task_to_the_store(app: Dibs, tmp_path: Path) -> N
 
     assert job.new(1) == job.new(n=1)
     assert isinstance(app._store.enqueue([job.new(1)]), Operation)
+
+
+def test_a_scheduled_handler_must_not_want_arguments(app: Dibs) -> None:
+    with pytest.raises(InvalidValue, match="missing a required argument"):
+
+        @app.task(schedule="@daily")
+        def report(year: int) -> None: ...
+
+    assert not app.handlers

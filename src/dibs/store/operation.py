@@ -55,15 +55,22 @@ class Operation(Generic[T]):
 
     `writes`: it may change something. `atomic`: its statements belong together in one transaction; otherwise each
     stands on its own (an engine that needs a transaction for every write makes one anyway). `wakes`: those who wait
-    for a task should look again. `by`: who asked for it, for the history.
+    for a task should look again. `by`: who asked for it, for the history. `read`: what to make of the steps' result,
+    where nobody waits for it any more: after the commit, with the connection given back.
     """
 
     name: str
-    begin: Callable[[], Steps[T]]
+    begin: Callable[[], Steps[Any]]
     writes: bool = True
     atomic: bool = False
     wakes: bool = False
     by: str | None = None
+    read: Callable[[Any], T] | None = None
+
+    def result(self, of_steps: Any) -> T:
+        """The result of the operation, from that of its steps."""
+        result: T = of_steps if self.read is None else self.read(of_steps)
+        return result
 
 
 Y = TypeVar("Y")

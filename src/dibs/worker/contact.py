@@ -69,6 +69,14 @@ class Contact:
         self._last = time.monotonic()
         return answer
 
+    def maintain(self) -> None:
+        """Whatever the engine itself needs now and then."""
+        try:
+            self.store.maintain()
+        except StoreError as error:
+            self._complain("maintenance", error)
+            raise
+
     def _complain(self, doing: str, error: StoreError) -> None:
         with self._lock:  # once for all parts, and once a minute while it lasts
             now = time.monotonic()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import queue
+import time
 from collections.abc import Callable, Sequence
 
 from dibs.claim import MAX_BATCH, Outcome
 from dibs.errors import ClaimLost, DibsError, InvalidValue, StoreError
-from dibs.worker.attempt import Attempt
+from dibs.worker.attempt import Attempt, now
 from dibs.worker.contact import Contact
 from dibs.worker.part import Part
 from dibs.worker.run import misfit
@@ -45,6 +46,13 @@ class Finisher(Part):
         """Outcomes that are not written yet."""
         return self._queue.qsize() + len(self._batch)
 
+    def wait_until_written(self, timeout: float) -> bool:
+        """True once all outcomes so far are written. Only before a suspect begins, so it need not be quick."""
+        ends = now() + timeout
+        while self.backlog and now() < ends:
+            time.sleep(0.002)
+        return not self.backlog
+
     def wake(self) -> None:
         """See Part."""
         self._queue.put(None)
@@ -52,13 +60,12 @@ class Finisher(Part):
     def step(self) -> None:
         """Write a batch. If that fails, the next step tries the same batch again."""
         if not self._batch:
-            self._batch = self._collect()
+            self._collect(self._batch)
         if self._batch:
             self._write(self._batch)
             self._batch = []
 
-    def _collect(self) -> list[Told]:
-        batch: list[Told] = []
+    def _collect(self, batch: list[Told]) -> None:
         try:
             told = self._queue.get(timeout=LOOK_UP)
             while len(batch) < MAX_BATCH:
@@ -68,7 +75,6 @@ class Finisher(Part):
             self._queue.put(told)
         except queue.Empty:
             pass
-        return batch
 
     def _write(self, batch: Sequence[Told]) -> None:
         try:

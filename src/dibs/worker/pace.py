@@ -15,7 +15,7 @@ SHORT = 0.05
 AHEAD = 0.5
 """Seconds of work that a lane may hold."""
 
-MOST = 500
+MOST = 1000
 """Tasks that a lane may hold, however short."""
 
 WEIGHT = 0.1

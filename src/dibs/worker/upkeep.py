@@ -15,7 +15,6 @@ from typing import Any
 from dibs import plans
 from dibs.errors import DibsError, StoreError
 from dibs.handler import Handler
-from dibs.schedule import NewSchedule
 from dibs.store.operation import Operation, drive
 from dibs.store.operations.registering import Heartbeat
 from dibs.worker.attempt import now
@@ -28,8 +27,6 @@ logger = logging.getLogger("dibs.worker")
 BEAT_EVERY = 30.0
 PRUNE_EVERY = 60.0
 TICK_EVERY = 1.0
-SCHEDULED = ("queue", "priority", "max_attempts", "timeout", "backoff")
-"""The options of a handler that its schedule passes on to the tasks."""
 
 
 class Upkeep(Part):
@@ -47,7 +44,7 @@ class Upkeep(Part):
         super().__init__()
         self._contact = contact
         self._config = config
-        self._undeclared = [handler for handler in handlers if handler.ticking is not None]
+        self._undeclared = [schedule for handler in handlers if (schedule := handler.schedule) is not None]
         self._beat = beat
         self._woken = threading.Event()
         self._every: dict[Callable[[], None], float] = {
@@ -86,17 +83,17 @@ class Upkeep(Part):
 
     def _clear(self) -> None:
         self._follow(plans.clear(self._contact.store, self._config.retention))
-        self._contact.store.maintain()
+        self._contact.maintain()
 
     def _declare_schedules(self) -> None:
         while self._undeclared:
-            handler = self._undeclared[-1]
+            schedule = self._undeclared[-1]
             try:
-                self._contact.run(self._contact.store.put_schedule(_schedule(handler), "code"))
+                self._contact.run(self._contact.store.put_schedule(schedule, "code"))
             except DibsError as error:
                 if isinstance(error, StoreError):
                     raise
-                logger.error("the schedule of %r is refused: %s", handler.name, error)
+                logger.error("the schedule of %r is refused: %s", schedule.name, error)
             self._undeclared.pop()
 
     def _follow(self, plan: plans.Plan[Any]) -> Any:
@@ -105,17 +102,3 @@ class Upkeep(Part):
     def _step(self, step: Operation[Any] | plans.Wait) -> Any:
         assert not isinstance(step, plans.Wait)  # upkeep never waits for others
         return self._contact.run(step)
-
-
-def _schedule(handler: Handler[..., Any, Any]) -> NewSchedule:
-    ticking = handler.ticking
-    assert ticking is not None
-    options = {name: handler.defaults[name] for name in SCHEDULED if name in handler.defaults}  # type: ignore[literal-required]
-    return NewSchedule(
-        name=handler.name,
-        cron=ticking.cron,
-        type=handler.name,
-        timezone=ticking.timezone,
-        catch_up=ticking.catch_up,
-        **options,
-    )

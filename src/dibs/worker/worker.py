@@ -108,8 +108,8 @@ class Worker:
         self._attempts = Attempts(self._finisher.put)
         self._leases = Leases(self._contact, self.config.lease, self._attempts)
         self._upkeep = Upkeep(self._contact, self.config, list(self._handlers.values()), self._heartbeat)
-        self._register()
-        self._lanes = self._open_lanes(loop)
+        self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL is told here and now
+        self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)
         self._claimer = Claimer(
             self._contact,
@@ -153,28 +153,17 @@ class Worker:
 
     # Putting it together
 
-    def _open_lanes(self, loop: asyncio.AbstractEventLoop | None) -> list[Lane]:
+    def _open_lanes(self, loop: asyncio.AbstractEventLoop | None) -> None:
         duties = Duties(self._may_begin, self._ended, self._room)
-        lanes: list[Lane] = []
-        if plain := self._in(Where.THREAD):
-            lanes.append(ThreadLane([handler.name for handler in plain], self.config.concurrency, duties))
-        if coroutines := self._in(Where.LOOP):
-            lanes.append(LoopLane([handler.name for handler in coroutines], self.config.concurrency, duties, loop))
-        if apart := self._in(Where.PROCESS):
+        if apart := self._in(Where.PROCESS):  # first, because it may refuse a handler
             from dibs.worker.processlane import ProcessLane  # imports multiprocessing, which most workers do not need
 
-            lanes.append(ProcessLane([handler.name for handler in apart], duties, self.config, apart))
-        return lanes
-
-    def _register(self) -> None:
-        """The first sign of life: a wrong URL is told here and now, and leaves nothing running behind."""
-        try:
-            self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))
-        except BaseException:
-            for lane in self._lanes:
-                lane.close()
-            self._lanes, self._parts = [], []
-            raise
+            self._lanes.append(ProcessLane([handler.name for handler in apart], duties, self.config, apart))
+        if plain := self._in(Where.THREAD):
+            self._lanes.append(ThreadLane([handler.name for handler in plain], self.config.concurrency, duties))
+        if coroutines := self._in(Where.LOOP):
+            names = [handler.name for handler in coroutines]
+            self._lanes.append(LoopLane(names, self.config.concurrency, duties, loop))
 
     def _in(self, where: Where) -> list[Handler[..., Any, Any]]:
         return [handler for handler in self._handlers.values() if handler.lane is where]
@@ -218,7 +207,9 @@ class Worker:
         return not attempt.settled and (not attempt.suspect or self._note_start(attempt))
 
     def _note_start(self, attempt: Attempt) -> bool:
-        """Note the start of a suspect (see Attempt.suspect). False if that is impossible, and so must not begin."""
+        """Note the start of a suspect (see Attempt.suspect). False if that is impossible, and so must not begin.
+        What has ended is written first: if the suspect kills us, its neighbours are not to be charged for it."""
+        self._finisher.wait_until_written(FLUSH_WITHIN)
         try:
             refused = self._contact.run(self._contact.store.start([attempt.claim]))[0]
         except StoreError:

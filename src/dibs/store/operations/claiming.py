@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 
 from dibs.claim import Claim, ClaimRequest, Filters
 from dibs.errors import AlreadyClaimed, NotClaimable, TaskNotFound
-from dibs.store.operation import Operation, Statement, Steps
-from dibs.store.operations.rows import read_claim, read_task
+from dibs.store.operation import Operation, Rows, Statement, Steps
+from dibs.store.operations.rows import read_claim, read_claims, read_task
 from dibs.store.operations.tending import Tending
 from dibs.task import State, Task
 
@@ -26,8 +26,8 @@ class Claiming(Tending, ABC):
     _next_sweep = 0.0
 
     @abstractmethod
-    def take(self, request: ClaimRequest) -> Steps[list[Claim]]:
-        """Claim up to `count` pending tasks that pass the filters, in the order asked for."""
+    def take(self, request: ClaimRequest) -> Steps[Rows]:
+        """Claim up to `count` pending tasks that pass the filters; a row of each, in the order asked for."""
 
     @abstractmethod
     def pick(self, filters: Filters) -> Steps[list[int]]:
@@ -35,9 +35,9 @@ class Claiming(Tending, ABC):
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
         """Claim up to `count` tasks. A loser of a race gets the next task; fewer only if no others are pending."""
-        return Operation("claim", lambda: self._claim(request))
+        return Operation("claim", lambda: self._claim(request), read=read_claims)
 
-    def _claim(self, request: ClaimRequest) -> Steps[list[Claim]]:
+    def _claim(self, request: ClaimRequest) -> Steps[Rows]:
         if time.monotonic() >= self._next_sweep:
             yield from self._sweep()
         claims = yield from self.take(request)

@@ -32,10 +32,13 @@ class Finishing:
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
         _check_reports(reports)
-        return Operation("finish", lambda: self._finish(reports), wakes=True)
+        prepared = _by_statement(reports)  # before the transaction, where nobody waits for it
+        return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True)
 
-    def _finish(self, reports: Sequence[Report]) -> Steps[list[Answer]]:
-        statements, answers = _by_statement(reports)
+    def _finish(
+        self, reports: Sequence[Report], statements: dict[str, list[dict[str, Any]]], unstorable: dict[Name, Answer]
+    ) -> Steps[list[Answer]]:
+        answers = dict(unstorable)
         for name, rows in statements.items():
             done = yield Statement(name, rows=rows, change=True)
             answers.update((_claim_in(row), _finished(row)) for row in done)

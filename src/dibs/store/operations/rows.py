@@ -8,7 +8,7 @@ import msgspec
 
 from dibs.claim import Claim
 from dibs.codec import decode
-from dibs.store.operation import WIDTH, Row
+from dibs.store.operation import WIDTH, Row, Rows
 from dibs.task import Failure, State, Task, from_micros
 
 STATES: dict[str, State] = {state.value: state for state in State}
@@ -35,6 +35,11 @@ def read_claim(row: Row) -> Claim:
     assert task.lease_until is not None
     assert task.worker_id is not None
     return Claim(task, task.token, task.worker_id, task.lease_until)
+
+
+def read_claims(rows: Rows) -> list[Claim]:
+    """The claims in the rows of a claim statement."""
+    return [read_claim(row) for row in rows]
 
 
 def moment(micros: int | None) -> Any:

@@ -99,6 +99,8 @@ def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
         return StoreBusy(f"PostgreSQL gave up waiting ({text}).")
     if isinstance(error, NOT_EXECUTED):
         return StoreUnavailable(f"PostgreSQL could not do it now ({text}).")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return StoreError(f"PostgreSQL is read-only ({text}).", hint="Use the primary, not a replica.")
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError(f"PostgreSQL refused it ({text}).", hint="Grant this user access to the dibs_ tables.")
     if isinstance(error, psycopg.OperationalError):

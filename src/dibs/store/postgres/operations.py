@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dibs.claim import Claim, ClaimRequest, Filters, Order
-from dibs.store.operation import Row, Statement, Steps
+from dibs.claim import ClaimRequest, Filters, Order
+from dibs.store.operation import Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import claim_params
 from dibs.store.operations.enqueueing import Inserted
-from dibs.store.operations.rows import read_claim
 from dibs.store.sqlfiles import Words
 
 SLACK = 32
@@ -36,7 +35,7 @@ class PostgresOperations(SqlOperations):
         inserted = yield Statement("enqueue", rows=rows)
         return {row[0]: row[1:] for row in inserted}
 
-    def take(self, request: ClaimRequest) -> Steps[list[Claim]]:
+    def take(self, request: ClaimRequest) -> Steps[Rows]:
         """See Claiming."""
         params = {**_filter_params(request), **claim_params(request)}
         rows = yield Statement("claim", params, words=_words(request, request.count))
@@ -51,7 +50,7 @@ class PostgresOperations(SqlOperations):
             if not claimed:
                 raise
             # What is claimed is claimed, and must reach its worker; the rest comes with the next claim.
-        return [read_claim(row[2:]) for row in claimed]
+        return [row[2:] for row in claimed]
 
     def pick(self, filters: Filters) -> Steps[list[int]]:
         """See Claiming."""

@@ -98,7 +98,7 @@ class PostgresStore(PostgresOperations):
                 tries += 1
             else:
                 opened.wrote(operation)
-                return result
+                return operation.result(result)
 
     async def run_async(self, operation: Operation[T], on: Any = None) -> T:
         """`run`, without blocking the event loop."""
@@ -123,7 +123,7 @@ class PostgresStore(PostgresOperations):
                 tries += 1
             else:
                 opened.wrote(operation)
-                return result
+                return operation.result(result)
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
@@ -161,7 +161,7 @@ class PostgresStore(PostgresOperations):
             if _begins_by_itself(on, operation):
                 on.execute("SELECT 1")
             with types_of_its_own():
-                return self._run_on(on, operation)
+                return operation.result(self._run_on(on, operation))
         except psycopg.Error as error:
             raise translate(error, writing=operation.writes) from error
 
@@ -174,16 +174,16 @@ class PostgresStore(PostgresOperations):
             if _begins_by_itself(on, operation):
                 await on.execute("SELECT 1")
             with types_of_its_own():
-                return await self._run_on_async(on, operation)
+                return operation.result(await self._run_on_async(on, operation))
         except psycopg.Error as error:
             raise translate(error, writing=operation.writes) from error
 
-    def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> T:
+    def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> Any:
         executor = Executor(connection, self._now(), operation.by)
         with _transaction(connection, operation):
             return drive(operation.begin(), executor)
 
-    async def _run_on_async(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T]) -> T:
+    async def _run_on_async(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T]) -> Any:
         executor = AsyncExecutor(connection, self._now(), operation.by)
         async with _transaction_async(connection, operation):
             return await drive_async(operation.begin(), executor)

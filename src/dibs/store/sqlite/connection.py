@@ -66,8 +66,8 @@ def _configure(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA cache_size = -32768")
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
     add_functions(connection)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TypeVar
+from typing import Any
 
 from dibs.store.operation import Operation, drive
 from dibs.store.sqlite.connection import Clock, Executor, add_functions, translate
 
-T = TypeVar("T")
 
-
-def run_joined(operation: Operation[T], connection: sqlite3.Connection, clock: Clock) -> T:
+def run_joined(operation: Operation[Any], connection: sqlite3.Connection, clock: Clock) -> Any:
     """Run the operation inside the connection's transaction, undone as a whole if it fails.
 
     Without an open transaction dibs behaves as any statement would: a connection that commits by itself gets a
@@ -28,7 +26,7 @@ def run_joined(operation: Operation[T], connection: sqlite3.Connection, clock: C
         connection.row_factory, connection.text_factory = settings
 
 
-def _run(operation: Operation[T], connection: sqlite3.Connection, clock: Clock) -> T:
+def _run(operation: Operation[Any], connection: sqlite3.Connection, clock: Clock) -> Any:
     executor = Executor(connection, clock(), operation.by)
     if not operation.writes:
         return drive(operation.begin(), executor)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dibs.claim import Claim, ClaimRequest, Filters, Order
-from dibs.store.operation import Statement, Steps
+from dibs.claim import ClaimRequest, Filters, Order
+from dibs.store.operation import Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import claim_params
 from dibs.store.operations.enqueueing import Inserted
-from dibs.store.operations.rows import read_claim
 
 Line = dict[str, Any]
 """One waiting line: the pending tasks of a queue and type with the same number of attempts left. Every filter is a
@@ -47,15 +46,15 @@ class SqliteOperations(SqlOperations):
         noted = yield Statement("enqueue_history", {"first": first, "last": first + len(free) - 1})
         return {free[note[0] - first]["place"]: note for note in noted}
 
-    def take(self, request: ClaimRequest) -> Steps[list[Claim]]:
+    def take(self, request: ClaimRequest) -> Steps[Rows]:
         """See Claiming."""
         lines = yield from _lines(request)
         ids = yield from _pick(lines, request)
         if not ids:
             return []
         rows = yield Statement("claim", {"ids": ids, **claim_params(request)}, change=True)
-        claims = {row[0]: read_claim(row) for row in rows}
-        return [claims[task_id] for task_id in ids]
+        by_id = {row[0]: row for row in rows}
+        return [by_id[task_id] for task_id in ids]
 
     def pick(self, filters: Filters) -> Steps[list[int]]:
         """See Claiming."""

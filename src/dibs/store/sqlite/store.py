@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dibs.errors import InvalidValue
+from dibs.errors import InvalidValue, StoreError
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive
@@ -61,9 +61,14 @@ class SqliteStore(SqliteOperations):
         while True:
             opened = self._opened()
             try:
-                return opened.writer.run(operation) if operation.writes else opened.read(operation, self.clock())
+                if operation.writes:
+                    return operation.result(opened.writer.run(operation))
+                return operation.result(opened.read(operation, self.clock()))
             except Closed:  # by a fork, or by another thread: open it again
                 continue
+            except StoreError:
+                self._check_in_place(opened)
+                raise
 
     async def run_async(self, operation: Operation[T], on: Any = None) -> T:
         """`run`, without blocking the event loop (but a handed-in sqlite3 connection belongs to its thread)."""
@@ -75,10 +80,13 @@ class SqliteStore(SqliteOperations):
                 opened = await asyncio.to_thread(self._opened)
             try:
                 if operation.writes:
-                    return await opened.writer.run_async(operation)
-                return await opened.read_async(operation, self.clock())
+                    return operation.result(await opened.writer.run_async(operation))
+                return operation.result(await opened.read_async(operation, self.clock()))
             except Closed:
                 continue
+            except StoreError:
+                self._check_in_place(opened)
+                raise
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
@@ -89,8 +97,10 @@ class SqliteStore(SqliteOperations):
             connection.close()
 
     def maintain(self) -> None:
-        """Checkpoint the WAL, give free pages back, refresh statistics."""
-        self._opened().writer.maintain(maintenance.tidy)
+        """Checkpoint the WAL, give free pages back, refresh statistics; and see whether the file is still there."""
+        opened = self._opened()
+        self._check_in_place(opened)
+        opened.writer.maintain(maintenance.tidy)
 
     def doctor(self) -> list[Check]:
         """Look for damage and for settings that would cost a guarantee."""
@@ -120,7 +130,17 @@ class SqliteStore(SqliteOperations):
         if not on.in_transaction:  # inside one, migrating would wait for the user's own lock
             self._opened()
         with types_of_its_own():
-            return run_joined(operation, on, self.clock)
+            return operation.result(run_joined(operation, on, self.clock))
+
+    def _check_in_place(self, opened: _Open) -> None:
+        """A file that is gone takes everything with it that is written to it, without an error: say so, and let go."""
+        if opened.in_place:
+            return
+        self.close()
+        raise StoreError(
+            f"The file {self.path} was deleted or replaced while it was open.",
+            hint="What was written since went with the old file. Stop every program before you move the file.",
+        )
 
     def _opened(self) -> _Open:
         if (opened := self._open) is not None:
@@ -180,6 +200,7 @@ class _Open:
             migrate(first, clock, may_migrate)
         finally:
             first.close()
+        self._identity = _identity(path)
         self.wakeups = SqliteWakeups(path)
         self.writer = Writer(path, clock, self.wakeups.wake)
         self._executor = ThreadPoolExecutor(READERS, thread_name_prefix="dibs-reader")
@@ -187,7 +208,12 @@ class _Open:
         for _ in range(READERS):
             self._readers.put(None)
 
-    def read(self, operation: Operation[T], now: int) -> T:
+    @property
+    def in_place(self) -> bool:
+        """False when the path leads to another file now, or to none."""
+        return _identity(self._path) == self._identity
+
+    def read(self, operation: Operation[Any], now: int) -> Any:
         """Run a reading operation on one snapshot."""
         with self._reader() as connection:
             try:
@@ -199,7 +225,7 @@ class _Open:
                 if connection.in_transaction:
                     connection.execute("COMMIT")
 
-    async def read_async(self, operation: Operation[T], now: int) -> T:
+    async def read_async(self, operation: Operation[Any], now: int) -> Any:
         """`read`, in a thread."""
         try:
             reading = asyncio.get_running_loop().run_in_executor(self._executor, self.read, operation, now)
@@ -229,3 +255,12 @@ class _Open:
             self._readers.put(Closed())
         self._executor.shutdown()
         self.writer.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells this file from another at the same path."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

@@ -113,19 +113,17 @@ class Writer:
         self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # of the writer's own thread; False: no more
         self._thread: threading.Thread | None = None
 
-    def run(self, operation: Operation[T]) -> T:
-        """Commit the operation, with whatever else is on the list, and return its result."""
-        result: T = self._wait_for(_Job(operation))
-        return result
+    def run(self, operation: Operation[Any]) -> Any:
+        """Commit the operation, with whatever else is on the list, and return the result of its steps."""
+        return self._wait_for(_Job(operation))
 
-    async def run_async(self, operation: Operation[T]) -> T:
+    async def run_async(self, operation: Operation[Any]) -> Any:
         """`run`, without blocking the event loop."""
         self._start_thread()
         job = _LoopJob(operation, self._turns)
         if self._enlist(job):
             job.lead()
-        result: T = await job.future
-        return result
+        return await job.future
 
     def close(self) -> None:
         """Commit what is on the list and let go of the file."""
