@@ -143,6 +143,6 @@ def _step(work: Work) -> int:
 
 def _query_plan(connection: sqlite3.Connection, run: SqliteExecutor, statement: Statement) -> list[str]:
     text = SQLITE_SQL.text(statement.name, statement.words)
-    params = statement.params if statement.rows is None else statement.rows[0]
+    params = statement.params if statement.rows is None else {**statement.rows[0], "said": statement.rows}
     plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", run._bind(params))
     return [row[3] for row in plan]

@@ -92,8 +92,7 @@ class Executor:
         """The rows of the statement; a change is also appended to the history."""
         sql = SQL.text(statement.name, statement.words)
         if statement.name in _TOGETHER:
-            said = _encode(statement.rows).decode()
-            rows: Rows = self._connection.execute(sql, {"said": said, "now": self._now}).fetchall()
+            rows: Rows = self._connection.execute(sql, self._bind({"said": statement.rows})).fetchall()
         elif statement.rows is None:
             rows = self._connection.execute(sql, self._bind(statement.params)).fetchall()
         elif statement.change or statement.name in _RETURNING:
@@ -119,7 +118,7 @@ class Executor:
         self._connection.executemany(SQL.text("append_history"), [row[:WIDTH] + signed for row in rows])
 
 
-_LISTS = ("ids", "keys")
+_LISTS = ("ids", "keys", "said")
 _TOGETHER = frozenset({"complete"})
 """Statements that take all their rows at once, as `said`."""
 
