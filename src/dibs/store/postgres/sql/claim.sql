@@ -19,5 +19,6 @@ picked AS MATERIALIZED (
     LIMIT {{count}}
 ),
 {{claimed}}
-SELECT (SELECT count(*) FROM candidates), changed.* FROM (VALUES (1)) AS always LEFT JOIN changed ON true
-ORDER BY changed.rank
+SELECT (SELECT count(*) FROM candidates), picked.rank, changed.*
+FROM (VALUES (1)) AS always LEFT JOIN (changed JOIN picked ON picked.id = changed.task_id) ON true
+ORDER BY picked.rank

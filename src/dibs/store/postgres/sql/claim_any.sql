@@ -12,4 +12,4 @@ picked AS MATERIALIZED (
     LIMIT {{count}}
 ),
 {{claimed}}
-SELECT 0, changed.* FROM changed
+SELECT 0, picked.rank, changed.* FROM changed JOIN picked ON picked.id = changed.task_id
