@@ -207,7 +207,8 @@ def test_a_program_that_is_wrong_is_not_started_again_and_again(run: Run, progra
 
 def test_an_error_inside_the_program_shows_where_it_is(tmp_path: Path, program: Path) -> None:
     done = subprocess.run([*COMMAND, "worker", "failing"], cwd=program, capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[:5] == [
+    told = [line for line in done.stderr.splitlines() if line.strip(" ~^")]  # Python 3.13 points at the place
+    assert told[:5] == [
         "Traceback (most recent call last):",
         f'  File "{tmp_path}/failing.py", line 4, in <module>',
         "    begin()",

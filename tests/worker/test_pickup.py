@@ -40,7 +40,7 @@ def test_a_delayed_task_begins_close_to_its_time(app: dibs.Dibs, hands: Crew) ->
         assert done.claimed_at is not None
         late.append((done.claimed_at - task.run_at).total_seconds())
     print("late by milliseconds:", [f"{1000 * each:.1f}" for each in late])
-    assert all(0 <= each < 1 for each in late)
+    assert all(0 <= each < 5 for each in late)  # it never looks by itself, so late by little means: it knew
 
 
 def test_a_task_that_was_there_before_the_worker_is_found(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:

@@ -38,13 +38,14 @@ class Claiming(Tending, ABC):
         return Operation("claim", lambda: self._claim(request), read=read_claims)
 
     def _claim(self, request: ClaimRequest) -> Steps[Rows]:
-        if time.monotonic() >= self._next_sweep:
-            yield from self._sweep()
+        swept = (yield from self._sweep()) if time.monotonic() >= self._next_sweep else None
         claims = yield from self.take(request)
         for _ in range(SWEEPS):  # what a sweep moves may be for others: go on while there is something to move
-            if claims or not (yield from self._sweep()):
+            if claims or swept == 0:
                 break
-            claims = yield from self.take(request)
+            swept = yield from self._sweep()
+            if swept:
+                claims = yield from self.take(request)
         return claims
 
     def _sweep(self) -> Steps[int]:
