@@ -41,6 +41,16 @@ def toil(seconds: float = 0) -> int:
     return os.getpid()
 
 
+_kept: list[bytes] = []
+
+
+@app.task(lane="process")
+def swell(mebibytes: int) -> int:
+    """Keeps what it takes, as a leak does."""
+    _kept.append(b"x" * (mebibytes * 2**20))
+    return os.getpid()
+
+
 @app.task
 async def block(folder: str, seconds: float) -> None:
     """Holds up the event loop."""
