@@ -6,6 +6,8 @@ of your own in `dibs.db`, run `dibs worker first_queue:app` in this folder.
 
 from __future__ import annotations
 
+import logging
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -38,6 +40,7 @@ def export(ctx: dibs.Context, rows: int) -> int:
 
 
 def main() -> None:
+    logging.basicConfig(stream=sys.stdout, format="  the worker's log: %(message)s")
     with tempfile.TemporaryDirectory() as folder:
         app.use_url(f"sqlite:///{(Path(folder) / 'first.db').as_posix()}")
         with app:

@@ -228,3 +228,17 @@ def test_an_outcome_is_written_although_its_batch_mate_cannot_be(app: dibs.Dibs)
         until(lambda: all(task.wait(10) for task in tasks))
     ends = [task.wait(0).state for task in tasks]
     assert [n for n, state in enumerate(ends) if state is not State.COMPLETED] == [7]
+
+
+def test_a_failed_attempt_is_told_in_one_line_of_the_log(app: dibs.Dibs, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task(max_attempts=2, backoff=Backoff(0.01, 0.01))
+    def stumble() -> None:
+        raise ValueError("no\nway")
+
+    with app.worker():
+        task = stumble.enqueue()
+        assert task.wait(30).state is State.FAILED
+    told = [record.message for record in caplog.records if "failed" in record.message]
+    assert len(told) == 2
+    assert told[0].startswith(f"task {task.id} (stumble, attempt 1) failed: ValueError: no; the next attempt is due at")
+    assert told[1] == f"task {task.id} (stumble, attempt 2) failed: ValueError: no; it is in the dead letter"

@@ -11,8 +11,9 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 
-from dibs.claim import MAX_BATCH, Outcome
+from dibs.claim import MAX_BATCH, Failed, Finished, Outcome
 from dibs.errors import ClaimLost, DibsError, InvalidValue, StoreError
+from dibs.task import State
 from dibs.worker.attempt import Attempt, now
 from dibs.worker.contact import Contact
 from dibs.worker.part import Part
@@ -23,6 +24,9 @@ logger = logging.getLogger("dibs.worker")
 Told = tuple[Attempt, Outcome]
 
 LOOK_UP = 1.0
+
+REASON = 200
+"""Characters of an error's first line that the log shows."""
 
 
 class Finisher(Part):
@@ -84,6 +88,9 @@ class Finisher(Part):
         except DibsError as error:  # something in the batch could not even be asked
             self._write_one_by_one(batch, error)
             return
+        for (attempt, outcome), answer in zip(batch, answers, strict=True):
+            if isinstance(outcome, Failed) and isinstance(answer, Finished):
+                _tell_of_failure(attempt, outcome, answer)
         refused = [(told, answer) for told, answer in zip(batch, answers, strict=True) if isinstance(answer, DibsError)]
         for told, answer in refused:
             self._refused(*told, answer)
@@ -105,3 +112,13 @@ class Finisher(Part):
             logger.warning("%r ended as %s, too late: %s", attempt, type(outcome).__name__.lower(), error.message)
         else:
             logger.error("%r: the outcome was refused: %s", attempt, error.message)
+
+
+def _tell_of_failure(attempt: Attempt, outcome: Failed, answer: Finished) -> None:
+    """One line; the traceback is kept with the task."""
+    reason = (outcome.failure.message.strip().splitlines() or [""])[0][:REASON]
+    if answer.run_at is not None and answer.will_retry:
+        then = f"the next attempt is due at {answer.run_at:%H:%M:%S} UTC"
+    else:
+        then = "it is in the dead letter" if answer.state is State.FAILED else f"it is {answer.state}"
+    logger.warning("%r failed: %s: %s; %s", attempt, outcome.failure.type, reason, then)
