@@ -39,11 +39,6 @@ class Contact:
         return time.monotonic() - self._last
 
     @property
-    def lost(self) -> bool:
-        """True while the store does not answer."""
-        return self._said_at is not None
-
-    @property
     def wakeups(self) -> Wakeups:
         """Where to wait for changes; StoreError where the store cannot be opened."""
         try:

@@ -53,7 +53,6 @@ class ProcessLane(ThreadLane):
         self._own = threading.local()
         self._running: dict[Attempt, Child] = {}
         self._children: set[Child] = set()
-        self._closing = False
 
     def wanted_ahead(self) -> tuple[list[str], int]:
         """Nothing: the time of these tasks goes into running them."""
@@ -61,7 +60,6 @@ class ProcessLane(ThreadLane):
 
     def close(self) -> None:
         """See Lane. A child that has nothing to do leaves when its pipe is closed."""
-        self._closing = True
         super().close()
         for child in self._children.copy():
             child.dismiss()
