@@ -1,164 +1,292 @@
-"""The JSON that dibs answers with: one shape for each thing, the same on the command line and over HTTP."""
+"""The JSON that dibs answers with: one shape for each thing, the same on the command line and over HTTP.
+
+A shape is a struct, so that the API's description is made from what the API says.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Annotated, Any
 
-from dibs.schedule import Schedule
-from dibs.store.doctor import Check
+import msgspec
+from msgspec import Meta
+
+from dibs.retry import Backoff
+from dibs.schedule import CatchUp, Schedule, Source
+from dibs.store.doctor import Check, Verdict
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Stats
-from dibs.store.operations.registering import TaskType, WorkerInfo
-from dibs.task import Failure, Task
+from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
+from dibs.task import Event, Failure, State, Task
 
-Shape = dict[str, Any]
+Moment = Annotated[
+    str,
+    Meta(
+        description="A time in UTC, always with microseconds, so that texts sort like times.",
+        extra_json_schema={"format": "date-time", "examples": ["2025-11-12T10:30:00.123456Z"]},
+    ),
+]
+JsonObject = dict[str, Any]
 
 
-def task(one: Task) -> Shape:
+class FailureShape(msgspec.Struct, frozen=True):
+    """How an attempt ended that did not complete."""
+
+    type: str
+    message: str
+    traceback: str | None
+
+
+class TaskShape(msgspec.Struct, frozen=True):
     """A task. `status` and `task_type` are its state and type: the API's words, older than ours."""
-    return {
-        "id": one.id,
-        "task_type": one.type,
-        "status": one.state.value,
-        "params": one.params,
-        "priority": one.priority,
-        "attempts": one.attempts,
-        "max_attempts": one.max_attempts,
-        "worker_id": one.worker_id,
-        "claimed_at": moment(one.claimed_at),
-        "created_at": moment(one.created_at),
-        "queue": one.queue,
-        "token": one.token,
-        "lease_until": moment(one.lease_until),
-        "run_at": moment(one.run_at),
-        "finished_at": moment(one.finished_at),
-        "timeout_seconds": one.timeout,
-        "idempotency_key": one.key,
-        "type_version": one.type_version,
-        "dropped": one.dropped,
-        "cancel_requested": one.cancel_requested,
-        "progress": one.progress,
-        "progress_message": one.progress_message,
-        "result": one.result,
-        "error": failure(one.error),
-    }
+
+    id: int
+    task_type: str
+    status: State
+    params: JsonObject
+    priority: int
+    attempts: int
+    max_attempts: int
+    worker_id: str | None
+    claimed_at: Moment | None
+    created_at: Moment
+    queue: str
+    token: int
+    lease_until: Moment | None
+    run_at: Moment
+    finished_at: Moment | None
+    timeout_seconds: float | None
+    idempotency_key: str | None
+    type_version: int | None
+    dropped: int
+    cancel_requested: bool
+    progress: int | None
+    progress_message: str | None
+    result: Any
+    error: FailureShape | None
 
 
-def page(tasks: Sequence[Task], limit: int) -> Shape:
+class PageShape(msgspec.Struct, frozen=True):
     """A page of a list; `next_cursor` is null after the last."""
-    more = len(tasks) == limit
-    return {"tasks": [task(one) for one in tasks], "next_cursor": tasks[-1].id if more else None}
+
+    tasks: list[TaskShape]
+    next_cursor: int | None
 
 
-def failure(error: Failure | None) -> Shape | None:
-    """How the last attempt failed."""
-    if error is None:
-        return None
-    return {"type": error.type, "message": error.message, "traceback": error.traceback}
+class HistoryEntryShape(msgspec.Struct, frozen=True):
+    """One thing that happened to a task."""
+
+    id: int
+    task_id: int
+    event: Event
+    from_state: State | None
+    to_state: State
+    worker_id: str | None
+    token: int
+    by: str | None
+    at: Moment
+    detail: JsonObject | None
 
 
-def history_entry(entry: HistoryEntry) -> Shape:
-    """One thing that happened to a task, as a recorded history holds it."""
-    return {
-        "id": entry.id,
-        "task_id": entry.task_id,
-        "event": entry.event.value,
-        "from_state": entry.from_state and entry.from_state.value,
-        "to_state": entry.to_state.value,
-        "worker_id": entry.worker_id,
-        "token": entry.token,
-        "by": entry.by,
-        "at": moment(entry.at),
-        "detail": entry.detail,
-    }
+class ReasonShape(msgspec.Struct, frozen=True):
+    """One reason why a task is not running; `code` is for programs."""
+
+    code: str
+    message: str
 
 
-def explanation(why: Explanation) -> Shape:
-    """Why a task is not running."""
-    reasons = [{"code": reason.code, "message": reason.message} for reason in why.reasons]
-    return {"task_id": why.task_id, "status": why.state.value, "reasons": reasons}
+class ExplanationShape(msgspec.Struct, frozen=True):
+    """Why a task is not running, as of now."""
+
+    task_id: int
+    status: State
+    reasons: list[ReasonShape]
 
 
-def queue(info: QueueInfo) -> Shape:
-    """A queue and its depth by state."""
-    return {"name": info.name, "paused": info.paused, "paused_at": moment(info.paused_at), "depth": info.depth}
+class QueueShape(msgspec.Struct, frozen=True):
+    """A queue and how many tasks it holds in each state."""
+
+    name: str
+    paused: bool
+    paused_at: Moment | None
+    depth: dict[str, int]
 
 
-def worker(info: WorkerInfo) -> Shape:
+class WorkerShape(msgspec.Struct, frozen=True):
     """A worker and the ids of the tasks it holds."""
-    return {
-        "id": info.id,
-        "incarnation": info.incarnation,
-        "state": info.state.value,
-        "queues": info.queues,
-        "task_types": info.types,
-        "metadata": info.metadata,
-        "started_at": moment(info.started_at),
-        "heartbeat_at": moment(info.heartbeat_at),
-        "stopped_at": moment(info.stopped_at),
-        "holds": info.holds,
-    }
+
+    id: str
+    incarnation: str
+    state: WorkerState
+    queues: list[str] | None
+    task_types: list[str] | None
+    metadata: JsonObject
+    started_at: Moment
+    heartbeat_at: Moment
+    stopped_at: Moment | None
+    holds: list[int]
 
 
-def task_type(kind: TaskType) -> Shape:
+class TaskTypeShape(msgspec.Struct, frozen=True):
     """One version of a registered task type."""
-    return {
-        "name": kind.name,
-        "version": kind.version,
-        "schema": kind.schema,
-        "defaults": kind.defaults,
-        "created_at": moment(kind.created_at),
-    }
+
+    name: str
+    version: int
+    schema: JsonObject | bool | None
+    defaults: JsonObject
+    created_at: Moment
 
 
-def schedule(plan: Schedule) -> Shape:
+class BackoffShape(msgspec.Struct, frozen=True):
+    """How long a failed task rests: base, doubled with every attempt, up to the cap."""
+
+    base_seconds: float
+    cap_seconds: float
+
+
+class ScheduleShape(msgspec.Struct, frozen=True):
     """A schedule, when it ticks next, and what became of its last tick."""
-    return {
-        "name": plan.name,
-        "cron": plan.cron,
-        "timezone": plan.timezone,
-        "catch_up": plan.catch_up.value,
-        "enabled": plan.enabled,
-        "task_type": plan.type,
-        "params": plan.params,
-        "queue": plan.queue,
-        "priority": plan.priority,
-        "max_attempts": plan.max_attempts,
-        "timeout_seconds": plan.timeout,
-        "source": plan.source,
-        "next_at": moment(plan.next_at),
-        "created_at": moment(plan.created_at),
-        "updated_at": moment(plan.updated_at),
-        "last_at": moment(plan.last_at),
-        "last_task_id": plan.last_task_id,
-        "last_error": plan.last_error,
-    }
+
+    name: str
+    cron: str
+    timezone: str
+    catch_up: CatchUp
+    enabled: bool
+    task_type: str
+    params: JsonObject
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout_seconds: float | None
+    backoff: BackoffShape
+    source: Source
+    next_at: Moment
+    created_at: Moment
+    updated_at: Moment
+    last_at: Moment | None
+    last_task_id: int | None
+    last_error: str | None
 
 
-def stats(numbers: Stats) -> Shape:
-    """The whole store in numbers."""
-    return {
-        "depth": numbers.depth,
-        "by_queue": numbers.by_queue,
-        "by_type": numbers.by_type,
-        "oldest_pending_age_seconds": numbers.oldest_pending_age,
-        "finished_last_minute": numbers.finished_last_minute,
-        "finished_last_hour": numbers.finished_last_hour,
-        "wait_seconds": _percentiles(numbers.wait),
-        "run_seconds": _percentiles(numbers.run),
-    }
+class PercentilesShape(msgspec.Struct, frozen=True):
+    """Seconds; null while nothing has completed."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
 
 
-def check(found: Check) -> Shape:
+class StatsShape(msgspec.Struct, frozen=True):
+    """The whole store in numbers; percentiles are over the last 1,000 completed tasks."""
+
+    depth: dict[str, int]
+    by_queue: dict[str, dict[str, int]]
+    by_type: dict[str, dict[str, int]]
+    oldest_pending_age_seconds: float | None
+    finished_last_minute: dict[str, int]
+    finished_last_hour: dict[str, int]
+    wait_seconds: PercentilesShape
+    run_seconds: PercentilesShape
+
+
+class CheckShape(msgspec.Struct, frozen=True):
     """One finding of the doctor."""
-    return {"name": found.name, "verdict": found.verdict.value, "message": found.message, "hint": found.hint}
+
+    name: str
+    verdict: Verdict
+    message: str
+    hint: str
+
+
+def task(one: Task) -> TaskShape:
+    """A task."""
+    return TaskShape(
+        one.id, one.type, one.state, one.params, one.priority, one.attempts, one.max_attempts, one.worker_id,
+        moment(one.claimed_at), _moment(one.created_at), one.queue, one.token, moment(one.lease_until),
+        _moment(one.run_at), moment(one.finished_at), one.timeout, one.key, one.type_version, one.dropped,
+        one.cancel_requested, one.progress, one.progress_message, one.result, failure(one.error)
+    )  # fmt: skip
+
+
+def page(tasks: Sequence[Task], limit: int) -> PageShape:
+    """A page of a list."""
+    more = len(tasks) == limit
+    return PageShape([task(one) for one in tasks], tasks[-1].id if more else None)
+
+
+def failure(error: Failure | None) -> FailureShape | None:
+    """How the last attempt failed."""
+    return None if error is None else FailureShape(error.type, error.message, error.traceback)
+
+
+def history_entry(entry: HistoryEntry) -> HistoryEntryShape:
+    """One thing that happened to a task, as a recorded history holds it."""
+    return HistoryEntryShape(
+        entry.id, entry.task_id, entry.event, entry.from_state, entry.to_state, entry.worker_id, entry.token, entry.by,
+        _moment(entry.at), entry.detail
+    )  # fmt: skip
+
+
+def explanation(why: Explanation) -> ExplanationShape:
+    """Why a task is not running."""
+    return ExplanationShape(why.task_id, why.state, [ReasonShape(each.code, each.message) for each in why.reasons])
+
+
+def queue(info: QueueInfo) -> QueueShape:
+    """A queue and its depth by state."""
+    return QueueShape(info.name, info.paused, moment(info.paused_at), info.depth)
+
+
+def worker(info: WorkerInfo) -> WorkerShape:
+    """A worker and the ids of the tasks it holds."""
+    return WorkerShape(
+        info.id, info.incarnation, info.state, info.queues, info.types, info.metadata, _moment(info.started_at),
+        _moment(info.heartbeat_at), moment(info.stopped_at), info.holds
+    )  # fmt: skip
+
+
+def task_type(kind: TaskType) -> TaskTypeShape:
+    """One version of a registered task type."""
+    return TaskTypeShape(kind.name, kind.version, kind.schema, kind.defaults, _moment(kind.created_at))
+
+
+def backoff(rest: Backoff) -> BackoffShape:
+    """How long a failed task rests."""
+    return BackoffShape(rest.base, rest.cap)
+
+
+def schedule(plan: Schedule) -> ScheduleShape:
+    """A schedule."""
+    return ScheduleShape(
+        plan.name, plan.cron, plan.timezone, plan.catch_up, plan.enabled, plan.type, plan.params, plan.queue,
+        plan.priority, plan.max_attempts, plan.timeout, backoff(plan.backoff), plan.source, _moment(plan.next_at),
+        _moment(plan.created_at), _moment(plan.updated_at), moment(plan.last_at), plan.last_task_id, plan.last_error
+    )  # fmt: skip
+
+
+def stats(numbers: Stats) -> StatsShape:
+    """The whole store in numbers."""
+    return StatsShape(
+        numbers.depth, numbers.by_queue, numbers.by_type, numbers.oldest_pending_age, numbers.finished_last_minute,
+        numbers.finished_last_hour, _percentiles(numbers.wait), _percentiles(numbers.run)
+    )  # fmt: skip
+
+
+def check(found: Check) -> CheckShape:
+    """One finding of the doctor."""
+    return CheckShape(found.name, found.verdict, found.message, found.hint)
 
 
 def moment(at: datetime | None) -> str | None:
     """A time in UTC with all its microseconds, so that texts sort like times."""
-    return None if at is None else at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return None if at is None else _moment(at)
 
 
-def _percentiles(values: Percentiles) -> Shape:
-    return {"p50": values.p50, "p95": values.p95, "p99": values.p99}
+@lru_cache(4096)  # the tasks of a batch share most of their moments
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _percentiles(values: Percentiles) -> PercentilesShape:
+    return PercentilesShape(values.p50, values.p95, values.p99)

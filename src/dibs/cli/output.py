@@ -84,11 +84,11 @@ class Output:
     def answer(self, shape: Any) -> None:
         """The one JSON document of this command. ASCII only, so that every terminal and every locale can hold it."""
         if self.as_json:
-            self.write(json.dumps(shape, indent=2))
+            self.write(json.dumps(shape, indent=2, default=_plain))
 
     def answer_line(self, shape: Any) -> None:
         """One of many JSON documents, each on its line."""
-        self.write(json.dumps(shape))
+        self.write(json.dumps(shape, default=_plain))
 
     def say(self, words: str, style: str | None = None) -> None:
         """A sentence for people; nothing where JSON was asked for."""
@@ -191,3 +191,10 @@ def quiet_if_closed() -> Iterator[None]:
 def _drop_the_rest() -> None:
     """What is still buffered has nowhere to go: let it not be told a second time when the program ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _plain(shape: Any) -> Any:
+    """What the JSON of the standard library needs to be told about a shape."""
+    from msgspec import to_builtins
+
+    return to_builtins(shape)
