@@ -30,9 +30,12 @@ if TYPE_CHECKING:
         DibsError,
         InvalidValue,
         KeyConflict,
+        KeyNotFound,
+        NotAllowed,
         NotClaimable,
         NotYourClaim,
         OutcomeUnknown,
+        RateLimited,
         ScheduleNotFound,
         SchemaMissing,
         SchemaTooNew,
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
         WrongState,
     )
     from dibs.handler import Handler, Lane
+    from dibs.key import ApiKey, MintedKey, RateLimit, Scope
     from dibs.poller import PollerConfig, TaskPoller
     from dibs.retry import Backoff
     from dibs.schedule import CatchUp, Schedule
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyClaimed",
+    "ApiKey",
     "AsyncDibs",
     "Backoff",
     "Cancel",
@@ -82,8 +87,11 @@ __all__ = [
     "HistoryEntry",
     "InvalidValue",
     "KeyConflict",
+    "KeyNotFound",
     "Lane",
+    "MintedKey",
     "NewTask",
+    "NotAllowed",
     "NotClaimable",
     "NotYourClaim",
     "Order",
@@ -92,6 +100,8 @@ __all__ = [
     "Permanent",
     "PollerConfig",
     "QueueInfo",
+    "RateLimit",
+    "RateLimited",
     "Reason",
     "Released",
     "Renewed",
@@ -102,6 +112,7 @@ __all__ = [
     "SchemaMissing",
     "SchemaTooNew",
     "SchemaViolation",
+    "Scope",
     "Snooze",
     "State",
     "Stats",
@@ -132,6 +143,7 @@ _HOMES = (
     "endings",
     "errors",
     "handler",
+    "key",
     "retry",
     "schedule",
     "store.doctor",

@@ -18,6 +18,7 @@ DEFAULT_LEASE = 60.0
 MAX_BATCH = 1000
 
 _WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,255}")
+_REQUEST = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Order(StrEnum):
@@ -45,8 +46,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
 
     def __post_init__(self) -> None:
-        _check_names(self.queues, "queues", "The queue")
-        _check_names(self.types, "types", "The task type")
+        check_names(self.queues, "queues", "The queue")
+        check_names(self.types, "types", "The task type")
         if self.max_attempts_remaining is not None:
             check_integer(self.max_attempts_remaining, "max_attempts_remaining", 0, MAX_MAX_ATTEMPTS)
         if self.order not in ORDERS:
@@ -58,12 +59,15 @@ class ClaimRequest(Filters, frozen=True, kw_only=True):
     """A worker's wish for up to `count` tasks under a lease of `lease` seconds.
 
     `ahead`: they will wait in the worker's memory before they begin; if it dies, they are not charged an attempt.
+    `request`: a name for this wish. Asked again under the same name, because the answer was lost, the store gives what
+    the worker got the first time and still holds.
     """
 
     worker_id: str
     incarnation: str | None = None
     lease: float = DEFAULT_LEASE
     ahead: bool = False
+    request: str | None = None
 
     def __post_init__(self) -> None:
         Filters.__post_init__(self)
@@ -72,6 +76,8 @@ class ClaimRequest(Filters, frozen=True, kw_only=True):
         _check_flag(self.ahead, "ahead")
         if self.incarnation is not None:
             check_name(self.incarnation, "The incarnation")
+        if self.request is not None:
+            _check_request(self.request)
 
 
 class ClaimRef(msgspec.Struct, frozen=True):
@@ -181,6 +187,14 @@ def check_worker_id(worker_id: Any) -> str:
     return worker_id
 
 
+def _check_request(request: Any) -> None:
+    if type(request) is not str or not _REQUEST.fullmatch(request):
+        raise InvalidValue(
+            f"The request id {str(request)[:80]!r} is not allowed.",
+            hint="Use 1 to 64 letters, digits, dashes and underscores.",
+        )
+
+
 def check_lease(lease: Any) -> int:
     """A lease in seconds, as microseconds."""
     return check_seconds(lease, "lease", least=0.001)
@@ -191,7 +205,8 @@ def _check_flag(value: Any, what: str) -> None:
         raise InvalidValue(f"{what} must be True or False, not {value!r}.")
 
 
-def _check_names(names: Any, what: str, each: str) -> None:
+def check_names(names: Any, what: str, each: str) -> None:
+    """A list of names that is not empty, or None."""
     if names is None:
         return
     if isinstance(names, str) or not isinstance(names, Sequence):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -26,6 +27,7 @@ from dibs.client_base import ClientBase, check_id, or_raise
 from dibs.codec import check_text
 from dibs.errors import DibsError
 from dibs.failure import describe
+from dibs.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, read_limit
 from dibs.options import ClaimOptions, FilterOptions, ListOptions, ScheduleOptions, TaskOptions
 from dibs.plans import Plan, Wait
 from dibs.schedule import CatchUp, NewSchedule, Schedule
@@ -77,7 +79,8 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def claim(self, worker_id: str, *, wait: float = 0, **options: Unpack[ClaimOptions]) -> Claim | None:
         """Claim the next task, or None. `wait`: seconds to wait for one.
 
-        Options: queues, types, max_attempts_remaining, order, lease (seconds), incarnation.
+        Options: queues, types, max_attempts_remaining, order, lease (seconds), incarnation, request (a name under which
+        the same worker can ask again if the answer is lost: it then gets what it already holds).
         """
         claims = await self.claim_many(worker_id, 1, wait=wait, **options)
         return claims[0] if claims else None
@@ -123,6 +126,20 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def finish(self, reports: Sequence[tuple[Claim | ClaimRef, Outcome]]) -> list[Finished | DibsError]:
         """Many outcomes in one transaction; each is answered on its own, with an error where it was refused."""
         return await self._run(self._store.finish(reports))
+
+    async def exchange(
+        self,
+        reports: Sequence[tuple[Claim | ClaimRef, Outcome]],
+        worker_id: str,
+        count: int = 1,
+        **options: Unpack[ClaimOptions],
+    ) -> tuple[list[Finished | DibsError], list[Claim]]:
+        """Write many outcomes and claim up to `count` next tasks in one transaction: both are done, or neither.
+
+        Each outcome is answered on its own, as by finish; the options are those of claim.
+        """
+        request = ClaimRequest(worker_id=worker_id, count=count, **options)
+        return await self._run(self._store.exchange(reports, request))
 
     async def renew(self, claim: Claim | ClaimRef, lease: float = DEFAULT_LEASE) -> Renewed:
         """Prolong the lease to `lease` seconds from now. Raises ClaimLost if the claim is no longer yours."""
@@ -220,6 +237,41 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def tick(self) -> int:
         """Enqueue what the schedules have due; how many tasks. Workers do this by themselves, as part of upkeep."""
         return await self._follow(plans.tick(self._store))
+
+    # Keys
+
+    async def create_key(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        queues: Sequence[str] | None = None,
+        rate_limit: str = str(STANDARD_LIMIT),
+        expires_in: float | None = None,
+        expires_at: datetime | None = None,
+    ) -> MintedKey:
+        """Make a key for the server's API. Its text is in this answer alone: nobody can read it again.
+
+        Scopes: enqueue, work, read, admin. `queues`: the only ones it is for. `rate_limit`: like "600/minute", or
+        "none". It expires `expires_in` seconds from now, or at `expires_at`, or never.
+        """
+        new = NewKey(
+            name=name,
+            scopes=scopes,
+            queues=queues,
+            rate_limit=read_limit(rate_limit),
+            expires_in=expires_in,
+            expires_at=expires_at,
+        )
+        return await self._run(self._store.mint_key(new))
+
+    async def keys(self) -> list[ApiKey]:
+        """Every key, oldest first, also those that expired or were revoked."""
+        return await self._run(self._store.list_keys())
+
+    async def revoke_key(self, key_id: str) -> ApiKey:
+        """Let nobody use the key from now on. Raises KeyNotFound."""
+        return await self._run(self._store.revoke_key(key_id))
 
     # Upkeep
 

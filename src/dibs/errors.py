@@ -62,6 +62,17 @@ class ScheduleNotFound(DibsError, LookupError):
         self.name = name
 
 
+class KeyNotFound(DibsError, LookupError):
+    """No API key has this id."""
+
+    code = "key_not_found"
+    default_hint = "keys() lists those that there are; the id of a key stands between its two underscores."
+
+    def __init__(self, message: str, *, key_id: str | None = None) -> None:
+        super().__init__(message)
+        self.key_id = key_id
+
+
 class KeyConflict(DibsError):
     """An idempotency key that already stands for a task with another type or other params."""
 
@@ -146,6 +157,13 @@ class StoreBusy(StoreError):
     default_hint = "Look for a program that holds a write transaction open; trying again is safe."
 
 
+class RateLimited(StoreBusy):
+    """The server takes fewer requests from this key than were sent, for longer than dibs waits. Nothing was written."""
+
+    code = "rate_limited"
+    default_hint = "Ask less often, or give the key a higher rate limit; trying again later is safe."
+
+
 class StoreUnavailable(StoreError):
     """The database cannot be reached. Nothing is known to be written."""
 
@@ -158,6 +176,19 @@ class OutcomeUnknown(StoreError):
 
     code = "outcome_unknown"
     default_hint = "Repeat the call with the same key or token: dibs recognises what is already stored."
+
+
+class NotAllowed(StoreError):
+    """The server does not let this key do that, or does not know the key. Nothing was written.
+
+    `code` is "unauthorized" for a key that is missing, wrong, expired or revoked; otherwise it says what the key lacks.
+    """
+
+    code = "unauthorized"
+
+    def __init__(self, message: str, *, code: str = "unauthorized", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
 
 
 class SchemaTooNew(StoreError):

@@ -43,10 +43,11 @@ class FilterOptions(TypedDict, total=False):
 
 
 class ClaimOptions(FilterOptions, total=False):
-    """Options of claim. `lease`: seconds."""
+    """Options of claim. `lease`: seconds. `request`: a name under which the claim can be asked for again."""
 
     lease: float
     incarnation: str | None
+    request: str | None
 
 
 class ListOptions(TypedDict, total=False):

@@ -13,10 +13,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from dibs.key import ApiKey, Scope, write_limit
 from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
 from dibs.store.doctor import Check, Verdict
-from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Stats
+from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Stats, StoreEvent
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
 from dibs.task import Event, Failure, State, Task
 
@@ -87,6 +88,13 @@ class HistoryEntryShape(msgspec.Struct, frozen=True):
     by: str | None
     at: Moment
     detail: JsonObject | None
+
+
+class EventShape(HistoryEntryShape, frozen=True):
+    """One thing that happened, with the queue and type of its task; both are null once the task is pruned."""
+
+    queue: str | None
+    task_type: str | None
 
 
 class ReasonShape(msgspec.Struct, frozen=True):
@@ -169,6 +177,21 @@ class ScheduleShape(msgspec.Struct, frozen=True):
     last_error: str | None
 
 
+class KeyShape(msgspec.Struct, frozen=True):
+    """An API key, without anything that would help to guess it. `queues`: null for all; `rate_limit`: or "none"."""
+
+    id: str
+    name: str
+    scopes: list[Scope]
+    queues: list[str] | None
+    rate_limit: str
+    created_at: Moment
+    created_by: str | None
+    expires_at: Moment | None
+    revoked_at: Moment | None
+    last_used_at: Moment | None
+
+
 class PercentilesShape(msgspec.Struct, frozen=True):
     """Seconds; null while nothing has completed."""
 
@@ -228,6 +251,15 @@ def history_entry(entry: HistoryEntry) -> HistoryEntryShape:
     )  # fmt: skip
 
 
+def event(one: StoreEvent) -> EventShape:
+    """One thing that happened, with the queue and type of its task."""
+    entry = one.entry
+    return EventShape(
+        entry.id, entry.task_id, entry.event, entry.from_state, entry.to_state, entry.worker_id, entry.token, entry.by,
+        _moment(entry.at), entry.detail, one.queue, one.type
+    )  # fmt: skip
+
+
 def explanation(why: Explanation) -> ExplanationShape:
     """Why a task is not running."""
     return ExplanationShape(why.task_id, why.state, [ReasonShape(each.code, each.message) for each in why.reasons])
@@ -262,6 +294,15 @@ def schedule(plan: Schedule) -> ScheduleShape:
         plan.name, plan.cron, plan.timezone, plan.catch_up, plan.enabled, plan.type, plan.params, plan.queue,
         plan.priority, plan.max_attempts, plan.timeout, backoff(plan.backoff), plan.source, _moment(plan.next_at),
         _moment(plan.created_at), _moment(plan.updated_at), moment(plan.last_at), plan.last_task_id, plan.last_error
+    )  # fmt: skip
+
+
+def key(one: ApiKey) -> KeyShape:
+    """An API key."""
+    return KeyShape(
+        one.id, one.name, list(one.scopes), None if one.queues is None else list(one.queues),
+        write_limit(one.rate_limit), _moment(one.created_at), one.created_by, moment(one.expires_at),
+        moment(one.revoked_at), moment(one.last_used_at)
     )  # fmt: skip
 
 

@@ -157,7 +157,9 @@ class NewTask(msgspec.Struct, frozen=True):
         if type(self.backoff) is not Backoff:
             raise InvalidValue(f"backoff must be a dibs.Backoff, not {self.backoff!r}.")
         if self.run_at is not None:
-            _check_run_at(self.run_at, self.delay)
+            if self.delay is not None:
+                raise InvalidValue("Give either delay or run_at, not both.")
+            check_moment(self.run_at, "run_at")
 
 
 def check_integer(value: Any, what: str, least: int, most: int) -> int:
@@ -189,12 +191,12 @@ def from_micros(micros: int) -> datetime:
     return EPOCH + timedelta(0, 0, micros)
 
 
-def _check_run_at(run_at: Any, delay: float | None) -> None:
-    if delay is not None:
-        raise InvalidValue("Give either delay or run_at, not both.")
-    if not isinstance(run_at, datetime):
-        raise InvalidValue(f"run_at must be a datetime, not {run_at!r}.")
-    if run_at.utcoffset() is None:
-        raise InvalidValue("run_at has no time zone.", hint="Use datetime.now(UTC) or another aware datetime.")
-    if not FIRST <= run_at <= LAST:  # in another time zone it may lie beyond
-        raise InvalidValue("run_at lies outside of the years 1 to 9999 in UTC.")
+def check_moment(value: Any, what: str) -> datetime:
+    """A datetime that knows its time zone."""
+    if not isinstance(value, datetime):
+        raise InvalidValue(f"{what} must be a datetime, not {value!r}.")
+    if value.utcoffset() is None:
+        raise InvalidValue(f"{what} has no time zone.", hint="Use datetime.now(UTC) or another aware datetime.")
+    if not FIRST <= value <= LAST:  # in another time zone it may lie beyond
+        raise InvalidValue(f"{what} lies outside of the years 1 to 9999 in UTC.")
+    return value

@@ -18,6 +18,8 @@ TABLES = (
     "dibs_workers",
     "dibs_task_types",
     "dibs_schedules",
+    "dibs_keys",
+    "dibs_rates",
 )
 
 

@@ -127,7 +127,7 @@ def test_every_file_is_used() -> None:
         fragments = {name for text in mentioned for name in placeholders(text)}
         fragments |= {name for path in folder(engine).glob("*.sql") for name in placeholders(path.read_text("utf-8"))}
         fragments |= {
-            f"by_{name}" for name in ("state", "type", "queue", "cursor", "error")
+            f"by_{name}" for name in ("state", "type", "queue", "queues", "cursor", "error")
         }  # the conditions of a list
         assert names(engine) - mentioned - fragments == set()
 

@@ -12,11 +12,12 @@ from typing import Any, Protocol, TypeVar
 
 from dibs.claim import Claim, ClaimRef, ClaimRequest, Filters, Finished, Outcome, Renewed, Standing
 from dibs.errors import DibsError
+from dibs.key import ApiKey, MintedKey, NewKey, Permits, RateLimit
 from dibs.schedule import NewSchedule, Schedule, Source
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note
 from dibs.store.operation import Operation
-from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
+from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, StoreEvent, TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.scheduling import Due
@@ -80,7 +81,8 @@ class Store(Protocol):
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
         """Up to `count` tasks, each under its next token, to this worker alone. Never more than asked; fewer only if
-        no others are pending that pass the filters. Claimed `ahead`, a task counts as not started."""
+        no others are pending that pass the filters. Claimed `ahead`, a task counts as not started. With the `request`
+        of an earlier claim by this worker: what that one got and the worker still holds, if that is anything."""
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
         """This task, to begin now, or AlreadyClaimed, NotClaimable, TaskNotFound."""
@@ -94,6 +96,12 @@ class Store(Protocol):
         """Each outcome is written if its token is live, and answered on its own. Telling the same outcome again is
         answered with the state it led to (`repeated`), with the task's present attempts and run_at where it still is
         there. Anything else about a dead claim is ClaimLost and changes nothing."""
+
+    def exchange(
+        self, reports: Sequence[tuple[Ref, Outcome]], request: ClaimRequest
+    ) -> Operation[tuple[list[Finished | DibsError], list[Claim]]]:
+        """The outcomes as in `finish`, then the tasks as in `claim`, in one transaction: both or neither. That an
+        outcome was refused keeps nobody from the claims."""
 
     def start(self, claims: Sequence[Ref]) -> Operation[list[DibsError | None]]:
         """Each task that was claimed ahead begins now, if its token is live: it is charged an attempt if its worker is
@@ -182,6 +190,17 @@ class Store(Protocol):
         """The schedule moves on from the tick that was read and its tasks are enqueued, both or neither; how many
         tasks, 0 where somebody else did it first."""
 
+    # Keys
+
+    def mint_key(self, new: NewKey) -> Operation[MintedKey]:
+        """A new key; only this answer holds its secret. After OutcomeUnknown there may be one that nobody can use."""
+
+    def list_keys(self) -> Operation[list[ApiKey]]:
+        """All keys, oldest first, also those that expired or were revoked."""
+
+    def revoke_key(self, key_id: str) -> Operation[ApiKey]:
+        """Nobody may use the key from now on, or KeyNotFound. The same again keeps the time of the first."""
+
     # Look
 
     def get(self, task_id: int) -> Operation[Task | None]:
@@ -207,3 +226,33 @@ class Store(Protocol):
 
     def stats(self) -> Operation[Stats]:
         """Depth, age, throughput, latency."""
+
+
+class ServedStore(Store, Protocol):
+    """A store that a server stands before: what only the server asks of it, for the keys and queues of its callers."""
+
+    def get_key(self, key_id: str) -> Operation[ApiKey | None]:
+        """The key with this id as the database knows it, with its digest, expired or not by the database's clock."""
+
+    def note_keys_used(self, key_ids: Sequence[str]) -> Operation[None]:
+        """These keys were used now."""
+
+    def take_permits(self, key_id: str, limit: RateLimit, wanted: int) -> Operation[Permits]:
+        """Up to `wanted` requests for the key. Never more in a window than its limit, however many servers ask; a
+        window begins with the first request after the last one ended, by the database's clock."""
+
+    def queues_of(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
+        """The queue of each of these tasks that exists."""
+
+    def stats(self, queues: Sequence[str] | None = None) -> Operation[Stats]:
+        """Depth, age, throughput, latency; of these queues only, where they are given."""
+
+    def events_after(
+        self, entry_id: int, limit: int, queues: Sequence[str] | None = None
+    ) -> Operation[list[StoreEvent]]:
+        """What happened after this entry, in order, with the task's queue and type; of these queues only, where they
+        are given. On an engine with many writers an entry can be committed after one with a higher id: who must not
+        miss any looks back."""
+
+    def last_entry(self) -> Operation[int]:
+        """The id of the newest entry of the history, 0 where there is none."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dibs.store.operations.claiming import Claiming
 from dibs.store.operations.enqueueing import Enqueueing
-from dibs.store.operations.finishing import Finishing
+from dibs.store.operations.exchanging import Exchanging
+from dibs.store.operations.keys import Keys
 from dibs.store.operations.looking import Looking
 from dibs.store.operations.managing import Managing
 from dibs.store.operations.registering import Registering
 from dibs.store.operations.scheduling import Scheduling
-from dibs.store.operations.tending import Tending
 
 
-class SqlOperations(Enqueueing, Claiming, Finishing, Managing, Tending, Looking, Registering, Scheduling):
+class SqlOperations(Enqueueing, Exchanging, Managing, Looking, Registering, Scheduling, Keys):
     """Every operation of the contract, for engines that speak SQL."""

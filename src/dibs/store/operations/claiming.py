@@ -26,8 +26,9 @@ class Claiming(Tending, ABC):
     _next_sweep = 0.0
 
     @abstractmethod
-    def take(self, request: ClaimRequest) -> Steps[Rows]:
-        """Claim up to `count` pending tasks that pass the filters; a row of each, in the order asked for."""
+    def take(self, request: ClaimRequest, atomic: bool) -> Steps[Rows]:
+        """Claim up to `count` pending tasks that pass the filters; a row of each, in the order asked for. `atomic`: all
+        statements are in one transaction, which an error of any of them undoes."""
 
     @abstractmethod
     def pick(self, filters: Filters) -> Steps[list[int]]:
@@ -37,15 +38,17 @@ class Claiming(Tending, ABC):
         """Claim up to `count` tasks. A loser of a race gets the next task; fewer only if no others are pending."""
         return Operation("claim", lambda: self._claim(request), read=read_claims)
 
-    def _claim(self, request: ClaimRequest) -> Steps[Rows]:
+    def _claim(self, request: ClaimRequest, atomic: bool = False) -> Steps[Rows]:
+        if request.request is not None and (asked := (yield Statement("asked", claim_params(request)))):
+            return asked
         swept = (yield from self._sweep()) if time.monotonic() >= self._next_sweep else None
-        claims = yield from self.take(request)
+        claims = yield from self.take(request, atomic)
         for _ in range(SWEEPS):  # what a sweep moves may be for others: go on while there is something to move
             if claims or swept == 0:
                 break
             swept = yield from self._sweep()
             if swept:
-                claims = yield from self.take(request)
+                claims = yield from self.take(request, atomic)
         return claims
 
     def _sweep(self) -> Steps[int]:
@@ -59,6 +62,10 @@ class Claiming(Tending, ABC):
         return Operation("claim_by_id", lambda: self._claim_by_id(task_id, request))
 
     def _claim_by_id(self, task_id: int, request: ClaimRequest) -> Steps[Claim]:
+        if request.request is not None:
+            for row in (yield Statement("asked", claim_params(request))):
+                if row[0] == task_id:
+                    return read_claim(row)
         statement = Statement("claim_by_id", {"id": task_id, **claim_params(request)}, change=True)
         rows = yield statement
         for _ in range(SWEEPS):  # it may have been due, or its worker dead
@@ -100,4 +107,5 @@ def claim_params(request: ClaimRequest) -> dict[str, object]:
         "incarnation": request.incarnation,
         "lease": round(request.lease * 1e6),
         "ahead": request.ahead,
+        "request": request.request,
     }

@@ -25,18 +25,21 @@ Note = tuple[Ref, int, str | None]
 Name = tuple[int, int, str]
 """What names a claim: task, token, worker."""
 
+RowsByStatement = dict[str, list[dict[str, Any]]]
+Prepared = tuple[RowsByStatement, dict[Name, Answer]]
+"""The rows for each statement, and the answers to those whose result dibs cannot store."""
+
 
 class Finishing:
     """Outcomes, starts, renewals, progress; and how claims stand."""
 
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
-        _check_reports(reports)
-        prepared = _by_statement(reports)  # before the transaction, where nobody waits for it
+        prepared = prepare(reports)
         return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True)
 
     def _finish(
-        self, reports: Sequence[Report], statements: dict[str, list[dict[str, Any]]], unstorable: dict[Name, Answer]
+        self, reports: Sequence[Report], statements: RowsByStatement, unstorable: dict[Name, Answer]
     ) -> Steps[list[Answer]]:
         answers = dict(unstorable)
         for name, rows in statements.items():
@@ -134,18 +137,10 @@ def check_claims(claims: Sequence[Ref]) -> None:
             raise InvalidValue(f"{claim!r} is no claim.", hint="claim() gives None when there is no task to claim.")
 
 
-def _check_reports(reports: Sequence[Report]) -> None:
-    check_claims([ref for ref, _ in reports])
-    for _, outcome in reports:
-        if type(outcome) not in _STATEMENTS:
-            raise InvalidValue(f"{outcome!r} is no outcome.", hint="Use Completed, Failed, Released or Cancelled.")
-    if len({_name(ref) for ref, _ in reports}) < len(reports):
-        raise InvalidValue("Two outcomes name the same claim.", hint="A claim ends once: send one outcome for each.")
-
-
-def _by_statement(reports: Sequence[Report]) -> tuple[dict[str, list[dict[str, Any]]], dict[Name, Answer]]:
-    """The rows for each statement, and the answers to those whose result dibs cannot store."""
-    rows: dict[str, list[dict[str, Any]]] = {}
+def prepare(reports: Sequence[Report]) -> Prepared:
+    """Check and encode the outcomes, before the transaction, where nobody waits for it."""
+    _check_reports(reports)
+    rows: RowsByStatement = {}
     answers: dict[Name, Answer] = {}
     for ref, outcome in reports:
         name, values = _STATEMENTS[type(outcome)]
@@ -156,6 +151,15 @@ def _by_statement(reports: Sequence[Report]) -> tuple[dict[str, list[dict[str, A
         else:
             rows.setdefault(name, []).append(row)
     return rows, answers
+
+
+def _check_reports(reports: Sequence[Report]) -> None:
+    check_claims([ref for ref, _ in reports])
+    for _, outcome in reports:
+        if type(outcome) not in _STATEMENTS:
+            raise InvalidValue(f"{outcome!r} is no outcome.", hint="Use Completed, Failed, Released or Cancelled.")
+    if len({_name(ref) for ref, _ in reports}) < len(reports):
+        raise InvalidValue("Two outcomes name the same claim.", hint="A claim ends once: send one outcome for each.")
 
 
 def _name(ref: Ref) -> Name:

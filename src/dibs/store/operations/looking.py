@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from dibs.claim import MAX_BATCH
+from dibs.claim import MAX_BATCH, check_names
 from dibs.codec import check_name, decode
 from dibs.errors import InvalidValue, TaskNotFound
 from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
@@ -20,11 +21,13 @@ RECENT = 1000
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks to list: newest first, `limit` a page; `cursor` is the last id of the page before."""
+    """Which tasks to list: newest first, `limit` a page; `cursor` is the last id of the page before. `queues`: none but
+    these, whatever else is asked for."""
 
     state: str | None = None
     type: str | None = None
     queue: str | None = None
+    queues: Sequence[str] | None = None
     limit: int = 100
     cursor: int | None = None
 
@@ -34,6 +37,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
         for value, what in ((self.queue, "The queue"), (self.type, "The task type")):
             if value is not None:
                 check_name(value, what)
+        check_names(self.queues, "queues", "The queue")
         check_integer(self.limit, "limit", 1, MAX_BATCH)
         if self.cursor is not None:
             check_integer(self.cursor, "cursor", 0, 2**63 - 1)
@@ -52,6 +56,14 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     by: str | None
     at: datetime
     detail: dict[str, Any] | None
+
+
+class StoreEvent(msgspec.Struct, frozen=True):
+    """An entry of the history, and of which queue and type its task is; None where the task was pruned."""
+
+    entry: HistoryEntry
+    queue: str | None
+    type: str | None
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -122,13 +134,31 @@ class Looking:
         statement = Statement("history_after", {"after": entry_id}, words=limited(limit))
         return Operation("history_after", lambda: _history(statement), writes=False)
 
+    def events_after(
+        self, entry_id: int, limit: int, queues: Sequence[str] | None = None
+    ) -> Operation[list[StoreEvent]]:
+        """The history of all tasks (or of those in these queues) in order, with their queues and types."""
+        check_names(queues, "queues", "The queue")
+        given = {"after": entry_id, "queues": queues if queues is None else list(queues)}
+        statement = Statement("events_after", given, words=(_of_queues(queues), *limited(limit)))
+        return Operation("events_after", lambda: _events(statement), writes=False)
+
+    def last_entry(self) -> Operation[int]:
+        """The id of the newest entry of the history, 0 where there is none."""
+        return Operation("last_entry", _last_entry, writes=False)
+
+    def queues_of(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
+        """The queue of each of these tasks that exists."""
+        return Operation("queues_of", lambda: _queues_of(list(task_ids)), writes=False)
+
     def queues(self) -> Operation[list[QueueInfo]]:
         """Every queue that holds a task or has been paused."""
         return Operation("queues", _queues, writes=False)
 
-    def stats(self) -> Operation[Stats]:
-        """Depth, age, throughput and latency."""
-        return Operation("stats", _stats, writes=False)
+    def stats(self, queues: Sequence[str] | None = None) -> Operation[Stats]:
+        """Depth, age, throughput and latency, of all queues or of these."""
+        check_names(queues, "queues", "The queue")
+        return Operation("stats", lambda: _stats(queues), writes=False)
 
     def explain(self, task_id: int) -> Operation[Explanation]:
         """Why is this task not running?"""
@@ -142,7 +172,7 @@ def _get(task_id: int) -> Steps[Task | None]:
 
 def _list(which: TaskFilter) -> Steps[list[Task]]:
     given = msgspec.structs.asdict(which)
-    words = (conditions(given, ("state", "type", "queue", "cursor")), *limited(which.limit))
+    words = (conditions(given, ("state", "type", "queue", "queues", "cursor")), *limited(which.limit))
     rows = yield Statement("list", given, words=words)
     return [read_task(row) for row in rows]
 
@@ -168,6 +198,24 @@ def _read_entry(row: Row) -> HistoryEntry:
     )
 
 
+def _events(statement: Statement) -> Steps[list[StoreEvent]]:
+    rows = yield statement
+    return [StoreEvent(_read_entry(row[:-2]), *row[-2:]) for row in rows]
+
+
+def _last_entry() -> Steps[int]:
+    [(newest,)] = yield Statement("last_entry")
+    return int(newest)
+
+
+def _queues_of(task_ids: list[int]) -> Steps[dict[int, str]]:
+    return dict((yield Statement("queues_of", {"ids": task_ids})))
+
+
+def _of_queues(queues: Sequence[str] | None) -> tuple[str, str]:
+    return conditions({"queues": queues}, ("queues",))
+
+
 def _queues() -> Steps[list[QueueInfo]]:
     paused = {row[0]: row[1] for row in (yield Statement("queues"))}
     depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
@@ -179,11 +227,12 @@ def _queues() -> Steps[list[QueueInfo]]:
     ]
 
 
-def _stats() -> Steps[Stats]:
-    counts = yield Statement("counts")
-    minute = yield Statement("throughput", {"window": 60_000_000})
-    hour = yield Statement("throughput", {"window": 3_600_000_000})
-    recent = yield Statement("recent", words=limited(RECENT))
+def _stats(queues: Sequence[str] | None) -> Steps[Stats]:
+    given, only = {"queues": queues if queues is None else list(queues)}, _of_queues(queues)
+    counts = [row for row in (yield Statement("counts")) if queues is None or row[0] in queues]
+    minute = yield Statement("throughput", {**given, "window": 60_000_000}, words=(only,))
+    hour = yield Statement("throughput", {**given, "window": 3_600_000_000}, words=(only,))
+    recent = yield Statement("recent", given, words=(only, *limited(RECENT)))
     ages = [row[4] for row in counts if row[4] is not None]
     return Stats(
         depth=_sum(counts, lambda row: row[2]),

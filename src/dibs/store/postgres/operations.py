@@ -35,7 +35,7 @@ class PostgresOperations(SqlOperations):
         inserted = yield Statement("enqueue", rows=rows)
         return {row[0]: row[1:] for row in inserted}
 
-    def take(self, request: ClaimRequest) -> Steps[Rows]:
+    def take(self, request: ClaimRequest, atomic: bool) -> Steps[Rows]:
         """See Claiming."""
         params = {**_filter_params(request), **claim_params(request)}
         rows = yield Statement("claim", params, words=_words(request, request.count))
@@ -47,7 +47,7 @@ class PostgresOperations(SqlOperations):
             if claimed and request.order in RACES:
                 yield from _advance(request, claimed)
         except Exception:
-            if not claimed:
+            if atomic or not claimed:
                 raise
             # What is claimed is claimed, and must reach its worker; the rest comes with the next claim.
         return [row[2:] for row in claimed]

@@ -118,7 +118,7 @@ class Executor:
         self._connection.executemany(SQL.text("append_history"), [row[:WIDTH] + signed for row in rows])
 
 
-_LISTS = ("ids", "keys", "said")
+_LISTS = ("ids", "keys", "queues", "said")
 _TOGETHER = frozenset({"complete"})
 """Statements that take all their rows at once, as `said`."""
 

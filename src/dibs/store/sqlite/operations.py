@@ -46,7 +46,7 @@ class SqliteOperations(SqlOperations):
         noted = yield Statement("enqueue_history", {"first": first, "last": first + len(free) - 1})
         return {free[note[0] - first]["place"]: note for note in noted}
 
-    def take(self, request: ClaimRequest) -> Steps[Rows]:
+    def take(self, request: ClaimRequest, atomic: bool) -> Steps[Rows]:
         """See Claiming."""
         lines = yield from _lines(request)
         ids = yield from _pick(lines, request)

@@ -1,5 +1,6 @@
 -- Promise: the best candidates now belong to this worker, each under its next token; never more than `count`.
--- Parameters: queues, types, least, worker_id, incarnation, lease, ahead, now, by. Words: candidates, order, reach, count.
+-- Parameters: queues, types, least, worker_id, incarnation, lease, ahead, request, now, by.
+-- Words: candidates, order, reach, count.
 -- Rows: how many candidates there were, the rank, history columns, task columns; one row of NULLs where none was
 -- claimed, so that the caller can tell an empty queue from one whose first tasks are being claimed by others.
 --

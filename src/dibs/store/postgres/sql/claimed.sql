@@ -5,7 +5,7 @@ changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'claimed', token = task.token + 1, worker_id = %(worker_id)s, incarnation = %(incarnation)s,
         claimed_at = moment.now, lease_until = moment.now + %(lease)s, ahead = %(ahead)s,
-        progress = NULL, progress_message = NULL
+        request = %(request)s, progress = NULL, progress_message = NULL
     FROM moment
     WHERE task.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING task.id AS task_id, 'claimed' AS event, 'pending' AS from_state, task.state AS to_state,

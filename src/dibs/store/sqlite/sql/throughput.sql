@@ -1,4 +1,5 @@
--- Promise: how many tasks reached each final state within the window. Parameters: window, now. Rows: (state, count).
--- Index: dibs_tasks_finished.
+-- Promise: how many tasks reached each final state within the window. Parameters: window, queues, now.
+-- Rows: (state, count). Index: dibs_tasks_finished.
 SELECT state, count(*) FROM dibs_tasks INDEXED BY dibs_tasks_finished
-WHERE state IN ('completed', 'failed', 'cancelled') AND finished_at > :now - :window GROUP BY state
+WHERE state IN ('completed', 'failed', 'cancelled') AND finished_at > :now - :window {{conditions}}
+GROUP BY state

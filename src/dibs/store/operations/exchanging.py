@@ -1,0 +1,35 @@
+"""Exchange: the last tasks' outcomes in, the next tasks out, in one transaction."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+
+from dibs.claim import Claim, ClaimRequest
+from dibs.store.operation import Operation, Rows, Steps
+from dibs.store.operations.claiming import Claiming
+from dibs.store.operations.finishing import Answer, Finishing, Prepared, Report, prepare
+from dibs.store.operations.rows import read_claims
+
+
+class Exchanging(Claiming, Finishing, ABC):
+    """Finish and claim at once."""
+
+    def exchange(self, reports: Sequence[Report], request: ClaimRequest) -> Operation[tuple[list[Answer], list[Claim]]]:
+        """Write the outcomes, each fenced and answered on its own, and claim: both or neither."""
+        prepared = prepare(reports)
+        return Operation(
+            "exchange", lambda: self._exchange(reports, prepared, request), wakes=True, atomic=True, read=_read
+        )
+
+    def _exchange(
+        self, reports: Sequence[Report], prepared: Prepared, request: ClaimRequest
+    ) -> Steps[tuple[list[Answer], Rows]]:
+        answers = yield from self._finish(reports, *prepared)
+        rows = yield from self._claim(request, atomic=True)
+        return answers, rows
+
+
+def _read(done: tuple[list[Answer], Rows]) -> tuple[list[Answer], list[Claim]]:
+    answers, rows = done
+    return answers, read_claims(rows)

@@ -1,0 +1,118 @@
+"""Keys: made once, looked up by their id, revoked for good; and how often each was used, counted in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dibs.codec import decode, encode
+from dibs.errors import KeyNotFound
+from dibs.key import ApiKey, MintedKey, NewKey, Permits, RateLimit, Scope, is_key_id, join, mint
+from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operations.rows import moment, seconds
+from dibs.task import check_integer, from_micros, to_micros
+
+
+class Keys:
+    """Who may use the server."""
+
+    def mint_key(self, new: NewKey) -> Operation[MintedKey]:
+        """Make a key; only this answer holds its secret."""
+        values = _values(new)
+        return Operation("mint_key", lambda: _mint(values), wakes=True)
+
+    def get_key(self, key_id: str) -> Operation[ApiKey | None]:
+        """The key with this id, or None."""
+        return Operation("get_key", lambda: _get(key_id), writes=False)
+
+    def list_keys(self) -> Operation[list[ApiKey]]:
+        """All keys, oldest first, also those that are no longer live."""
+        return Operation("list_keys", _list, writes=False)
+
+    def revoke_key(self, key_id: str) -> Operation[ApiKey]:
+        """Let nobody use the key from now on; the same again changes nothing."""
+        if not is_key_id(key_id):  # not shown: it may be a whole key, pasted by mistake
+            raise KeyNotFound("There is no such key: an id has 12 lower-case letters and digits.")
+        return Operation("revoke_key", lambda: _revoke(key_id), wakes=True)
+
+    def note_keys_used(self, key_ids: Sequence[str]) -> Operation[None]:
+        """These keys were used now."""
+        return Operation("note_keys_used", lambda: _note_used(list(key_ids)))
+
+    def take_permits(self, key_id: str, limit: RateLimit, wanted: int) -> Operation[Permits]:
+        """Up to `wanted` requests for the key, as many as its window has left."""
+        check_integer(wanted, "wanted", 1, 2**31 - 1)
+        params = {
+            "key_id": key_id,
+            "requests": limit.requests,
+            "period": round(limit.period * 1e6),
+            "wanted": wanted,
+        }
+        return Operation("take_permits", lambda: _take(params))
+
+
+def _values(new: NewKey) -> dict[str, Any]:
+    limit = new.rate_limit
+    return {
+        "name": new.name,
+        "scopes": encode([scope.value for scope in Scope if scope in new.scopes], "scopes"),
+        "queues": None if new.queues is None else encode(list(dict.fromkeys(new.queues)), "queues"),
+        "rate_requests": None if limit is None else limit.requests,
+        "rate_period": None if limit is None else round(limit.period * 1e6),
+        "expires_in": None if new.expires_in is None else round(new.expires_in * 1e6),
+        "expires_at": None if new.expires_at is None else to_micros(new.expires_at),
+    }
+
+
+def _mint(values: dict[str, Any]) -> Steps[MintedKey]:
+    while True:
+        key_id, secret, digest = mint()
+        rows = yield Statement("create_key", {**values, "id": key_id, "digest": digest})
+        if rows:  # otherwise the id is taken, once in some 10 ** 18 times
+            return MintedKey(join(key_id, secret), _read_key(rows[0]))
+
+
+def _get(key_id: str) -> Steps[ApiKey | None]:
+    rows = (yield Statement("get_key", {"id": key_id})) if is_key_id(key_id) else []
+    return _read_key(rows[0]) if rows else None
+
+
+def _list() -> Steps[list[ApiKey]]:
+    rows = yield Statement("list_keys")
+    return [_read_key(row) for row in rows]
+
+
+def _revoke(key_id: str) -> Steps[ApiKey]:
+    rows = yield Statement("revoke_key", {"id": key_id})
+    if not rows:
+        raise KeyNotFound(f"There is no key {key_id!r}.", key_id=key_id)
+    return _read_key(rows[0])
+
+
+def _note_used(key_ids: list[str]) -> Steps[None]:
+    if key_ids:
+        yield Statement("note_keys_used", {"ids": key_ids})
+
+
+def _take(params: dict[str, Any]) -> Steps[Permits]:
+    [(granted, left)] = yield Statement("take_permits", params)
+    return Permits(granted, left / 1e6)
+
+
+def _read_key(row: Row) -> ApiKey:
+    (key_id, name, scopes, queues, requests, period, digest, created_at, created_by, expires_at, revoked_at,
+     last_used_at, left) = row  # fmt: skip
+    return ApiKey(
+        key_id,
+        name,
+        tuple(Scope(scope) for scope in decode(scopes)),
+        None if queues is None else tuple(decode(queues)),
+        None if requests is None else RateLimit(requests, period / 1e6),
+        from_micros(created_at),
+        created_by,
+        moment(expires_at),
+        moment(revoked_at),
+        moment(last_used_at),
+        seconds(left),
+        digest,
+    )
