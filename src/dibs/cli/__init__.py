@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dibs.cli import checking, dead, demo, enqueue, queues, schedules, tasks, top, verify, worker, workers
+from dibs.cli import checking, dead, demo, enqueue, keys, queues, schedules, tasks, top, verify, worker, workers
 from dibs.cli.options import Json, Url
 from dibs.cli.refusing import run
 from dibs.version import __version__
@@ -32,6 +32,7 @@ app.add_typer(tasks.app, name="tasks")
 app.add_typer(dead.app, name="dead")
 app.add_typer(queues.app, name="queues")
 app.add_typer(schedules.app, name="schedules")
+app.add_typer(keys.app, name="keys")
 app.command("workers")(workers.list_workers)
 app.command("top")(top.top)
 app.command("migrate")(checking.migrate)

@@ -1,60 +1,123 @@
-"""Keys pressed in a terminal, one at a time, without waiting for the end of a line."""
+"""`dibs keys`: who may use the server's API."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-import time
-from collections.abc import Callable, Iterator
+import re
+from typing import TYPE_CHECKING, Annotated, Any
 
-Wait = Callable[[float], str]
-"""Wait so many seconds for a key; an empty string if none came."""
+import typer
+
+from dibs.cli import text
+from dibs.cli.options import Json, Url, given, split_names
+from dibs.cli.output import Column
+from dibs.cli.session import opened
+from dibs.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from dibs.key import ApiKey
+
+app = typer.Typer(help="Make API keys, list and revoke them.", no_args_is_help=True, rich_markup_mode=None)
+
+COLUMNS = (
+    Column("id"),
+    Column("state", by_state=True),
+    Column("name", stretch=True),
+    Column("scopes"),
+    Column("queues"),
+    Column("rate limit"),
+    Column("expires (UTC)"),
+    Column("last used (UTC)"),
+)
 
 
-@contextlib.contextmanager
-def keys() -> Iterator[Wait]:
-    """A way to wait for keys. Where there is no keyboard, only time passes."""
-    if not sys.stdin.isatty():
-        yield _only_wait
-    elif sys.platform == "win32":
-        yield _wait_on_windows
-    else:
-        with _one_by_one(sys.stdin.fileno()):
-            yield _wait_on_posix
+@app.command("create")
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who it is for.")],
+    *,
+    scopes: Annotated[
+        str, typer.Option("--scopes", metavar="A,B", help="Some of enqueue, work, read, admin (everything).")
+    ],
+    queues: Annotated[
+        str | None, typer.Option("--queues", metavar="A,B", help="Only for these queues; default: for all.")
+    ] = None,
+    rate_limit: Annotated[
+        str | None,
+        typer.Option("--rate-limit", metavar="N/UNIT", help="Such as 600/minute, or none; default: 100/minute."),
+    ] = None,
+    expires_in: Annotated[
+        str | None, typer.Option("--expires-in", metavar="TIME", help="Such as 90d, 12h, 30m; default: never.")
+    ] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Make an API key, and show it this once."""
+    options = given(
+        queues=None if queues is None else split_names(queues),
+        rate_limit=rate_limit,
+        expires_in=None if expires_in is None else read_duration(expires_in),
+    )
+    with opened(ctx, url, as_json, create=True) as (client, output):
+        minted = client.create_key(name, split_names(scopes), **options)
+        if not output.as_json:
+            output.note(f"The key {minted.about.id} for {text.line(name)}. Keep it now: it is shown only this once.")
+        output.say(minted.key)  # alone on standard output, for KEY=$(dibs keys create …)
+        output.answer({"success": True, "key": minted.key, **_shape(minted.about)})
 
 
-def _only_wait(seconds: float) -> str:
-    time.sleep(seconds)
-    return ""
+@app.command("list")
+def list_keys(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
+    """List the API keys, also those that expired or were revoked."""
+    with opened(ctx, url, as_json) as (client, output):
+        keys = client.keys()
+        if output.as_json:
+            output.answer({"keys": [_shape(each) for each in keys]})
+        elif keys:
+            output.table(COLUMNS, [_row(each) for each in keys])
+        else:
+            output.note("No keys.")
 
 
-if sys.platform == "win32":
-    import msvcrt
+@app.command("revoke")
+def revoke(
+    ctx: typer.Context,
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the key, not the key.")],
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Let nobody use an API key from now on."""
+    with opened(ctx, url, as_json) as (client, output):
+        revoked = client.revoke_key(key_id)
+        output.say(f"The key {revoked.id} for {text.line(revoked.name)} is revoked.")
+        output.answer({"success": True, **_shape(revoked)})
 
-    def _wait_on_windows(seconds: float) -> str:
-        give_up_at = time.monotonic() + seconds
-        while not msvcrt.kbhit():
-            if time.monotonic() > give_up_at:
-                return ""
-            time.sleep(0.05)
-        return msvcrt.getwch()
 
-else:
-    import select
-    import termios
-    import tty
+_DURATION = re.compile(r"([0-9]{1,12})(s|m|h|d|w)")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
-    @contextlib.contextmanager
-    def _one_by_one(terminal: int) -> Iterator[None]:
-        """Ctrl-C still interrupts; everything is as before afterwards."""
-        before = termios.tcgetattr(terminal)
-        try:
-            tty.setcbreak(terminal)
-            yield
-        finally:
-            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
-    def _wait_on_posix(seconds: float) -> str:
-        ready, _, _ = select.select([sys.stdin], [], [], seconds)
-        return os.read(sys.stdin.fileno(), 1).decode(errors="replace") if ready else ""
+def read_duration(given: str) -> float:
+    """The seconds in a text like 90d."""
+    found = _DURATION.fullmatch(given)
+    if found is None:
+        hint = "Write a number and its unit: 30m, 12h, 90d, 4w."
+        raise InvalidValue(f"{given!r} is no length of time.", hint=hint)
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _row(key: ApiKey) -> tuple[object, ...]:
+    from dibs.key import write_limit
+
+    state = "revoked" if key.revoked_at else "expired" if key.expired else "active"
+    queues = "all" if key.queues is None else ",".join(key.queues)
+    limits = ",".join(key.scopes), queues, write_limit(key.rate_limit)
+    return key.id, state, key.name, *limits, text.exact(key.expires_at), text.exact(key.last_used_at)
+
+
+def _shape(key: ApiKey) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    from dibs import shape
+
+    flat: dict[str, Any] = to_builtins(shape.key(key))
+    return flat

@@ -24,6 +24,11 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def split_names(listed: str) -> list[str]:
+    """The names in a text like `a,b`."""
+    return [name.strip() for name in listed.split(",")]
+
+
 def complete_state(incomplete: str) -> list[str]:
     """The states a task can be in."""
     return [state for state in STATES if state.startswith(incomplete)]

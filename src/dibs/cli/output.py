@@ -41,6 +41,8 @@ STYLES = {
     "warn": "yellow",
     "fail": "bold red",
     "paused": "bold yellow",
+    "expired": "yellow",
+    "revoked": "bright_black",
 }
 """The colours of states and verdicts, everywhere the same."""
 

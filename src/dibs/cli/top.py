@@ -15,7 +15,7 @@ from dibs.cli.session import opened
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from dibs.cli.keys import Wait
+    from dibs.cli.keyboard import Wait
     from dibs.cli.snapshot import Snapshot
     from dibs.client import Dibs
 
@@ -72,7 +72,7 @@ class Top:
         """Until somebody quits, or `until` says so."""
         from rich.live import Live
 
-        from dibs.cli.keys import keys
+        from dibs.cli.keyboard import keys
 
         with keys() as wait, Live(console=self._console, screen=True, auto_refresh=False) as live:
             while not until() and self._round(live, wait):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dibs.cli.options import Json, Url
+from dibs.cli.options import Json, Url, split_names
 from dibs.cli.session import begin
 from dibs.errors import InvalidValue
 
@@ -92,7 +92,7 @@ def _work(program: str, options: dict[str, Any], url: str | None) -> int:
     if url is not None:
         app.use_url(url)
     if "queues" in options:
-        options = options | {"queues": [name.strip() for name in options["queues"].split(",")]}
+        options = options | {"queues": split_names(options["queues"])}
     return int(app.worker(**options).run())
 
 
