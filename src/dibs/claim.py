@@ -59,6 +59,7 @@ class ClaimRequest(Filters, frozen=True, kw_only=True):
     """A worker's wish for up to `count` tasks under a lease of `lease` seconds.
 
     `ahead`: they will wait in the worker's memory before they begin; if it dies, they are not charged an attempt.
+    `wait`: seconds for which a server may hold the request back until there is a task; a database ignores it.
     `request`: a name for this wish. Asked again under the same name, because the answer was lost, the store gives what
     the worker got the first time and still holds.
     """
@@ -67,6 +68,7 @@ class ClaimRequest(Filters, frozen=True, kw_only=True):
     incarnation: str | None = None
     lease: float = DEFAULT_LEASE
     ahead: bool = False
+    wait: float = 0
     request: str | None = None
 
     def __post_init__(self) -> None:
@@ -74,6 +76,7 @@ class ClaimRequest(Filters, frozen=True, kw_only=True):
         check_worker_id(self.worker_id)
         check_lease(self.lease)
         _check_flag(self.ahead, "ahead")
+        check_seconds(self.wait, "wait")
         if self.incarnation is not None:
             check_name(self.incarnation, "The incarnation")
         if self.request is not None:

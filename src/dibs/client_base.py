@@ -31,18 +31,35 @@ DEFAULT_URL = "sqlite:///dibs.db"
 class ClientBase(ABC, Generic[Enqueued]):
     """A queue of tasks in the store at `url` (else at DIBS_URL, else in ./dibs.db).
 
+    `api_key` is for the URL of a server (else DIBS_API_KEY).
     Nothing is opened before the first verb is used. One object serves a whole process and survives a fork.
     """
 
-    def __init__(self, url: str | None = None, *, clock: Callable[[], int] | None = None, migrate: bool = True) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        clock: Callable[[], int] | None = None,
+        migrate: bool = True,
+    ) -> None:
         self.handlers: dict[str, Handler[..., Any, Enqueued]] = {}
         self._on: Any = None
         self._by: str | None = None
-        self.use_url(url or os.environ.get("DIBS_URL") or DEFAULT_URL, clock=clock, migrate=migrate)
+        given = url or os.environ.get("DIBS_URL") or DEFAULT_URL
+        self.use_url(given, api_key=api_key, clock=clock, migrate=migrate)
 
-    def use_url(self, url: str, *, clock: Callable[[], int] | None = None, migrate: bool = True) -> None:
-        """Use the store at `url` from now on: for tests, and for a command line that overrides the program."""
-        self._store = open_store(url, clock=clock, migrate=migrate)
+    def use_url(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        clock: Callable[[], int] | None = None,
+        migrate: bool = True,
+    ) -> None:
+        """Use the store at `url` from now on: for tests, and for a command line that overrides the program. A key that
+        was given with another URL does not go there."""
+        self._store = open_store(url, api_key=api_key, clock=clock, migrate=migrate)
         self.url = url
 
     @overload

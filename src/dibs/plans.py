@@ -7,6 +7,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from dibs.claim import Claim, ClaimRequest
 from dibs.errors import TaskNotFound, WaitTimeout
 from dibs.store.contract import Store
@@ -21,6 +23,9 @@ T = TypeVar("T")
 
 POLL = 0.25
 """Seconds after which a waiter looks again even if nothing woke it: a hint can be lost, and tasks become due."""
+
+LONG_POLL = 20.0
+"""Seconds for which a server is asked to wait at a time: connections that are silent for longer get cut on the way."""
 
 ROUNDS = 200
 """Batches that one call of upkeep does of each kind at most; the next call goes on."""
@@ -41,6 +46,8 @@ Plan = Generator[Operation[Any] | Wait, Any, T]
 
 def claim(store: Store, request: ClaimRequest, wait: float) -> Plan[list[Claim]]:
     """Claim, waiting up to `wait` seconds for something to claim."""
+    if store.served:
+        return (yield from _claim_served(store, request, wait))
     claims: list[Claim] = yield store.claim(request)
     deadline = time.monotonic() + wait
     while not claims and (left := deadline - time.monotonic()) > 0:
@@ -49,6 +56,16 @@ def claim(store: Store, request: ClaimRequest, wait: float) -> Plan[list[Claim]]
         if not claims:
             yield Wait(seen, min(left, POLL))
     return claims
+
+
+def _claim_served(store: Store, request: ClaimRequest, wait: float) -> Plan[list[Claim]]:
+    """The server waits for us, and hands out the task the moment it comes."""
+    deadline = time.monotonic() + wait
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        claims: list[Claim] = yield store.claim(msgspec.structs.replace(request, wait=min(left, LONG_POLL)))
+        if claims or left <= LONG_POLL:
+            return claims
 
 
 def wait(store: Store, task_id: int, timeout: float | None) -> Plan[Task]:

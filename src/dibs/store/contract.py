@@ -41,6 +41,10 @@ class Store(Protocol):
         """The same, without blocking the event loop."""
 
     @property
+    def served(self) -> bool:
+        """True where a server stands before the database: it keeps the house, and waits for tasks on our behalf."""
+
+    @property
     def wakeups(self) -> Wakeups:
         """Where to wait for changes by anyone. A hint: it may come late or for nothing."""
 
@@ -228,8 +232,9 @@ class Store(Protocol):
         """Depth, age, throughput, latency."""
 
 
-class ServedStore(Store, Protocol):
-    """A store that a server stands before: what only the server asks of it, for the keys and queues of its callers."""
+class DatabaseStore(Store, Protocol):
+    """A store that is a database, and not spoken to over HTTP: what only the server that stands before it asks, for the
+    keys and queues of its callers."""
 
     def get_key(self, key_id: str) -> Operation[ApiKey | None]:
         """The key with this id as the database knows it, with its digest, expired or not by the database's clock."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -12,8 +13,12 @@ from dibs.store.contract import Store
 Clock = Callable[[], int]
 
 
-def open_store(url: str, *, clock: Clock | None = None, migrate: bool = True) -> Store:
+def open_store(url: str, *, api_key: str | None = None, clock: Clock | None = None, migrate: bool = True) -> Store:
     """The store at the URL; nothing is opened before the first operation."""
+    if _split(url).scheme in ("http", "https"):
+        return _remote(url, api_key, clock)
+    if api_key is not None:
+        raise InvalidValue("An API key is for the URL of a server (http or https).", hint="Leave api_key out.")
     if (path := sqlite_file(url)) is not None:
         return _sqlite(path, clock, migrate)
     if _split(url).scheme in ("postgresql", "postgres"):
@@ -45,7 +50,8 @@ def _split(url: str) -> SplitResult:
 def _unknown(url: str) -> InvalidValue:
     return InvalidValue(
         f"dibs does not know where {url!r} leads.",
-        hint="Use sqlite:///file.db (four slashes for an absolute path) or postgresql://user@host/database.",
+        hint="Use sqlite:///file.db (four slashes for an absolute path), postgresql://user@host/database "
+        "or http://host:8787.",
     )
 
 
@@ -64,3 +70,15 @@ def _postgres(url: str, clock: Clock | None, migrate: bool) -> Store:
             f"PostgreSQL needs psycopg, which is not installed ({error}).", hint="pip install 'dibs[postgres]'"
         ) from None
     return PostgresStore(url, clock=clock, migrate=migrate)
+
+
+def _remote(url: str, api_key: str | None, clock: Clock | None) -> Store:
+    if clock is not None:
+        raise InvalidValue("A store behind a server takes no clock: the server's database has the clock.")
+    try:
+        from dibs.store.remote.store import RemoteStore
+    except ImportError as error:
+        raise InvalidValue(
+            f"A store behind a server needs httpx, which is not installed ({error}).", hint="pip install 'dibs[http]'"
+        ) from None
+    return RemoteStore(url, api_key or os.environ.get("DIBS_API_KEY") or None)

@@ -51,7 +51,8 @@ Steps = Generator[Statement, Rows, T]
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[T]):
-    """A named piece of work on the store: a way to begin its steps, as often as needed.
+    """A named piece of work on the store: a way to begin its steps, as often as needed. Each step is what its engine
+    understands: a Statement where the store is a database, a call where a server stands before it.
 
     `writes`: it may change something. `atomic`: its statements belong together in one transaction; otherwise each
     stands on its own (an engine that needs a transaction for every write makes one anyway). `wakes`: those who wait
@@ -60,7 +61,7 @@ class Operation(Generic[T]):
     """
 
     name: str
-    begin: Callable[[], Steps[Any]]
+    begin: Callable[[], Generator[Any, Any, Any]]
     writes: bool = True
     atomic: bool = False
     wakes: bool = False

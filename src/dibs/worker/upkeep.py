@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dibs import plans
-from dibs.errors import DibsError, StoreError
+from dibs.errors import DibsError, NotAllowed, StoreError
 from dibs.handler import Handler
 from dibs.store.operation import Operation, drive
 from dibs.store.operations.registering import Heartbeat
@@ -47,12 +47,9 @@ class Upkeep(Part):
         self._undeclared = [schedule for handler in handlers if (schedule := handler.schedule) is not None]
         self._beat = beat
         self._woken = threading.Event()
-        self._every: dict[Callable[[], None], float] = {
-            self._beat_heart: BEAT_EVERY,
-            self._tick: TICK_EVERY,
-            self._tend: config.upkeep_every,
-            self._clear: PRUNE_EVERY,
-        }
+        self._every: dict[Callable[[], None], float] = {self._beat_heart: BEAT_EVERY}
+        if not contact.store.served:  # a server keeps the house itself, and its keys for workers may not
+            self._every |= {self._tick: TICK_EVERY, self._tend: config.upkeep_every, self._clear: PRUNE_EVERY}
         self._next = dict.fromkeys(self._every, 0.0)
 
     def wake(self) -> None:
@@ -91,7 +88,7 @@ class Upkeep(Part):
             try:
                 self._contact.run(self._contact.store.put_schedule(schedule, "code"))
             except DibsError as error:
-                if isinstance(error, StoreError):
+                if isinstance(error, StoreError) and not isinstance(error, NotAllowed):
                     raise
                 logger.error("the schedule of %r is refused: %s", schedule.name, error)
             self._undeclared.pop()

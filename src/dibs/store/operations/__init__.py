@@ -13,3 +13,5 @@ from dibs.store.operations.scheduling import Scheduling
 
 class SqlOperations(Enqueueing, Exchanging, Managing, Looking, Registering, Scheduling, Keys):
     """Every operation of the contract, for engines that speak SQL."""
+
+    served = False

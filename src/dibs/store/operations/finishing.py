@@ -139,7 +139,7 @@ def check_claims(claims: Sequence[Ref]) -> None:
 
 def prepare(reports: Sequence[Report]) -> Prepared:
     """Check and encode the outcomes, before the transaction, where nobody waits for it."""
-    _check_reports(reports)
+    check_reports(reports)
     rows: RowsByStatement = {}
     answers: dict[Name, Answer] = {}
     for ref, outcome in reports:
@@ -153,7 +153,8 @@ def prepare(reports: Sequence[Report]) -> Prepared:
     return rows, answers
 
 
-def _check_reports(reports: Sequence[Report]) -> None:
+def check_reports(reports: Sequence[Report]) -> None:
+    """Outcomes of claims, one for each claim."""
     check_claims([ref for ref, _ in reports])
     for _, outcome in reports:
         if type(outcome) not in _STATEMENTS:

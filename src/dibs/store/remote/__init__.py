@@ -1,0 +1,1 @@
+"""The store behind a server: the same contract, spoken over the HTTP API."""

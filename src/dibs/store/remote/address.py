@@ -1,0 +1,70 @@
+"""Where the server is, and the key that goes there and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from dibs.errors import InvalidValue
+from dibs.store.remote.call import Call
+from dibs.version import __version__
+
+CONNECT, ANSWER = 5.0, 30.0
+"""Seconds to reach the server, and for its answer beyond the wait that was asked for."""
+
+_VISIBLE = re.compile("[!-~]+")
+
+
+class Address:
+    """The server's URL and our key, which no error and no repr shows."""
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        parts = urlsplit(url)
+        if parts.username is not None or parts.password is not None:
+            raise InvalidValue("The server's URL carries a name or a password.", hint="Give the key as api_key=….")
+        if not parts.hostname or parts.query or parts.fragment or not _port_is_fine(url):
+            raise InvalidValue(f"{url!r} names no server.", hint="Use http://host:8787 or https://host.")
+        if api_key is not None and (type(api_key) is not str or not _VISIBLE.fullmatch(api_key)):
+            raise InvalidValue("The API key is not one of dibs.", hint="A key looks like dibs_<id>_<secret>.")
+        self.host = parts.netloc
+        self._secure = parts.scheme == "https"
+        self._base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self._key = api_key
+
+    def __repr__(self) -> str:
+        return f"Address({self._base!r})"
+
+    def url(self, call: Call) -> str:
+        """Where to send the call."""
+        return self._base + call.path
+
+    def client_options(self) -> dict[str, Any]:
+        """How to open a client: it follows no redirect and uses no proxy, so the key reaches this server alone."""
+        headers = {"Accept": "application/json", "User-Agent": f"dibs/{__version__}"}
+        if self._key is not None:
+            headers["X-API-Key"] = self._key
+        # Without TLS there is nothing to verify, and reading the certificates takes some 20 ms.
+        verify = httpx.create_ssl_context() if self._secure else False
+        return {"headers": headers, "verify": verify, "trust_env": False, "follow_redirects": False}
+
+
+def request_options(call: Call, by: str | None) -> dict[str, Any]:
+    """What goes with the call: its body, its signature, and how long we wait for its answer."""
+    headers: dict[str, str | bytes] = {}
+    if call.body is not None:
+        headers["Content-Type"] = "application/json"
+    if by is not None and (signature := by.strip(" ")):  # a header loses the spaces around it
+        headers["X-Dibs-Signature"] = signature.encode()
+    timeout = httpx.Timeout(ANSWER, connect=CONNECT, read=ANSWER + call.wait)
+    return {"content": call.body, "headers": headers, "timeout": timeout}
+
+
+def _port_is_fine(url: str) -> bool:
+    try:
+        httpx.URL(url)
+        return urlsplit(url).port != 0
+    except (ValueError, httpx.InvalidURL):
+        return False

@@ -1,0 +1,98 @@
+"""A call is data: one request to the server, and what may be done when its answer does not come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from dibs.store.operation import Operation
+
+T = TypeVar("T")
+
+LIMIT = 1024 * 1024
+"""Bytes that the server takes in one request."""
+
+FILL = 900 * 1024
+"""Bytes to which we fill a request that can be split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. `safe`: doing it twice is as good as once, so it is repeated when its answer was lost.
+
+    `or_none`: the code of the refusal that means "there is none", answered with None. `wait`: seconds for which the
+    server may hold the request back.
+    """
+
+    method: str
+    path: str
+    body: bytes | None = None
+    safe: bool = True
+    or_none: str | None = None
+    wait: float = 0.0
+
+
+Steps = Generator[Call, Any, T]
+"""Each call is answered with the bytes of the server's JSON, or with None (see `or_none`)."""
+
+
+def get(path: str, query: Mapping[str, Any] | None = None, *, or_none: str | None = None) -> Call:
+    """A look."""
+    given = {name: value for name, value in (query or {}).items() if value is not None}
+    return Call("GET", f"{path}?{urlencode(given)}" if given else path, or_none=or_none)
+
+
+def post(path: str, body: Mapping[str, Any] | None = None, *, safe: bool = True) -> Call:
+    """A change."""
+    return Call("POST", path, None if body is None else msgspec.json.encode(without_nones(body)), safe)
+
+
+def place(*parts: str | int) -> str:
+    """The path to a thing, whatever its name contains."""
+    return "/api/" + "/".join(_quoted(str(part)) for part in parts)
+
+
+def _quoted(part: str) -> str:
+    # A name of dots alone would be understood as "here" and "one up" on the way.
+    return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
+
+
+def without_nones(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that say something: the server has defaults for the others."""
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def asking(
+    name: str, call: Call, read: Callable[[Any], T], *, writes: bool = True, wakes: bool = False
+) -> Operation[T]:
+    """The operation of one call."""
+    return Operation(name, lambda: _once(call), writes=writes, wakes=wakes, read=read)
+
+
+def looking(name: str, call: Call, read: Callable[[Any], T]) -> Operation[T]:
+    """The operation of one call that changes nothing."""
+    return asking(name, call, read, writes=False)
+
+
+def _once(call: Call) -> Steps[Any]:
+    return (yield call)
+
+
+def split(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Entries of these sizes in as many requests as they need: each from where to where."""
+    parts, start, total = [], 0, 0
+    for at, size in enumerate(sizes):
+        if at > start and (total + size > FILL or at - start == most):
+            parts.append((start, at))
+            start, total = at, 0
+        total += size + 1
+    return [*parts, (start, len(sizes))] if sizes else []
+
+
+def joined(entries: Sequence[bytes]) -> msgspec.Raw:
+    """Entries that are JSON already, as a JSON array."""
+    return msgspec.Raw(b"[" + b",".join(entries) + b"]")

@@ -1,0 +1,137 @@
+"""One call until it is answered: what is repeated after which mishap, and when we give up.
+
+A request that certainly did nothing is repeated whatever it asks for. One that may have been carried out is repeated
+only if doing it twice is as good as once; otherwise the caller is told that the outcome is unknown. Nothing here does
+I/O: the conversation says what to send and how long to rest, and is driven sync or async.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from dibs.errors import DibsError, OutcomeUnknown, RateLimited, StoreError, StoreUnavailable
+from dibs.store.remote.call import Call
+from dibs.store.remote.refusals import read_refusal, refusal
+from dibs.store.remote.wire import Reply, not_understood
+
+PATIENCE = 10.0
+"""Seconds for which a server that cannot be reached, or cannot do it now, is asked again."""
+
+LIMIT_PATIENCE = 60.0
+"""Seconds for which we wait when the server says that we ask too often."""
+
+SHORTEST, LONGEST = 0.05, 2.0
+
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+NOTHING_DONE = frozenset({"store_busy", "store_unavailable", "stopping"})
+PERHAPS_DONE = frozenset({"outcome_unknown"})
+GATEWAY = frozenset({502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Wait before the next request."""
+
+    seconds: float
+
+
+Conversation = Generator[Call | Rest, Any, bytes | None]
+"""A call is answered with its response, or with the error of the transport."""
+
+
+def conversation(call: Call, host: str) -> Conversation:
+    """Send the call until there is an answer; the answer's JSON."""
+    tries = _Tries(call, host)
+    while True:
+        try:
+            response: httpx.Response = yield call
+        except httpx.TransportError as error:
+            yield Rest(tries.after_error(error))
+            continue
+        if response.is_success:
+            return response.content
+        said = read_refusal(response.content)
+        if said is not None and said.code == call.or_none:
+            return None
+        yield Rest(tries.after_refusal(response, said))
+
+
+class _Tries:
+    """How often and how long a call has been tried."""
+
+    def __init__(self, call: Call, host: str) -> None:
+        self._call = call
+        self._host = host
+        self._began = time.monotonic()
+        self._failures = 0
+        self._limited_since: float | None = None
+        self._perhaps_done = False
+
+    def after_error(self, error: httpx.TransportError) -> float:
+        """Seconds to rest before the next try, or the error that ends the trying."""
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if isinstance(error, NOT_SENT):
+            return self._rest(f"The server at {self._host} cannot be reached ({reason}).")
+        return self._rest_if_safe(f"The connection to the server at {self._host} broke ({reason}).")
+
+    def after_refusal(self, response: httpx.Response, said: Reply | None) -> float:
+        """The same, after an answer that is no success."""
+        if said is None:
+            return self._after_strange(response)
+        if said.code == "rate_limited":
+            return self._after_limit(said, _retry_after(response))
+        if said.code in NOTHING_DONE:
+            return self._rest(said.error, _retry_after(response), refusal(said))
+        if said.code in PERHAPS_DONE:
+            return self._rest_if_safe(said.error, refusal(said))
+        raise refusal(said)
+
+    def _after_strange(self, response: httpx.Response) -> float:
+        """These are not the words of a dibs server: something stands between us and it, or it is none."""
+        if response.status_code in GATEWAY:
+            return self._rest_if_safe(f"{self._host} answers {response.status_code}: the server behind it does not.")
+        if response.is_redirect:
+            raise StoreError(
+                f"{self._host} answers with a redirect, which dibs does not follow.",
+                hint="Use the URL at which the server itself answers; the key is sent nowhere else.",
+            )
+        raise not_understood(f"status {response.status_code} without the words of a dibs server")
+
+    def _after_limit(self, said: Reply, seconds: float) -> float:
+        now = time.monotonic()
+        self._limited_since = self._limited_since or now
+        if now + seconds > self._limited_since + LIMIT_PATIENCE:
+            raise RateLimited(f"{said.error} The server asks for a pause of {seconds:.0f} seconds.")
+        self._began += seconds  # a pause that was asked for is not held against a server that is slow to come back
+        return seconds + random.uniform(0, SHORTEST)
+
+    def _rest_if_safe(self, reason: str, error: DibsError | None = None) -> float:
+        self._perhaps_done = True
+        if not self._call.safe:
+            raise error or OutcomeUnknown(reason)
+        return self._rest(reason, 0.0, error)
+
+    def _rest(self, reason: str, at_least: float = 0.0, error: DibsError | None = None) -> float:
+        self._failures += 1
+        grown = min(LONGEST, SHORTEST * 2.0 ** min(self._failures - 1, 10)) * random.uniform(0.5, 1.0)
+        seconds = max(at_least, grown)
+        if time.monotonic() + seconds > self._began + PATIENCE:
+            raise error or self._gave_up(reason)
+        return seconds
+
+    def _gave_up(self, reason: str) -> DibsError:
+        if self._perhaps_done and self._call.method != "GET":
+            return OutcomeUnknown(reason)
+        hint = "Check that the server runs and that the URL is right; trying again is safe with a key or token."
+        return StoreUnavailable(reason, hint=hint)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    said = response.headers.get("Retry-After", "")
+    return float(said) if said.isascii() and said.isdigit() and len(said) < 7 else 1.0

@@ -1,0 +1,117 @@
+"""The store behind a server: every operation is a request, or some, over connections that are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dibs.errors import InvalidValue
+from dibs.store.doctor import Check
+from dibs.store.migrate import Note, tell_nobody
+from dibs.store.operation import Operation, drive, drive_async
+from dibs.store.remote.address import Address
+from dibs.store.remote.call import Call, get, looking
+from dibs.store.remote.connection import Connections
+from dibs.store.remote.operations import RemoteOperations
+from dibs.store.remote.wakeups import RemoteWakeups
+from dibs.store.remote.wire import read_checks, read_nothing
+
+T = TypeVar("T")
+
+
+class RemoteStore(RemoteOperations):
+    """Connects when first needed, and anew in a forked child."""
+
+    served = True
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        self._address = Address(url, api_key)
+        self._opening = threading.Lock()
+        self._open: Connections | None = None
+        self._finalize: Callable[[], object] = _nothing
+
+    @property
+    def wakeups(self) -> RemoteWakeups:
+        """Where to wait for changes."""
+        return self._opened().wakeups
+
+    def run(self, operation: Operation[T], on: Any = None) -> T:
+        """Run the operation and return its result."""
+        _refuse_to_join(on)
+        opened = self._opened()
+
+        def send(call: Call) -> bytes | None:
+            return opened.send(call, operation.by)
+
+        answer = drive(operation.begin(), send)
+        if operation.wakes:
+            opened.wakeups.wake()
+        return operation.result(answer)
+
+    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+        """`run`, without blocking the event loop."""
+        _refuse_to_join(on)
+        opened = self._opened()
+
+        async def send(call: Call) -> bytes | None:
+            return await opened.send_async(call, operation.by)
+
+        answer = await drive_async(operation.begin(), send)
+        if operation.wakes:
+            opened.wakeups.wake()
+        return operation.result(answer)
+
+    def migrate(self, note: Note = tell_nobody) -> list[str]:
+        """Nothing, once the server has answered: it migrates its database itself."""
+        self.run(looking("ready", get("/ready"), read_nothing))
+        return []
+
+    def maintain(self) -> None:
+        """Nothing: the server keeps the house."""
+
+    def doctor(self) -> list[Check]:
+        """What the server finds in its database."""
+        return self.run(looking("doctor", get("/api/doctor"), read_checks))
+
+    def close(self) -> None:
+        """Let go of all connections; the next operation opens them again."""
+        with self._opening:
+            self._open = None
+            self._finalize()
+
+    async def close_async(self) -> None:
+        """`close`, without blocking the event loop."""
+        if (opened := self._open) is not None:
+            await opened.close_async()
+        await asyncio.to_thread(self.close)
+
+    def _opened(self) -> Connections:
+        opened = self._open
+        if opened is not None and opened.pid == os.getpid():
+            return opened
+        with self._opening:
+            if self._open is None or self._open.pid != os.getpid():
+                _abandoned.append(self._open)
+                self._open = Connections(self._address)
+                self._finalize = weakref.finalize(self, self._open.close)  # a program need not call close()
+            return self._open
+
+
+def _nothing() -> None:
+    """What there is to close before anything was opened."""
+
+
+_abandoned: list[Any] = []
+"""What a forked child inherited: closing it would say goodbye to the server on the parent's sockets."""
+
+
+def _refuse_to_join(on: Any) -> None:
+    if on is not None:
+        raise InvalidValue(
+            "A store behind a server cannot join your transaction.",
+            hint="Use the database's own URL where a task must be committed together with your rows.",
+        )

@@ -1,0 +1,188 @@
+"""Tasks over HTTP: put in, looked at, managed. What dibs does not store is refused here, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from dibs.claim import MAX_BATCH, Filters
+from dibs.codec import check_name, encode, encode_params
+from dibs.errors import InvalidValue
+from dibs.store.operation import Operation
+from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
+from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter
+from dibs.store.operations.registering import TaskType
+from dibs.store.operations.typecache import compile_schema
+from dibs.store.remote import wire
+from dibs.store.remote.call import LIMIT, Call, asking, get, joined, looking, place, post, without_nones
+from dibs.store.remote.wire import WireBackoff
+from dibs.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask, Task, check_integer
+
+
+class RemoteTasks:
+    """Enqueue, manage, look."""
+
+    def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
+        """Store the tasks in this order, all or none: in one request, so a batch that does not fit one is refused."""
+        if not tasks:
+            return Operation("enqueue", _nothing, wakes=True)
+        return asking("enqueue", *_enqueueing(tasks), wakes=True)
+
+    def register_type(
+        self, name: str, schema: dict[str, Any] | bool | None, defaults: dict[str, Any]
+    ) -> Operation[TaskType]:
+        """Register a new version of a task type, unless its newest is the same."""
+        check_name(name, "The task type")
+        if schema is not None:
+            compile_schema(schema)
+        given = {
+            "name": name,
+            "schema": None if schema is None else msgspec.Raw(encode(schema, "schema")),
+            "defaults": msgspec.Raw(encode_params(defaults)),
+        }
+        return asking("register_type", post("/api/task-types", given), wire.read_type)
+
+    def get_type(self, name: str, version: int | None) -> Operation[TaskType]:
+        """The newest version of a task type, or the given one."""
+        check_name(name, "The task type")
+        if version is not None:
+            check_integer(version, "version", 1, 2**31 - 1)
+        return looking("get_type", get(place("task-types", name), {"version": version}), wire.read_type)
+
+    def list_types(self) -> Operation[list[TaskType]]:
+        """All versions of all task types, newest version first."""
+        return looking("list_types", get("/api/task-types"), wire.read_types)
+
+    # Manage
+
+    def cancel(self, task_id: int) -> Operation[Task]:
+        """Cancel a waiting task at once; ask the worker of a running one to stop."""
+        return asking("cancel", post(place("tasks", task_id, "cancel")), wire.read_task, wakes=True)
+
+    def retry(self, task_id: int) -> Operation[Task]:
+        """Send a failed, cancelled or scheduled task back. Not safe twice: it may have failed again in between."""
+        return asking("retry", post(place("tasks", task_id, "retry"), safe=False), wire.read_task, wakes=True)
+
+    def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
+        """Retry up to `limit` tasks of the dead letter that match."""
+        check_integer(limit, "limit", 1, REDRIVE_BATCH)
+        given = {"queue": which.queue, "task_type": which.type, "error": which.error, "limit": limit}
+        call = post("/api/dead-letter/redrive", given, safe=False)
+        return asking("redrive", call, wire.read_redriven, wakes=True)
+
+    def pause(self, queue: str) -> Operation[None]:
+        """Let nobody claim from the queue until it is resumed."""
+        check_name(queue, "The queue")
+        return asking("pause", post(place("queues", queue, "pause")), wire.read_nothing, wakes=True)
+
+    def resume(self, queue: str) -> Operation[None]:
+        """Let the queue be claimed from again."""
+        check_name(queue, "The queue")
+        return asking("resume", post(place("queues", queue, "resume")), wire.read_nothing, wakes=True)
+
+    # Look
+
+    def get(self, task_id: int) -> Operation[Task | None]:
+        """The task, or None."""
+        return looking("get", get(place("tasks", task_id), or_none="task_not_found"), _read_task_or_none)
+
+    def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
+        """A page of tasks, newest first."""
+        query = {
+            "status": None if which.state is None else str(which.state),
+            "task_type": which.type,
+            "queue": which.queue,
+            "limit": which.limit,
+            "cursor": which.cursor,
+        }
+        return looking("list", get("/api/tasks", query), wire.read_tasks)
+
+    def peek(self, filters: Filters) -> Operation[list[Task]]:
+        """What a claim would take next. Advisory."""
+        return looking("peek", post("/api/tasks/peek", filters_body(filters)), wire.read_tasks)
+
+    def history(self, task_id: int) -> Operation[list[HistoryEntry]]:
+        """Everything that happened to the task, in order."""
+        return looking("history", get(place("tasks", task_id, "history")), wire.read_history)
+
+    def history_after(self, entry_id: int, limit: int) -> Operation[list[HistoryEntry]]:
+        """The history of all tasks in order, page by page."""
+        return looking("history_after", get("/api/history", {"after": entry_id, "limit": limit}), wire.read_history)
+
+    def explain(self, task_id: int) -> Operation[Explanation]:
+        """Why is this task not running?"""
+        return looking("explain", get(place("tasks", task_id, "explain")), wire.read_explanation)
+
+    def queues(self) -> Operation[list[QueueInfo]]:
+        """Every queue that holds a task or has been paused."""
+        return looking("queues", get("/api/queues"), wire.read_queues)
+
+    def stats(self) -> Operation[Stats]:
+        """Depth, age, throughput and latency."""
+        return looking("stats", get("/api/stats"), wire.read_stats)
+
+
+def filters_body(filters: Filters) -> dict[str, Any]:
+    """Which tasks, in the words of the API."""
+    return {
+        "queues": None if filters.queues is None else list(filters.queues),
+        "task_types": None if filters.types is None else list(filters.types),
+        "max_attempts_remaining": filters.max_attempts_remaining,
+        "order": str(filters.order),
+        "count": filters.count,
+    }
+
+
+def in_utc(moment: datetime | None) -> datetime | None:
+    """The same moment, as the API writes it."""
+    return None if moment is None else moment.astimezone(UTC)
+
+
+def _enqueueing(tasks: Sequence[NewTask]) -> tuple[Call, Any]:
+    bodies = [_task_body(task) for task in tasks]
+    safe = all(task.key is not None for task in tasks)
+    if len(tasks) == 1:
+        _check_fits(1, len(bodies[0]))
+        return Call("POST", "/api/tasks", bodies[0], safe), wire.read_enqueued
+    body = msgspec.json.encode({"tasks": joined(bodies)})
+    _check_fits(len(tasks), len(body))
+    return Call("POST", "/api/tasks/batch", body, safe), wire.read_batch
+
+
+def _nothing() -> Any:
+    yield from ()
+    return []
+
+
+def _task_body(task: NewTask) -> bytes:
+    given = {
+        "task_type": task.type,
+        "params": msgspec.Raw(encode_params(task.params)),
+        "queue": None if task.queue == DEFAULT_QUEUE else task.queue,
+        "priority": task.priority or None,
+        "max_attempts": None if task.max_attempts == DEFAULT_MAX_ATTEMPTS else task.max_attempts,
+        "delay_seconds": task.delay,
+        "run_at": in_utc(task.run_at),
+        "timeout_seconds": task.timeout,
+        "idempotency_key": task.key,
+        "backoff": WireBackoff.of(task.backoff),
+    }
+    return msgspec.json.encode(without_nones(given))
+
+
+def _check_fits(count: int, size: int) -> None:
+    if count <= MAX_BATCH and size <= LIMIT:
+        return
+    what = "This task does" if count == 1 else f"These {count:,} tasks do"
+    raise InvalidValue(
+        f"{what} not fit one request: {size:,} bytes, where the server takes {LIMIT:,} and {MAX_BATCH:,} tasks.",
+        hint="A batch is stored all or none, so dibs does not split it: enqueue smaller ones, or keep large data "
+        "elsewhere and send a reference to it.",
+    )
+
+
+def _read_task_or_none(content: bytes | None) -> Task | None:
+    return None if content is None else wire.read_task(content)
