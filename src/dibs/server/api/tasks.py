@@ -1,0 +1,297 @@
+"""Tasks: put them in, look at them, take them back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from dibs import shape
+from dibs.claim import MAX_BATCH, Filters
+from dibs.errors import TaskNotFound
+from dibs.key import Scope
+from dibs.retry import Backoff
+from dibs.server.api.ordering import Ordered, order_of
+from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.fields import (
+    AttemptsRemaining,
+    BackoffBody,
+    Body,
+    Count,
+    Empty,
+    MaxAttempts,
+    Name,
+    Names,
+    Params,
+    Priority,
+    Seconds,
+    TaskId,
+    Timeout,
+)
+from dibs.server.refusing import Refusal
+from dibs.store.operations.looking import TaskFilter
+from dibs.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask, State, Task
+
+TAG = "tasks"
+EXAMPLE = {"task_type": "youtube_video_scrape", "params": {"video_id": "abc123"}, "priority": 5}
+
+
+class NewTaskBody(Body, frozen=True):
+    """A task to enqueue."""
+
+    task_type: Name
+    params: Params = msgspec.field(default_factory=dict)
+    queue: Name = DEFAULT_QUEUE
+    priority: Priority = 0
+    max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
+    delay_seconds: Seconds | None = None
+    run_at: datetime | None = None
+    timeout_seconds: Timeout | None = None
+    idempotency_key: Name | None = None
+    backoff: BackoffBody | None = None
+
+    def task(self) -> NewTask:
+        """The task, checked."""
+        rest = Backoff() if self.backoff is None else Backoff(self.backoff.base_seconds, self.backoff.cap_seconds)
+        return NewTask(
+            self.task_type, self.params, self.queue, self.priority, self.max_attempts, self.delay_seconds,
+            self.run_at, self.timeout_seconds, self.idempotency_key, rest
+        )  # fmt: skip
+
+
+class BatchBody(Body, frozen=True):
+    """Tasks to enqueue together, all or none."""
+
+    tasks: Annotated[list[NewTaskBody], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class Created(msgspec.Struct, frozen=True):
+    """The stored task; `deduplicated` says that its idempotency key was used before, and that this is that task."""
+
+    success: bool
+    task: shape.TaskShape
+    deduplicated: bool
+
+
+class CreatedBatch(msgspec.Struct, frozen=True):
+    """The stored tasks, in the order in which they were sent, and which of them there were already."""
+
+    success: bool
+    tasks: list[shape.TaskShape]
+    deduplicated: list[bool]
+
+
+class OneTask(msgspec.Struct, frozen=True):
+    """A task."""
+
+    task: shape.TaskShape
+
+
+class ManyTasks(msgspec.Struct, frozen=True):
+    """Some tasks."""
+
+    tasks: list[shape.TaskShape]
+
+
+class ChangedTask(msgspec.Struct, frozen=True):
+    """The task as it is now."""
+
+    success: bool
+    task: shape.TaskShape
+
+
+class OneHistory(msgspec.Struct, frozen=True):
+    """Everything that happened to a task, in order."""
+
+    history: list[shape.HistoryEntryShape]
+
+
+class OneExplanation(msgspec.Struct, frozen=True):
+    """Why a task is not running."""
+
+    explanation: shape.ExplanationShape
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tasks to list."""
+
+    status: State | None = None
+    task_type: Name | None = None
+    queue: Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Tasks on a page.")] = 100
+    cursor: Annotated[TaskId, Meta(description="`next_cursor` of the page before.")] | None = None
+
+
+class PeekBody(Ordered, frozen=True):
+    """Which pending tasks to look at, and in which order."""
+
+    queues: Names | None = None
+    task_types: Names | None = None
+    max_attempts_remaining: AttemptsRemaining | None = None
+    count: Count = 1
+
+
+@endpoint(
+    "POST",
+    "/api/tasks",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=NewTaskBody,
+    answers={201: (Created, "The task is stored, durably."), 200: (Created, "The key was used before: this is it.")},
+    refuses={409: "The idempotency key belongs to a task with another type or other params."},
+    examples={"a task": EXAMPLE, "in an hour": {**EXAMPLE, "delay_seconds": 3600, "idempotency_key": "video-abc123"}},
+)
+async def create(call: Call) -> Answer:
+    """Enqueue a task.
+
+    It is durable when the answer comes. With an `idempotency_key` repeating the request is safe: the same key with the
+    same type and params answers with the task that is there.
+    """
+    new: NewTask = call.body.task()
+    call.caller.check_queue(new.queue)
+    [task] = await call.run(call.service.store.enqueue([new]))
+    _check_seen(call, task)
+    return Answer(Created(True, shape.task(task), task.deduplicated), 200 if task.deduplicated else 201)
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/batch",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=BatchBody,
+    answers={201: (CreatedBatch, "All are stored, durably."), 200: (CreatedBatch, "All were there already.")},
+    refuses={409: "An idempotency key belongs to a task with another type or other params; nothing was stored."},
+    examples={"two tasks": {"tasks": [EXAMPLE, {**EXAMPLE, "params": {"video_id": "def456"}}]}},
+)
+async def create_batch(call: Call) -> Answer:
+    """Enqueue up to 1000 tasks in one transaction, all or none."""
+    new: list[NewTask] = [body.task() for body in call.body.tasks]
+    for each in new:
+        call.caller.check_queue(each.queue)
+    tasks = await call.run(call.service.store.enqueue(new))
+    for task in tasks:
+        _check_seen(call, task)
+    repeated = [task.deduplicated for task in tasks]
+    return Answer(CreatedBatch(True, [shape.task(task) for task in tasks], repeated), 200 if all(repeated) else 201)
+
+
+@endpoint("GET", "/api/tasks/{id:int}", Scope.READ, tag=TAG, answers={200: (OneTask, "The task.")}, refuses={404: ""})
+async def get(call: Call) -> Answer:
+    """One task."""
+    task = await call.run(call.service.store.get(call.task_id))
+    if task is None or not call.caller.serves(task.queue):
+        raise TaskNotFound(call.task_id)
+    return Answer(OneTask(shape.task(task)))
+
+
+@endpoint("GET", "/api/tasks", Scope.READ, tag=TAG, query=ListQuery, answers={200: (shape.PageShape, "A page.")})
+async def list_tasks(call: Call) -> Answer:
+    """Tasks, newest first, page by page."""
+    query: ListQuery = call.query or ListQuery()
+    if query.queue is not None:
+        call.caller.check_queue(query.queue)
+    limited_to = call.caller.queues if query.queue is None else None
+    which = TaskFilter(
+        state=query.status, type=query.task_type, queue=query.queue, limit=query.limit, cursor=query.cursor,
+        queues=limited_to
+    )  # fmt: skip
+    tasks = await call.run(call.service.store.list_tasks(which))
+    return Answer(shape.page(tasks, query.limit))
+
+
+@endpoint(
+    "GET",
+    "/api/tasks/{id:int}/history",
+    Scope.READ,
+    tag=TAG,
+    answers={200: (OneHistory, "In the order in which it happened.")},
+    refuses={404: ""},
+)
+async def history(call: Call) -> Answer:
+    """Everything that happened to a task. It outlives the task."""
+    await call.check_visible(call.task_id)
+    entries = await call.run(call.service.store.history(call.task_id))
+    if not entries:
+        raise TaskNotFound(call.task_id)
+    return Answer(OneHistory([shape.history_entry(entry) for entry in entries]))
+
+
+@endpoint(
+    "GET",
+    "/api/tasks/{id:int}/explain",
+    Scope.READ,
+    tag=TAG,
+    answers={200: (OneExplanation, "As of now.")},
+    refuses={404: ""},
+)
+async def explain(call: Call) -> Answer:
+    """Why is this task not running?"""
+    await call.check_visible(call.task_id)
+    return Answer(OneExplanation(shape.explanation(await call.run(call.service.store.explain(call.task_id)))))
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/{id:int}/cancel",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (ChangedTask, "Cancelled, or asked to stop.")},
+    refuses={404: "", 409: "The task is finished."},
+)
+async def cancel(call: Call) -> Answer:
+    """Cancel a waiting task at once; ask the worker of a running one to stop."""
+    await call.check_visible(call.task_id)
+    return Answer(ChangedTask(True, shape.task(await call.run(call.service.store.cancel(call.task_id)))))
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/{id:int}/retry",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (ChangedTask, "Pending, with all its attempts.")},
+    refuses={404: "", 409: "The task is neither failed nor cancelled nor scheduled."},
+)
+async def retry(call: Call) -> Answer:
+    """Send a failed, cancelled or scheduled task back to be claimed now."""
+    await call.check_visible(call.task_id)
+    return Answer(ChangedTask(True, shape.task(await call.run(call.service.store.retry(call.task_id)))))
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/peek",
+    Scope.READ,
+    tag=TAG,
+    body=PeekBody,
+    answers={200: (ManyTasks, "Best first.")},
+    examples={"the next three": {"count": 3}},
+)
+async def peek(call: Call) -> Answer:
+    """What would be claimed next. Only a look: somebody else may claim it first."""
+    body: PeekBody = call.body
+    filters = Filters(
+        queues=call.caller.narrow(body.queues),
+        types=body.task_types,
+        max_attempts_remaining=body.max_attempts_remaining,
+        order=order_of(body),
+        count=body.count,
+    )
+    tasks = await call.run(call.service.store.peek(filters))
+    return Answer(ManyTasks([shape.task(task) for task in tasks]))
+
+
+def _check_seen(call: Call, task: Task) -> None:
+    """An idempotency key that belongs to a task of a foreign queue must not show it."""
+    if not call.caller.serves(task.queue):
+        raise Refusal("key_conflict", f"The key {task.key!r} is taken.", hint="Use another idempotency key.")
+
+
+ENDPOINTS = [create, get, create_batch, list_tasks, history, explain, cancel, retry, peek]

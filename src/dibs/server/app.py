@@ -1,0 +1,84 @@
+"""The application: every endpoint at its path, behind the gate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.routing import BaseRoute, Route, Router
+
+from dibs.server.api import ENDPOINTS
+from dibs.server.config import ServerConfig
+from dibs.server.endpoint import Endpoint
+from dibs.server.gate import Gate
+from dibs.server.http import Receive, Scope, Send, refuse
+from dibs.server.refusing import Refusal
+from dibs.server.service import Service
+from dibs.store.contract import Store as DatabaseStore
+
+
+def create_app(store: DatabaseStore, config: ServerConfig) -> Gate:
+    """The ASGI application on this store."""
+    service = Service(store, config)
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    router = Router(routes(ENDPOINTS), redirect_slashes=False, default=_not_found, lifespan=lifespan)
+    return Gate(service, router)
+
+
+def routes(endpoints: Iterable[Endpoint]) -> list[BaseRoute]:
+    """One route for each path, which chooses by method."""
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    return [Route(path, _Methods(methods)) for path, methods in paths.items()]
+
+
+class _Methods:
+    """The endpoints of one path."""
+
+    def __init__(self, methods: Mapping[str, Endpoint]) -> None:
+        self._methods = methods
+        self._allow = ", ".join(sorted(methods)).encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._methods.get(scope["method"])
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        message = f"{scope['method']} is not possible here; {self._allow.decode()} is."
+        await refuse(send, Refusal("method_not_allowed", message, headers=((b"allow", self._allow),)))
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "http":
+        await refuse(
+            send, Refusal("not_found", "There is nothing at this path.", hint="/api/docs lists what there is.")
+        )
+    else:
+        await send({"type": "websocket.close", "code": 1000})
+
+
+class _Name(Convertor[str]):
+    """A name in a path: percent-encoded, so that it may hold slashes."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        return unquote(value, errors="surrogateescape")  # what is no UTF-8 is refused like any other odd name
+
+    def to_string(self, value: str) -> str:
+        raise NotImplementedError
+
+
+register_url_convertor("name", _Name())

@@ -1,0 +1,153 @@
+"""Who calls: the key in the header, found by its id, proved by its secret, in the same time whether it is right or not.
+
+What a key may do is kept for a moment, because asking the database before every request would cost a round trip each.
+A key that is revoked is refused as soon as the store's wake-ups tell of a change, and within a second in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dibs.key import NOBODY, ApiKey, Scope, matches, split
+from dibs.server.refusing import Refusal
+from dibs.store.contract import Store as DatabaseStore
+
+KEPT_FOR = 1.0
+FORGOTTEN_AFTER = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, for what it may see and for the history."""
+
+    key: ApiKey | None = None
+    signature: str | None = None
+
+    @property
+    def by(self) -> str | None:
+        """The name in the history."""
+        if self.key is None:
+            return self.signature
+        return self.key.id if self.signature is None else f"{self.key.id}/{self.signature}"
+
+    @property
+    def queues(self) -> tuple[str, ...] | None:
+        """The only queues this caller may see; None for all."""
+        return None if self.key is None else self.key.queues
+
+    def serves(self, queue: str) -> bool:
+        """True if the caller may see tasks of this queue."""
+        return self.key is None or self.key.serves(queue)
+
+    def check_queue(self, queue: str) -> None:
+        """Refuse a queue that the caller must not name."""
+        if not self.serves(queue):
+            raise Refusal(
+                "queue_not_allowed",
+                f"This key is not for the queue {queue!r}.",
+                hint=f"Its queues are: {', '.join(self.queues or ())}.",
+            )
+
+    def narrow(self, queues: Sequence[str] | None) -> Sequence[str] | None:
+        """The queues that a request names, or all that the caller has."""
+        if queues is None:
+            return self.queues
+        for queue in queues:
+            self.check_queue(queue)
+        return queues
+
+    def check_whole_store(self) -> None:
+        """Refuse a key that is limited to queues what concerns all of them."""
+        if self.queues is not None:
+            raise Refusal(
+                "key_limited_to_queues",
+                "This concerns the whole store, and the key is limited to some queues.",
+                hint="Use a key without a limit to queues.",
+            )
+
+
+@dataclass(slots=True)
+class _Known:
+    key: ApiKey | None
+    epoch: int
+    read_at: float
+
+
+class KeyRing:
+    """The keys as this process knows them."""
+
+    def __init__(self, store: DatabaseStore) -> None:
+        self._store = store
+        self._known: dict[str, _Known] = {}
+        self._asking: dict[str, asyncio.Task[_Known]] = {}
+        self._epoch = 0
+        self.used: set[str] = set()
+        """The keys that were used since somebody last took note of it."""
+
+    def look_again(self) -> None:
+        """Something changed, maybe a key."""
+        self._epoch += 1
+
+    def knows(self, text: str | None) -> bool:
+        """True for a key that was in use a moment ago, right or wrong as its secret may be."""
+        parts = split(text)
+        return parts is not None and parts[0] in self._known
+
+    async def find(self, text: str | None) -> ApiKey | None:
+        """The live key that the text is; None for anything else."""
+        parts = split(text)
+        key_id, secret = parts or ("", "")
+        known = await self._look_up(key_id) if parts else None
+        key = known.key if known else None
+        right = matches(secret, key.digest if key else NOBODY)
+        if known is None or key is None or not right or not _live(known):
+            return None
+        self.used.add(key.id)
+        return key
+
+    def forget_old(self) -> None:
+        """Let go of keys that nobody has used for long."""
+        long_ago = time.monotonic() - FORGOTTEN_AFTER
+        self._known = {key_id: known for key_id, known in self._known.items() if known.read_at > long_ago}
+
+    async def _look_up(self, key_id: str) -> _Known | None:
+        known = self._known.get(key_id)
+        if known is not None and known.epoch == self._epoch and time.monotonic() - known.read_at < KEPT_FOR:
+            return known
+        if (asking := self._asking.get(key_id)) is None:  # of many requests that come at once, one asks for all
+            asking = self._asking[key_id] = asyncio.create_task(self._ask(key_id))
+        return await asyncio.shield(asking)
+
+    async def _ask(self, key_id: str) -> _Known:
+        epoch, read_at = self._epoch, time.monotonic()
+        try:
+            known = _Known(await self._store.run_async(self._store.get_key(key_id)), epoch, read_at)
+        finally:
+            del self._asking[key_id]
+        if known.key is None:  # anybody can make up ids: they are not kept
+            self._known.pop(key_id, None)
+        else:
+            self._known[key_id] = known
+        return known
+
+
+def _live(known: _Known) -> bool:
+    """Neither revoked nor expired, counted on by this machine's monotonic clock since it was read."""
+    key = known.key
+    assert key is not None
+    left = key.seconds_left
+    return key.live and (left is None or left > time.monotonic() - known.read_at)
+
+
+def missing(scopes: frozenset[Scope], key: ApiKey) -> Refusal | None:
+    """Why the key may not do what needs one of the scopes; None if it may."""
+    if any(key.allows(scope) for scope in scopes):
+        return None
+    wanted = " or ".join(sorted(scopes))
+    had = ", ".join(sorted(key.scopes))
+    return Refusal(
+        "forbidden", f"This needs a key with the scope {wanted}; this one has {had}.", hint="Use another key."
+    )

@@ -1,0 +1,186 @@
+"""An endpoint: who may call it, what it takes, what it answers. The API's description is made from the same values.
+
+The handler is a plain function from a call to an answer; authentication, limits, decoding and refusals stand here,
+once, in the order in which they protect each other: the key before the limit, the limit before the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from dibs.errors import DibsError, TaskNotFound
+from dibs.key import Scope as KeyScope
+from dibs.server.auth import Caller
+from dibs.server.http import Gone, Headers, Receive, Scope, Send, answer, header, read_body, refuse
+from dibs.server.refusing import Refusal
+from dibs.server.service import Service
+from dibs.store.operation import Operation
+
+T = TypeVar("T")
+ANY = frozenset(KeyScope)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an endpoint answers: a status, and a value that is encoded as JSON."""
+
+    content: Any
+    status: int = 200
+    headers: Headers = ()
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, authenticated and decoded."""
+
+    service: Service
+    caller: Caller
+    path: Mapping[str, Any]
+    query: Any
+    body: Any
+    http: tuple[Scope, Receive, Send]
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Run the operation in the caller's name."""
+        return await self.service.store.run_async(self.sign(operation))
+
+    def sign(self, operation: Operation[T]) -> Operation[T]:
+        """The operation with the caller's name for the history."""
+        by = self.caller.by
+        return operation if by is None else replace(operation, by=by)
+
+    @property
+    def task_id(self) -> int:
+        """The task in the path. A number that no task can have is that of a task that does not exist."""
+        task_id: int = self.path["id"]
+        if task_id >= 2**63:
+            raise TaskNotFound(task_id)
+        return task_id
+
+    async def visible(self, task_ids: Sequence[int]) -> frozenset[int] | None:
+        """Those of the tasks that the caller may see; None for all. A task never changes its queue."""
+        if self.caller.queues is None:
+            return None
+        queues = await self.run(self.service.store.queues_of(task_ids))
+        return frozenset(task_id for task_id, queue in queues.items() if self.caller.serves(queue))
+
+    async def check_visible(self, task_id: int) -> None:
+        """Refuse a task of a queue that is not the caller's: to it, there is no such task."""
+        seen = await self.visible([task_id])
+        if seen is not None and task_id not in seen:
+            raise TaskNotFound(task_id)
+
+
+Handle = Callable[[Call], Awaitable[Answer | None]]
+"""None: the handler has answered by itself."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of one path, as an ASGI application.
+
+    `scopes`: a key needs one of them; empty for what needs no key. `answers`: status to (the type of its content, what
+    it means); refusals that any endpoint can give are added by the description.
+    """
+
+    method: str
+    path: str
+    handle: Handle
+    scopes: frozenset[KeyScope]
+    tag: str
+    body: Any = None
+    query: Any = None
+    answers: Mapping[int, tuple[Any, str]] = field(default_factory=dict)
+    refuses: Mapping[int, str] = field(default_factory=dict)
+    examples: Mapping[str, Any] = field(default_factory=dict)
+    body_optional: bool = False
+
+    def __post_init__(self) -> None:
+        decoder = None if self.body is None else msgspec.json.Decoder(self.body)
+        object.__setattr__(self, "_decoder", decoder)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        service: Service = scope["dibs.service"]
+        try:
+            caller = await service.admit(scope, self.scopes)
+            call = Call(service, caller, scope["path_params"], self._query(scope), None, (scope, receive, send))
+            if self.body is not None:
+                call.body = self._decode(scope, await read_body(scope, receive))
+            answered = await self.handle(call)
+        except Gone:
+            return
+        except DibsError as error:
+            await refuse(send, error)
+            return
+        if answered is not None:
+            await answer(send, answered.status, answered.content, answered.headers)
+
+    def _query(self, scope: Scope) -> Any:
+        text: bytes = scope["query_string"]
+        if self.query is None and not text:
+            return None
+        return decode_query(text, self.query or NoQuery)
+
+    def _decode(self, scope: Scope, body: bytes) -> Any:
+        if not body and self.body_optional:
+            body = b"{}"
+        elif not is_json(header(scope, b"content-type")):
+            raise Refusal(
+                "unsupported_media_type",
+                "The body must be JSON, and say so.",
+                hint="Send the header Content-Type: application/json.",
+            )
+        return decode_json(self._decoder, body)  # type: ignore[attr-defined]
+
+
+def endpoint(method: str, path: str, *scopes: KeyScope, **about: Any) -> Callable[[Handle], Endpoint]:
+    """Make a function the handler of an endpoint; its docstring is what the description says of it."""
+
+    def declare(handle: Handle) -> Endpoint:
+        return Endpoint(method, path, handle, frozenset(scopes), **about)
+
+    return declare
+
+
+class NoQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+def decode_json(decoder: Any, body: bytes) -> Any:
+    """The value of a JSON body; anything but what is expected there is refused, with the place where it stands."""
+    try:
+        return decoder.decode(body)
+    except DibsError:
+        raise
+    except RecursionError:
+        raise Refusal("bad_request", "The JSON is nested too deeply.") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Refusal("bad_request", _sentence(error)) from None
+
+
+def decode_query(text: bytes, model: Any) -> Any:
+    """The parameters of a query, each given once and known."""
+    try:
+        pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, strict_parsing=bool(text), errors="strict")
+        given = dict(pairs)
+        if len(given) < len(pairs):
+            raise Refusal("bad_request", "A query parameter is given twice.")
+        return msgspec.convert(given, model, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise Refusal("bad_request", _sentence(error)) from None
+
+
+def is_json(content_type: bytes | None) -> bool:
+    """True for application/json, whatever charset it names."""
+    return content_type is not None and content_type.split(b";", 1)[0].strip().lower() == b"application/json"
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error).encode(errors="replace").decode() or type(error).__name__
+    return text if text.endswith(".") else f"{text}."

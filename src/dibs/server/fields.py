@@ -1,0 +1,72 @@
+"""The fields of the API's bodies, with the bounds that its description shows and its decoder enforces."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from dibs.claim import MAX_BATCH
+from dibs.codec import MAX_NAME
+from dibs.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MAX_SECONDS
+
+MAX_WAIT = 60
+
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_NAME,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
+        description="One line of 1 to 255 characters.",
+    ),
+]
+WorkerId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=255,
+        pattern="^[A-Za-z0-9_-]+$",
+        description="The worker's own name for itself.",
+        examples=["worker-youtube-01"],
+    ),
+]
+RequestId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=64,
+        pattern="^[A-Za-z0-9_-]+$",
+        description="A fresh name for this claim. If its answer is lost, the same claim with the same name answers "
+        "with what the first one got, instead of claiming more.",
+    ),
+]
+Names = Annotated[list[Name], Meta(min_length=1)]
+Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Higher first.")]
+MaxAttempts = Annotated[int, Meta(ge=1, le=MAX_MAX_ATTEMPTS, description="Attempts before it is a dead letter.")]
+AttemptsRemaining = Annotated[int, Meta(ge=0, le=MAX_MAX_ATTEMPTS, description="At least so many attempts left.")]
+Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
+Lease = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds until the claim ends unless renewed.")]
+Timeout = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds that one attempt may take.")]
+Wait = Annotated[float, Meta(ge=0, le=MAX_WAIT, description="Seconds to wait for a task, if there is none.")]
+Count = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
+TaskId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Token = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The claim's token; a stale one is refused with 409.")]
+Percent = Annotated[int, Meta(ge=0, le=100)]
+Params = Annotated[dict[str, Any], Meta(description="Any JSON object.", examples=[{"video_id": "abc123"}])]
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request's body: a field that is not known is refused, never ignored."""
+
+
+class Empty(Body, frozen=True):
+    """Nothing needs to be said."""
+
+
+class BackoffBody(Body, frozen=True):
+    """How long a failed task rests: base, doubled with every attempt, up to the cap (seconds)."""
+
+    base_seconds: Annotated[float, Meta(ge=0, le=31_536_000)] = 1.0
+    cap_seconds: Annotated[float, Meta(ge=0, le=31_536_000)] = 300.0

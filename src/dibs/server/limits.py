@@ -1,0 +1,108 @@
+"""Limits: how often a key may ask, counted in the database so that it holds across processes; and how often an address
+may be wrong.
+
+Asking the database about every request would cost a write each. So a process takes a few permits at a time, half a
+percent of the limit: with two processes at most one percent of a key's permits can lie unused in the wrong one. What
+the database has granted never exceeds the limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from dibs.key import ApiKey, RateLimit
+from dibs.server.refusing import Refusal
+from dibs.store.contract import Store as DatabaseStore
+
+SHARE = 200
+"""A process takes this fraction of a limit at a time."""
+
+FAILURES, WITHIN = 60, 60.0
+"""Times that an address may come without a good key, in so many seconds."""
+
+ADDRESSES = 10_000
+
+
+@dataclass(slots=True)
+class _Purse:
+    """The permits of one key that this process holds. They end with their window."""
+
+    limit: RateLimit
+    left: int = 0
+    until: float = 0.0
+    spent: bool = False  # nobody has any left in this window
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def take(self) -> bool:
+        """A permit, if there is one; refused at once where the window is known to be spent."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return False
+        if self.spent:
+            raise too_many(f"This key may ask {self.limit.requests:,} times in {self.limit.period:g} s.", left)
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        return True
+
+
+class Limits:
+    """How often each key may ask."""
+
+    def __init__(self, store: DatabaseStore) -> None:
+        self._store = store
+        self._purses: dict[str, _Purse] = {}
+
+    async def spend(self, key: ApiKey) -> None:
+        """One request of the key; refused where its limit is reached."""
+        if key.rate_limit is None:
+            return
+        purse = self._purses.get(key.id)
+        if purse is None or purse.limit != key.rate_limit:
+            purse = self._purses[key.id] = _Purse(key.rate_limit)
+        if not purse.take():
+            async with purse.asking:  # of many requests that come at once, one asks for all
+                while not purse.take():
+                    await self._refill(purse, key.id)
+
+    def forget_old(self) -> None:
+        """Let go of purses whose window is over."""
+        now = time.monotonic()
+        self._purses = {key_id: purse for key_id, purse in self._purses.items() if purse.until > now}
+
+    async def _refill(self, purse: _Purse, key_id: str) -> None:
+        wanted = max(1, purse.limit.requests // SHARE)
+        permits = await self._store.run_async(self._store.take_permits(key_id, purse.limit, wanted))
+        purse.left, purse.spent = permits.granted, permits.granted == 0
+        purse.until = time.monotonic() + permits.retry_in
+
+
+class Strangers:
+    """How often each address came without a good key."""
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def failed(self, address: str) -> None:
+        """It did so again."""
+        now = time.monotonic()
+        count, until = self._failures.pop(address, (0, 0.0))
+        self._failures[address] = (count + 1, until) if now < until else (1, now + WITHIN)
+        if len(self._failures) > ADDRESSES:
+            self._failures.popitem(last=False)
+
+    def check(self, address: str) -> None:
+        """Refuse an address that did so too often."""
+        count, until = self._failures.get(address, (0, 0.0))
+        left = until - time.monotonic()
+        if count >= FAILURES and left > 0:
+            raise too_many("Too many requests without a good key have come from this address.", left)
+
+
+def too_many(message: str, retry_in: float) -> Refusal:
+    """The refusal of a request that came too early."""
+    hint = "Wait as long as Retry-After says; `dibs keys create --rate-limit` makes a key with another limit."
+    return Refusal("rate_limited", message, hint=hint, retry_after=retry_in)

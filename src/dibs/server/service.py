@@ -1,0 +1,132 @@
+"""What the endpoints share: the store, the keys, the limits, the waiting room; and what runs beside the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+
+from dibs.claim import Claim
+from dibs.codec import check_name
+from dibs.errors import DibsError, InvalidValue
+from dibs.key import Scope as KeyScope
+from dibs.server.auth import Caller, KeyRing, missing
+from dibs.server.config import ServerConfig
+from dibs.server.http import Scope, header
+from dibs.server.limits import Limits, Strangers
+from dibs.server.refusing import Refusal
+from dibs.server.waiting import WaitingRoom
+from dibs.store.contract import Store as DatabaseStore
+
+logger = logging.getLogger("dibs.server")
+
+FOLLOW_GAP = 0.02
+"""Seconds for which several changes count as one: on a busy store the keys are read 50 times a second, not more."""
+
+NOTE_EVERY = 5.0
+
+
+class Service:
+    """One server process."""
+
+    def __init__(self, store: DatabaseStore, config: ServerConfig) -> None:
+        self.store = store
+        self.config = config
+        self.process = secrets.token_hex(8)
+        self.ring = KeyRing(store)
+        self.limits = Limits(store)
+        self.strangers = Strangers()
+        self.room = WaitingRoom(store)
+        self.stopping = asyncio.Event()
+        self._beside: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin what runs beside the requests."""
+        self._beside = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._note_uses())]
+
+    def stop_waiting(self) -> None:
+        """The server is asked to stop: let go of those who wait, so that it can."""
+        self.stopping.set()
+        self.room.close()
+
+    async def stop(self) -> None:
+        """End what runs beside the requests, and let go of the store."""
+        self.stop_waiting()
+        await self.room.closed()
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
+        with contextlib.suppress(DibsError):
+            await self._note_used()
+        await self.store.close_async()
+
+    async def admit(self, scope: Scope, scopes: frozenset[KeyScope]) -> Caller:
+        """Who calls, if it may: the key before the limit, the limit before the scope."""
+        if not scopes:
+            return Caller()
+        signature = _signature(header(scope, b"x-dibs-signature"))
+        if not self.config.keys:
+            return Caller(signature=signature)
+        text = _text(header(scope, b"x-api-key"))
+        address = (scope.get("client") or ("",))[0]
+        if not self.ring.knows(text):
+            self.strangers.check(address)
+        key = await self.ring.find(text)
+        if key is None:
+            self.strangers.failed(address)
+            raise _unauthorized(text)
+        await self.limits.spend(key)
+        if (refusal := missing(scopes, key)) is not None:
+            raise refusal
+        return Caller(key, signature)
+
+    async def release(self, claims: list[Claim]) -> None:
+        """Give tasks back that were claimed for somebody who is gone."""
+        await self.room.release(claims)
+
+    async def _follow_changes(self) -> None:
+        """Let the keys be read again after a change; a hint can be lost, so they also age by themselves."""
+        while True:
+            try:
+                seen = self.store.wakeups.generation
+                await self.store.wakeups.wait_async(seen, 1.0)
+            except DibsError as error:
+                logger.debug("no wake-ups: %s", error.message)
+                await asyncio.sleep(1.0)
+            self.ring.look_again()
+            await asyncio.sleep(FOLLOW_GAP)
+
+    async def _note_uses(self) -> None:
+        while True:
+            await asyncio.sleep(NOTE_EVERY)
+            self.ring.forget_old()
+            self.limits.forget_old()
+            with contextlib.suppress(DibsError):  # it is only a note; the next one says the same
+                await self._note_used()
+
+    async def _note_used(self) -> None:
+        if used := sorted(self.ring.used):
+            self.ring.used.clear()
+            await self.store.run_async(self.store.note_keys_used(used))
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")
+
+
+def _signature(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        return check_name(value.decode(), "The signature")
+    except UnicodeDecodeError:
+        raise InvalidValue("The signature is not UTF-8.") from None
+
+
+def _unauthorized(text: str | None) -> Refusal:
+    if text is None:
+        message, hint = "This needs an API key.", "Send it in the header X-API-Key; `dibs keys create` makes one."
+    else:
+        message, hint = "This API key is not valid.", "It is wrong, expired or revoked; `dibs keys list` tells which."
+    return Refusal("unauthorized", message, hint=hint, headers=((b"www-authenticate", b"ApiKey"),))
