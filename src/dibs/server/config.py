@@ -18,7 +18,8 @@ class ServerConfig:
     `keys`: every request needs an API key; without, whoever reaches the port may do everything, so that is for
     loopback only. `allowed_hosts`: names by which clients may call this server, beside its own address; it is what
     keeps a web page from reaching a server on loopback through a name that its owner points there (DNS rebinding).
-    `grace`: seconds that requests have to end when the server is asked to stop.
+    `grace`: seconds that requests have to end when the server is asked to stop. `upkeep`: it keeps the house, a round
+    every `upkeep_every` seconds.
     """
 
     host: str = "127.0.0.1"
@@ -27,6 +28,7 @@ class ServerConfig:
     allowed_hosts: tuple[str, ...] = ()
     access_log: bool = True
     grace: float = 10.0
+    upkeep: bool = True
     upkeep_every: float = 1.0
     retention: Retention = field(default_factory=Retention)
 

@@ -1,0 +1,87 @@
+"""A server before a new database of each engine, and clients that speak HTTP to it.
+
+`server` and `http`: without keys. `keyed`: with keys, and `keyed.client("read", queues=["a"])` is one that has such a
+key. `app` is a client of the database itself, past the server. `serve` starts more servers, with other settings:
+`serve(clock=clock)` is one whose database has the hand-turned clock. None of them keeps the house unless told to
+(`upkeep=True`), so that nothing happens to tasks but what a test does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+import dibs
+from dibs.server.config import ServerConfig
+from dibs.server.running import serving
+from dibs.store.open import open_store
+from tests.helpers.clients import Clock
+
+TIMEOUT = 20.0
+
+
+class Served:
+    """A running server."""
+
+    def __init__(self, url: str, app: dibs.Dibs, closing: contextlib.ExitStack) -> None:
+        self.url = url
+        self._app = app
+        self._closing = closing
+
+    def key(self, *scopes: str, **options: Any) -> dibs.MintedKey:
+        """A new key with these scopes; options as for create_key."""
+        options = {"rate_limit": "none", **options}
+        return self._app.create_key("test", list(scopes), **options)
+
+    def client(self, *scopes: str, **options: Any) -> httpx.Client:
+        """A client with a new key; without a key if no scope is named."""
+        headers = {"X-API-Key": self.key(*scopes, **options).key} if scopes else {}
+        return self.client_with(**headers)
+
+    def client_with(self, **headers: str) -> httpx.Client:
+        """A client that sends these headers."""
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
+        return self._closing.enter_context(client)
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[dibs.Dibs]:
+    """A client of the database."""
+    with dibs.Dibs(url) as app:
+        app.migrate()
+        yield app
+
+
+@pytest.fixture
+def serve(url: str, app: dibs.Dibs) -> Iterator[Callable[..., Served]]:
+    """Starts servers; options are those of ServerConfig, and `clock`."""
+    with contextlib.ExitStack() as closing:
+
+        def start(clock: Clock | None = None, **settings: Any) -> Served:
+            config = ServerConfig(**{"port": 0, "keys": False, "access_log": False, "upkeep": False, **settings})
+            address = closing.enter_context(serving(open_store(url, clock=clock), config))  # type: ignore[arg-type]
+            return Served(address, app, closing)
+
+        yield start
+
+
+@pytest.fixture
+def server(serve: Callable[..., Served]) -> Served:
+    """A server without keys."""
+    return serve()
+
+
+@pytest.fixture
+def http(server: Served) -> httpx.Client:
+    """A client of the server without keys."""
+    return server.client()
+
+
+@pytest.fixture
+def keyed(serve: Callable[..., Served]) -> Served:
+    """A server with keys."""
+    return serve(keys=True)
