@@ -18,6 +18,7 @@ from dibs.store.operations.rows import STATES, moment, read_task, seconds
 from dibs.task import Event, State, Task, check_integer, from_micros
 
 RECENT = 1000
+FEW = 20
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +120,7 @@ class Looking:
 
     def get(self, task_id: int) -> Operation[Task | None]:
         """The task, or None."""
-        return Operation("get", lambda: _get(task_id), writes=False)
+        return Operation("get", lambda: _get(task_id), writes=False, quick=True)
 
     def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
         """A page of tasks, newest first."""
@@ -149,7 +150,7 @@ class Looking:
 
     def queues_of(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """The queue of each of these tasks that exists."""
-        return Operation("queues_of", lambda: _queues_of(list(task_ids)), writes=False)
+        return Operation("queues_of", lambda: _queues_of(list(task_ids)), writes=False, quick=len(task_ids) <= FEW)
 
     def queues(self) -> Operation[list[QueueInfo]]:
         """Every queue that holds a task or has been paused."""
@@ -171,7 +172,8 @@ def _get(task_id: int) -> Steps[Task | None]:
 
 
 def _list(which: TaskFilter) -> Steps[list[Task]]:
-    given = msgspec.structs.asdict(which)
+    queues = None if which.queues is None else list(which.queues)
+    given = {**msgspec.structs.asdict(which), "queues": queues}
     words = (conditions(given, ("state", "type", "queue", "queues", "cursor")), *limited(which.limit))
     rows = yield Statement("list", given, words=words)
     return [read_task(row) for row in rows]
