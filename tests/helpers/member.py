@@ -150,11 +150,23 @@ def enqueue_one_by_one(app: dibs.Dibs, name: str, count: int) -> float:
     return longest
 
 
+def take_permits(app: dibs.Dibs, name: str, key_id: str, requests: int, times: int) -> int:
+    """How many permits of a daily limit it got, one by one."""
+    limit = dibs.RateLimit(requests, 86400)
+    return sum(run_served(app, "take_permits", key_id, limit, 1).granted for _ in range(times))
+
+
+def run_served(app: dibs.Dibs, name: str, *args: Any) -> Any:
+    """Run an operation that only a server asks for."""
+    return app._run(getattr(app._store, name)(*args))
+
+
 COMMANDS: dict[str, Any] = {
     "claim": claim,
     "churn": churn,
     "enqueue_until_killed": enqueue_until_killed,
     "enqueue_one_by_one": enqueue_one_by_one,
+    "take_permits": take_permits,
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,271 @@
+"""Exchange: outcomes in and the next tasks out, in one transaction; every outcome fenced as it is everywhere else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs import (
+    Cancelled,
+    Claim,
+    ClaimLost,
+    ClaimRef,
+    Completed,
+    Failed,
+    Failure,
+    Finished,
+    InvalidValue,
+    NewTask,
+    NotYourClaim,
+    Outcome,
+    Released,
+    State,
+    StoreError,
+    TaskNotFound,
+)
+from dibs.observe.verify import verify
+from tests.helpers import tables
+from tests.helpers.clients import Clock
+from tests.helpers.databases import run_sql
+from tests.helpers.tasks import events
+
+NO = Failure("ValueError", "no")
+
+
+def fill(app: Any, count: int, **options: Any) -> list[int]:
+    return [task.id for task in app.enqueue_many([NewTask("resize", **options) for _ in range(count)])]
+
+
+def done(claims: list[Claim]) -> list[tuple[Claim, Outcome]]:
+    return [(claim, Completed({"token": claim.token})) for claim in claims]
+
+
+def ids(claims: list[Claim]) -> list[int]:
+    return [claim.task_id for claim in claims]
+
+
+def test_outcomes_are_written_and_the_next_tasks_claimed(app: Any) -> None:
+    all_ids = fill(app, 5)
+    claims = app.claim_many("worker-1", 2)
+    answers, following = app.exchange(done(claims), "worker-1", 2)
+    assert answers == [Finished(task_id, State.COMPLETED, 1) for task_id in all_ids[:2]]
+    assert ids(following) == all_ids[2:4]
+    assert [app.get(task_id).result for task_id in all_ids[:2]] == [{"token": 1}] * 2
+    assert [events(app, task_id)[1:] for task_id in all_ids] == [["claimed", "completed"]] * 2 + [["claimed"]] * 2 + [
+        []
+    ]
+
+
+def test_an_exchange_may_bring_nothing_or_find_nothing(app: Any) -> None:
+    assert app.exchange([], "worker-1", 3) == ([], [])
+    [task_id] = fill(app, 1)
+    answers, claims = app.exchange([], "worker-1", 3)
+    assert (answers, ids(claims)) == ([], [task_id])
+    answers, claims = app.exchange(done(claims), "worker-1", 3)
+    assert (answers, claims) == ([Finished(task_id, State.COMPLETED, 1)], [])
+
+
+def test_every_outcome_is_told_apart(app: Any) -> None:
+    fill(app, 4, max_attempts=3)
+    claims = app.claim_many("worker-1", 4)
+    app.cancel(claims[3].task_id)
+    outcomes: list[Outcome] = [Completed(1), Failed(NO, permanent=True), Released(delay=60), Cancelled()]
+    answers, following = app.exchange(list(zip(claims, outcomes, strict=True)), "worker-1", 4)
+    assert [answer.state for answer in answers] == ["completed", "failed", "scheduled", "cancelled"]
+    assert following == []
+
+
+def test_a_task_that_is_given_back_can_come_back_at_once_under_its_next_token(app: Any) -> None:
+    fill(app, 1)
+    [claim] = app.claim_many("worker-1", 1)
+    [answer], [again] = app.exchange([(claim, Released())], "worker-1", 1)
+    assert (answer.state, answer.will_retry) == (State.PENDING, True)
+    assert (again.task_id, again.token) == (claim.task_id, 2)
+
+
+def test_the_claim_takes_the_options_of_a_claim(app: Any, clock: Clock) -> None:
+    fill(app, 3, queue="slow")
+    fast = fill(app, 3, queue="fast")
+    _, [claim] = app.exchange([], "worker-1", 1, queues=["fast"], order="lifo", lease=7, incarnation="i-1")
+    assert claim.task_id == fast[-1]
+    assert (claim.lease_until - claim.task.claimed_at).total_seconds() == 7
+    assert app.exchange([], "worker-1", 1, types=["nobody-enqueues-this"]) == ([], [])
+
+
+def test_an_exchange_recovers_what_a_dead_worker_left_and_promotes_what_is_due(app: Any, clock: Clock) -> None:
+    [lost] = fill(app, 1)
+    app.claim("worker-2", lease=10)
+    [due] = fill(app, 1, delay=5)
+    clock.advance(11)
+    _, claims = app.exchange([], "worker-1", 5)
+    assert sorted(ids(claims)) == [lost, due]
+
+
+# Fences
+
+
+def test_a_refused_outcome_is_answered_on_its_own_and_keeps_nobody_from_the_rest(app: Any, clock: Clock) -> None:
+    all_ids = fill(app, 6)
+    stale = app.claim("worker-1", lease=10)
+    clock.advance(10)
+    app.recover()
+    taken = app.claim_by_id(stale.task_id, "worker-2")
+    live = app.claim("worker-1")
+    reports = [
+        (stale, Completed("stale")),
+        (live, Completed("live")),
+        (ClaimRef(taken.task_id, taken.token, "worker-1"), Completed("stolen")),
+        (ClaimRef(999, 1, "worker-1"), Completed()),
+    ]
+    answers, claims = app.exchange(reports, "worker-1", 2)
+    assert [type(answer) for answer in answers] == [ClaimLost, Finished, NotYourClaim, TaskNotFound]
+    assert ids(claims) == all_ids[2:4]
+    assert app.get(live.task_id).result == "live"
+    assert app.get(taken.task_id) == taken.task
+
+
+@pytest.mark.parametrize("outcome", [Completed("late"), Failed(NO), Released(), Cancelled()], ids=str)
+def test_a_stale_outcome_changes_nothing(app: Any, url: str, outcome: Outcome) -> None:
+    fill(app, 1)
+    claim = app.claim("worker-1")
+    app.complete(claim, "first")
+    before = tables.read(url)
+    [answer], _ = app.exchange([(ClaimRef(claim.task_id, 0, "worker-1"), outcome)], "worker-1", 1)
+    assert isinstance(answer, ClaimLost)
+    assert tables.read(url) == before
+
+
+def test_a_result_that_cannot_be_stored_is_answered_with_why(app: Any) -> None:
+    fill(app, 4)
+    good, bad = app.claim_many("worker-1", 2)
+    answers, claims = app.exchange([(bad, Completed(float("nan"))), (good, Completed(1))], "worker-1", 1)
+    assert isinstance(answers[0], InvalidValue)
+    assert answers[1] == Finished(good.task_id, State.COMPLETED, 1)
+    assert len(claims) == 1
+    assert app.get(bad.task_id).state is State.CLAIMED
+
+
+@pytest.mark.parametrize("wrong", ["count", "order", "outcome", "twice", "none", "worker"])
+def test_what_makes_no_sense_is_refused_before_anything_is_written(app: Any, url: str, wrong: str) -> None:
+    fill(app, 2)
+    claim = app.claim("worker-1")
+    before = tables.read(url)
+    reports: Any = [(claim, Completed(1))]
+    reports = {"outcome": [(claim, "done")], "twice": reports * 2, "none": [(None, Completed(1))]}.get(wrong, reports)
+    options = {"order": "sideways"} if wrong == "order" else {}
+    with pytest.raises(InvalidValue):
+        app.exchange(
+            reports, "not a name" if wrong == "worker" else "worker-1", 0 if wrong == "count" else 1, **options
+        )
+    assert tables.read(url) == before
+
+
+# Asked again
+
+
+def test_an_exchange_whose_answer_was_lost_can_be_repeated(app: Any, url: str) -> None:
+    fill(app, 6)
+    claims = app.claim_many("worker-1", 2)
+    answers, following = app.exchange(done(claims), "worker-1", 2, request="r-1")
+    before = tables.read(url)
+    again, same = app.exchange(done(claims), "worker-1", 2, request="r-1")
+    assert same == following
+    assert [(each.task_id, each.state, each.repeated) for each in again] == [
+        (each.task_id, each.state, True) for each in answers
+    ]
+    assert tables.read(url) == before
+
+
+# Both or neither
+
+REFUSE = {
+    "sqlite": ("CREATE TRIGGER refuse BEFORE INSERT ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, 'refused'); END",),
+    "postgres": (
+        "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'refused'; END$$",
+        "CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION refuse()",
+    ),
+}
+
+
+def refuse(url: str, table: str, when: str) -> None:
+    """Let the database refuse such rows."""
+    statements = REFUSE["sqlite" if url.startswith("sqlite") else "postgres"]
+    run_sql(url, *(statement.format(table=table, when=when) for statement in statements))
+
+
+@pytest.mark.parametrize(
+    ("table", "when", "order"),
+    [("dibs_history", "NEW.event = 'claimed'", "priority"), ("dibs_races", "NEW.kind = 'random'", "random")],
+    ids=["the claim fails", "what follows the claim fails"],
+)
+def test_if_the_claim_fails_no_outcome_is_written(app: Any, url: str, table: str, when: str, order: str) -> None:
+    fill(app, 10)
+    claims = app.claim_many("worker-1", 2)
+    refuse(url, table, when)
+    before = tables.read(url)
+    with pytest.raises(StoreError, match="refused"):
+        app.exchange(done(claims), "worker-1", 2, order=order)
+    assert tables.read(url) == before
+
+
+def test_if_an_outcome_fails_nothing_is_claimed(app: Any, url: str) -> None:
+    fill(app, 4)
+    claims = app.claim_many("worker-1", 2)
+    refuse(url, "dibs_history", "NEW.event = 'completed'")
+    before = tables.read(url)
+    with pytest.raises(StoreError, match="refused"):
+        app.exchange(done(claims), "worker-1", 2)
+    assert tables.read(url) == before
+
+
+# Many at once
+
+
+def test_many_workers_exchange_until_all_is_done_and_each_task_ends_once(
+    url: str, clock: Clock, open_app: Callable[..., Any]
+) -> None:
+    apps = [open_app(url, clock=clock) for _ in range(2)]
+    all_ids = fill(apps[0], 400)
+    start = Barrier(6)
+
+    def work(number: int) -> list[int]:
+        app, finished, claims = apps[number % 2], [], []
+        start.wait()
+        while True:
+            answers, claims = app.exchange(
+                done(claims), f"worker-{number}", 7, order=["priority", "random"][number % 2]
+            )
+            finished += [answer.task_id for answer in answers]
+            assert all(isinstance(answer, Finished) for answer in answers)
+            if not claims:
+                return finished
+
+    with ThreadPoolExecutor(6) as pool:
+        ended = Counter(task_id for each in pool.map(work, range(6)) for task_id in each)
+    assert ended == Counter(all_ids)
+    tasks = apps[0].list_tasks(limit=1000)
+    assert {task.state for task in tasks} == {State.COMPLETED}
+    assert {task.token for task in tasks} == {1}
+    assert verify(apps[0].all_history(), tasks=tasks).ok
+
+
+def test_an_exchange_joins_the_transaction_of_its_caller(engine: str, url: str) -> None:
+    if engine != "sqlite":
+        pytest.skip("the same path as every other verb; see test_joining.py")
+    import sqlite3
+    from contextlib import closing
+
+    with dibs.Dibs(url) as app:
+        [first, second] = fill(app, 2)
+        claim = app.claim("worker-1")
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            app.on(connection).exchange(done([claim]), "worker-1", 1)
+            connection.execute("ROLLBACK")
+        assert [app.get(task_id).state for task_id in (first, second)] == [State.CLAIMED, State.PENDING]
