@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from starlette.convertors import Convertor, register_url_convertor
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import Route, Router
 
 from dibs.server.api import ENDPOINTS
 from dibs.server.config import ServerConfig
@@ -32,16 +32,33 @@ def create_app(store: DatabaseStore, config: ServerConfig) -> Gate:
         finally:
             await service.stop()
 
-    router = Router(routes(ENDPOINTS), redirect_slashes=False, default=_not_found, lifespan=lifespan)
-    return Gate(service, router)
+    return Gate(service, Paths(ENDPOINTS, lifespan))
 
 
-def routes(endpoints: Iterable[Endpoint]) -> list[BaseRoute]:
-    """One route for each path, which chooses by method."""
+class Paths:
+    """Every endpoint at its path. A path without parameters is found at once; the others are tried in their order."""
+
+    def __init__(self, endpoints: Iterable[Endpoint], lifespan: Any = None) -> None:
+        methods = _by_path(endpoints)
+        self._fixed = {path: each for path, each in methods.items() if "{" not in path}
+        others = [Route(path, each) for path, each in methods.items() if "{" in path]
+        self._router = Router(others, redirect_slashes=False, default=_not_found, lifespan=lifespan)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """To the endpoint at this path."""
+        fixed = self._fixed.get(scope["path"]) if scope["type"] == "http" else None
+        if fixed is None:
+            await self._router(scope, receive, send)
+            return
+        scope["path_params"] = {}
+        await fixed(scope, receive, send)
+
+
+def _by_path(endpoints: Iterable[Endpoint]) -> dict[str, _Methods]:
     paths: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Route(path, _Methods(methods)) for path, methods in paths.items()]
+    return {path: _Methods(methods) for path, methods in paths.items()}
 
 
 class _Methods:

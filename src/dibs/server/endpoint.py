@@ -51,7 +51,7 @@ class Call:
 
     def sign(self, operation: Operation[T]) -> Operation[T]:
         """The operation with the caller's name for the history."""
-        by = self.caller.by
+        by = self.caller.by if operation.writes else None
         return operation if by is None else replace(operation, by=by)
 
     @property

@@ -23,7 +23,7 @@ class Keys:
 
     def get_key(self, key_id: str) -> Operation[ApiKey | None]:
         """The key with this id, or None."""
-        return Operation("get_key", lambda: _get(key_id), writes=False)
+        return Operation("get_key", lambda: _get(key_id), writes=False, quick=True)
 
     def list_keys(self) -> Operation[list[ApiKey]]:
         """All keys, oldest first, also those that are no longer live."""
