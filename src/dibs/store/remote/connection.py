@@ -16,9 +16,9 @@ from dibs.store.remote.call import Call
 from dibs.store.remote.conversation import Rest, conversation
 from dibs.store.remote.wakeups import RemoteWakeups
 
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=3.0)
-"""An idle connection is given up before the server does so (servers do after 5 s or more): a request that crosses with
-the server's goodbye would leave its outcome unknown."""
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=20.0)
+"""An idle connection is given up long before the server does so (dibs after 75 s, proxies mostly after 60): a request
+that crosses with the server's goodbye would leave its outcome unknown."""
 
 
 class Connections:

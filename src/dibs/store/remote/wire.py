@@ -219,7 +219,7 @@ class Reply(msgspec.Struct):
     worker_id: str | None = None
     key: str | None = None
     name: str | None = None
-    filters: msgspec.Raw | None = None
+    filters: dict[str, Any] | None = None
 
 
 class Replies(msgspec.Struct):
