@@ -66,7 +66,7 @@ class RawSqlite:
     def prepare_claims(self) -> None:
         """See Side. The statements that look for tasks are those that dibs runs on this database."""
         executor = Executor(self._connection, _now(), None)
-        steps = self._store.take(self._request)
+        steps = self._store.take(self._request, atomic=False)
         statement = next(steps)
         looks = []
         while not statement.change:
@@ -158,7 +158,7 @@ class RawPostgres:
 
     def _claim_statements(self, count: int) -> tuple[Any, Any]:
         """The two statements of a claim of this many tasks: the best ones, and any."""
-        steps = self._store.take(ClaimRequest(worker_id=self._worker, count=count))
+        steps = self._store.take(ClaimRequest(worker_id=self._worker, count=count), atomic=False)
         best = next(steps)
         any_other = steps.send([(count, None)])
         return _ready(best), _ready(any_other)
