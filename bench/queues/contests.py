@@ -6,12 +6,12 @@ import contextlib
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import quantiles
 
+from bench.contest import Contestant, Figures, percentiles
 from bench.core import measured, run_once
 from bench.crew import Crew
 from bench.databases import Engine
@@ -28,21 +28,6 @@ RAW_BATCH = 100
 BULK = 1000
 PATIENCE = 300.0
 """Seconds until a drain counts as hung."""
-
-Figures = dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """A queue in a scenario; `run` measures it once."""
-
-    kind: str
-    scenario: str
-    engine: str
-    queue: str
-    processes: int
-    setting: str
-    run: Callable[[], Figures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +79,20 @@ def _drains(engine: Engine, processes: int, tasks: int, tuned: dict[int, str]) -
     peer = PEERS[engine.name]
     for system, settings in ((DIBS, DIBS.settings), (peer, (tuned.get(processes, peer.usual),))):
         for setting in settings:
-            run = partial(_drain, engine, system, setting, processes, tasks)
+            run = partial(drain, engine, system, setting, processes, tasks)
             yield Contestant("drain", "drain", engine.name, system.name, processes, system.describe(setting), run)
     raw = partial(_raw, engine, Scenario(Verb.CYCLE, RAW_BATCH, processes, tasks))
     yield Contestant("drain", "drain", engine.name, "raw SQL", processes, f"batch {RAW_BATCH}", raw)
 
 
 def _rate(engine: Engine, system: System, setting: str, processes: int, tasks: int) -> float:
-    return _drain(engine, system, setting, processes, tasks)["per_second"]
+    return drain(engine, system, setting, processes, tasks)["per_second"]
 
 
-def _drain(engine: Engine, system: System, setting: str, processes: int, tasks: int) -> Figures:
+def drain(engine: Engine, system: System, setting: str, processes: int, tasks: int) -> Figures:
+    """Let workers empty the queue once."""
     with _workers(engine, system, setting, processes, tasks, waiting=tasks) as (url, board, workers):
-        used, database = cpu_seconds(workers.found), cpu_seconds(engine.processes)
+        before = _cpu(engine, workers)
         with system.look(url) as unfinished:
             released = time.time_ns()
             system.release(url, workers)
@@ -114,13 +100,18 @@ def _drain(engine: Engine, system: System, setting: str, processes: int, tasks: 
             while unfinished():
                 _rest(workers, released)
             ended = time.time_ns()
-        used, database = cpu_seconds(workers.found) - used, cpu_seconds(engine.processes) - database
+        spent = [after - before for after, before in zip(_cpu(engine, workers), before, strict=True)]
         workers.stop()
         board.check()
         system.check_completed(engine, url, tasks)
     seconds = (ended - system.began(released, board)) / NANO
-    figures = {"per_second": tasks / seconds, "cpu": used * 1000 / tasks}
-    return figures | ({"database_cpu": database * 1000 / tasks} if database else {})
+    costs = {name: cpu * 1000 / tasks for name, cpu in zip(("cpu", "server_cpu", "database_cpu"), spent, strict=True)}
+    return {"per_second": tasks / seconds} | {name: cost for name, cost in costs.items() if cost}
+
+
+def _cpu(engine: Engine, workers: Workers) -> list[float]:
+    """CPU seconds of the workers, of what stands between them and the database, and of the database."""
+    return [cpu_seconds(group) for group in (workers.found, workers.door.processes, engine.processes)]
 
 
 def _raw(engine: Engine, scenario: Scenario) -> Figures:
@@ -150,7 +141,10 @@ def _workers(
     with engine.filled(waiting, system.fill) as url, tempfile.TemporaryDirectory(prefix="dibs-board-") as folder:
         board = Board(Path(folder) / "board", tasks, processes)
         system.hold(url)
-        with Workers(system.program, url, setting, board, system.stop_with) as workers:
+        with (
+            system.door(url) as door,
+            Workers(system.program, door, setting, board, system.stop_with) as workers,
+        ):
             system.until_up(url, workers)
             yield url, board, workers
 
@@ -201,7 +195,7 @@ def _pick_up(engine: Engine, system: System, sizes: Sizes) -> Figures:
     began = board.began()[1:]
     waited = [(start - called) / 1e6 for start, (called, _) in zip(began, calls, strict=True)]
     after = [(start - returned) / 1e6 for start, (_, returned) in zip(began, calls, strict=True)]
-    return _percentiles("", waited) | _percentiles("returned_", after)
+    return percentiles(waited) | percentiles(after, "returned_")
 
 
 def _call(side, number: int) -> tuple[int, int]:  # type: ignore[no-untyped-def]
@@ -210,11 +204,6 @@ def _call(side, number: int) -> tuple[int, int]:  # type: ignore[no-untyped-def]
     called = time.time_ns()
     side.enqueue(task)
     return called, time.time_ns()
-
-
-def _percentiles(prefix: str, values: list[float]) -> Figures:
-    cuts = quantiles(values, n=100, method="inclusive")
-    return {f"{prefix}p{percent}": cuts[percent - 1] for percent in (50, 95, 99)}
 
 
 def _idle(engine: Engine, system: System, sizes: Sizes) -> Figures:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,13 +24,23 @@ PATIENCE = 60.0
 """Seconds until a worker that does not come up, or does not stop, counts as hung."""
 
 
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How workers get to their queue: a URL, what else their environment must hold, and processes on the way there."""
+
+    url: str
+    environ: dict[str, str] = field(default_factory=dict)
+    processes: list[psutil.Process] = field(default_factory=list)
+
+
 class Workers:
     """So many processes of one queue, each with the same setting."""
 
-    def __init__(self, program: str, url: str, setting: str, board: Board, stop_with: signal.Signals) -> None:
+    def __init__(self, program: str, door: Door, setting: str, board: Board, stop_with: signal.Signals) -> None:
+        self.door = door
         self._stop_with = stop_with
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the workers
-        place = [url, str(board.path), str(board.tasks), str(board.seats)]
+        place = [door.url, str(board.path), str(board.tasks), str(board.seats)]
         command = [sys.executable, "-m", "bench.queues.program", program, *place]
         self._processes = [
             subprocess.Popen(  # noqa: S603 - ourselves
@@ -37,6 +49,7 @@ class Workers:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 cwd=ROOT,
+                env=os.environ | door.environ,
             )
             for seat in range(board.seats)
         ]

@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -20,7 +20,7 @@ from bench.databases import COUNTS, EVENTS, FILL, Engine, Fill, fill_dibs
 from bench.queues.board import Board
 from bench.queues.huey_queue import open_huey
 from bench.queues.pgqueuer_queue import ENTRYPOINT
-from bench.queues.processes import PATIENCE, Workers
+from bench.queues.processes import PATIENCE, Door, Workers
 from bench.queues.sides import payload
 from dibs import Dibs
 
@@ -43,6 +43,11 @@ class System(ABC):
     def describe(self, setting: str) -> str:
         """The setting, in words."""
         return setting
+
+    @contextlib.contextmanager
+    def door(self, url: str) -> Iterator[Door]:
+        """How the workers get to the database, for as long as they need it."""
+        yield Door(url)
 
     def hold(self, url: str) -> None:  # noqa: B027 - most need nothing
         """Before the workers start: let them find nothing to do, if the queue can do that."""
