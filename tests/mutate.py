@@ -15,6 +15,8 @@ from tests.helpers import postgres
 from tests.helpers.mutation import Mutation, mutations
 
 SUITE = "tests/contract/test_fencing.py"
+SUITES = {"asked": "tests/contract/test_request_ids.py"}
+"""Where the promise of a statement is tested, if not in SUITE."""
 
 
 def main() -> int:
@@ -53,7 +55,9 @@ def survives(mutation: Mutation) -> bool:
 
 def passes(engine: str, mutation: Mutation | None) -> bool:
     """True if the fencing tests pass; anything but passing and failing is an error."""
-    command = [sys.executable, "-m", "pytest", SUITE, "-x", "-q", "-p", "no:randomly", "-k", f"{engine} and not async"]
+    suites = [SUITES.get(mutation.statement, SUITE)] if mutation else [SUITE, *SUITES.values()]
+    options = ["-x", "-q", "-p", "no:randomly", "-k", f"{engine} and not async"]
+    command = [sys.executable, "-m", "pytest", *suites, *options]
     environment = os.environ | ({"DIBS_TEST_MUTATION": str(mutation)} if mutation else {})
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):

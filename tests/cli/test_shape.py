@@ -12,7 +12,7 @@ import pytest
 import dibs
 from dibs import shape
 from dibs.store.doctor import Check
-from dibs.store.operations.looking import Percentiles
+from dibs.store.operations.looking import Percentiles, StoreEvent
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
 
@@ -46,19 +46,20 @@ SCHEDULE = dibs.Schedule(
     *[NOW] * 3,
 )
 
+KEY = dibs.ApiKey("abcdefghijkl", "ci", (dibs.Scope.READ,), ("mail",), None, NOW, digest="d" * 64)
+ENTRY = dibs.HistoryEntry(1, 7, dibs.Event.ENQUEUED, None, dibs.State.PENDING, None, 0, None, NOW, {})
+
 CASES: list[tuple[Any, Any, set[str]]] = [
     (shape.task, TASK, {"deduplicated"}),
     (shape.failure, dibs.Failure("ValueError", "no", "trace"), {"type"}),
-    (
-        shape.history_entry,
-        dibs.HistoryEntry(1, 7, dibs.Event.ENQUEUED, None, dibs.State.PENDING, None, 0, None, NOW, {}),
-        set(),
-    ),
+    (shape.history_entry, ENTRY, set()),
     (shape.queue, dibs.QueueInfo("default", True, NOW, {"pending": 1}), set()),
     (shape.worker, dibs.WorkerInfo("w", "i", dibs.WorkerState.ACTIVE, None, None, {}, NOW, NOW, None, [7]), {"state"}),
     (shape.task_type, dibs.TaskType("resize", 1, None, {}, NOW), set()),
     (shape.schedule, SCHEDULE, set()),
     (shape.stats, dibs.Stats({}, {}, {}, None, {}, {}, Percentiles(), Percentiles(0.1, 0.2, 0.3)), set()),
+    (shape.key, KEY, {"digest", "seconds_left"}),
+    (shape.event, StoreEvent(ENTRY, "default", "resize"), {"entry"}),
     (shape.check, Check("schema", dibs.Verdict.OK, "fine"), set()),
     (shape.explanation, dibs.Explanation(7, dibs.State.PENDING, [dibs.Reason("ready", "It is.")]), set()),
 ]
@@ -88,6 +89,16 @@ def test_a_claimed_task_looks_as_the_api_promises() -> None:
         ("token", 1),
         ("lease_until", "2025-11-12T10:30:00.123456Z"),
     ]
+
+
+def test_a_key_is_shown_without_its_digest() -> None:
+    assert "ddd" not in msgspec.json.encode(shape.key(KEY)).decode()
+
+
+def test_an_event_is_its_entry_with_queue_and_type() -> None:
+    entry = msgspec.to_builtins(shape.history_entry(ENTRY))
+    event = shape.event(StoreEvent(ENTRY, "default", "resize"))
+    assert msgspec.to_builtins(event) == {**entry, "queue": "default", "task_type": "resize"}
 
 
 def test_times_are_utc_with_all_their_digits() -> None:

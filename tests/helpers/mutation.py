@@ -14,6 +14,16 @@ FENCES = {
 }
 ALWAYS = "1 = 1"
 
+LOOKS = {
+    "asked": {
+        "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|%\(worker_id\)s)"),
+        "request": re.compile(r"(task\.)?\brequest = (:request|%\(request\)s)"),
+        "incarnation": re.compile(r"(task\.)?\bincarnation (IS :incarnation|IS NOT DISTINCT FROM %\(incarnation\)s)"),
+        "lease": re.compile(r"(task\.)?\blease_until > (:now|\(SELECT now FROM moment\))"),
+    },
+}
+"""Statements that hand out claims without writing: what each condition keeps from whom it does not concern."""
+
 
 @dataclass(frozen=True)
 class Mutation:
@@ -33,8 +43,11 @@ def read(text: str) -> Mutation:
 
 
 def mutations() -> list[Mutation]:
-    """Every fence of every statement that names a token, on both engines."""
-    return [
+    """Every fence of every statement that names a token, and every condition of those in LOOKS, on both engines."""
+    looks = [
+        Mutation(engine, name, fence) for engine in ("sqlite", "postgres") for name in LOOKS for fence in LOOKS[name]
+    ]
+    return looks + [
         Mutation(engine, name, fence)
         for engine in ("sqlite", "postgres")
         for name in _files(engine).names()
@@ -51,7 +64,7 @@ def apply(mutation: Mutation) -> None:
         text = whole(self, name)
         if self.package != f"dibs.store.{mutation.engine}" or name != mutation.statement:
             return text
-        broken, count = FENCES[mutation.fence].subn(ALWAYS, text)
+        broken, count = LOOKS.get(name, FENCES)[mutation.fence].subn(ALWAYS, text)
         assert count == 1, f"{mutation} matches {count} times"
         return broken
 
