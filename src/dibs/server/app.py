@@ -17,7 +17,7 @@ from dibs.server.gate import Gate
 from dibs.server.http import Receive, Scope, Send, refuse
 from dibs.server.refusing import Refusal
 from dibs.server.service import Service
-from dibs.store.contract import Store as DatabaseStore
+from dibs.store.contract import DatabaseStore
 
 
 def create_app(store: DatabaseStore, config: ServerConfig) -> Gate:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dibs.key import NOBODY, ApiKey, Scope, matches, split
 from dibs.server.refusing import Refusal
-from dibs.store.contract import Store as DatabaseStore
+from dibs.store.contract import DatabaseStore
 
 KEPT_FOR = 1.0
 FORGOTTEN_AFTER = 600.0

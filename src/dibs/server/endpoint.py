@@ -6,9 +6,12 @@ once, in the order in which they protect each other: the key before the limit, t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -69,6 +72,15 @@ class Call:
         queues = await self.run(self.service.store.queues_of(task_ids))
         return frozenset(task_id for task_id, queue in queues.items() if self.caller.serves(queue))
 
+    @asynccontextmanager
+    async def departure(self) -> AsyncIterator[asyncio.Future[None]]:
+        """Resolved when the client goes away, for those who make it wait."""
+        gone = asyncio.ensure_future(_departed(self.http[1]))
+        try:
+            yield gone
+        finally:
+            gone.cancel()
+
     async def check_visible(self, task_id: int) -> None:
         """Refuse a task of a queue that is not the caller's: to it, there is no such task."""
         seen = await self.visible([task_id])
@@ -85,7 +97,8 @@ class Endpoint:
     """One method of one path, as an ASGI application.
 
     `scopes`: a key needs one of them; empty for what needs no key. `answers`: status to (the type of its content, what
-    it means); refusals that any endpoint can give are added by the description.
+    it means); refusals that any endpoint can give are added by the description. `media`: what a good answer is, where
+    that is not JSON.
     """
 
     method: str
@@ -99,10 +112,12 @@ class Endpoint:
     refuses: Mapping[int, str] = field(default_factory=dict)
     examples: Mapping[str, Any] = field(default_factory=dict)
     body_optional: bool = False
+    media: str = "application/json"
 
     def __post_init__(self) -> None:
         decoder = None if self.body is None else msgspec.json.Decoder(self.body)
         object.__setattr__(self, "_decoder", decoder)
+        object.__setattr__(self, "_asked", as_text(self.query or NoQuery))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -125,7 +140,7 @@ class Endpoint:
         text: bytes = scope["query_string"]
         if self.query is None and not text:
             return None
-        return decode_query(text, self.query or NoQuery)
+        return decode_query(text, self._asked)  # type: ignore[attr-defined]
 
     def _decode(self, scope: Scope, body: bytes) -> Any:
         if not body and self.body_optional:
@@ -148,8 +163,29 @@ def endpoint(method: str, path: str, *scopes: KeyScope, **about: Any) -> Callabl
     return declare
 
 
-class NoQuery(msgspec.Struct, forbid_unknown_fields=True):
+class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """No parameters."""
+
+
+def as_text(model: Any) -> Any:
+    """The model for a query: its values are texts, so that `null` there is a name like any other, never nothing."""
+    hints = get_type_hints(model, include_extras=True)
+    fields = [(each.name, _without_none(hints[each.name]), _default(each)) for each in msgspec.structs.fields(model)]
+    return msgspec.defstruct(model.__name__, fields, bases=(model,), frozen=True, kw_only=True)
+
+
+def _without_none(hint: Any) -> Any:
+    kinds = tuple(each for each in get_args(hint) if each is not NoneType)
+    return Union[kinds] if get_origin(hint) in (Union, UnionType) else hint  # noqa: UP007 - made of a tuple
+
+
+def _default(about: Any) -> Any:
+    return msgspec.field() if about.required else msgspec.field(default=about.default)
+
+
+async def _departed(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":  # what comes before that is a body that nobody asked for
+        pass
 
 
 def decode_json(decoder: Any, body: bytes) -> Any:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
 
 from dibs.claim import MAX_BATCH
 from dibs.codec import MAX_NAME
+from dibs.schedule import MAX_SCHEDULE_NAME
 from dibs.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MAX_SECONDS
 
 MAX_WAIT = 60
+MOMENT = r"^(?!000[01]|9999)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"
+"""RFC 3339 but for leap seconds and the years at the rim, where a time zone could lead out of what a calendar holds."""
 
 Name = Annotated[
     str,
@@ -51,14 +55,54 @@ Lease = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds unt
 Timeout = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds that one attempt may take.")]
 Wait = Annotated[float, Meta(ge=0, le=MAX_WAIT, description="Seconds to wait for a task, if there is none.")]
 Count = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
+Moment = Annotated[
+    datetime,
+    Meta(
+        tz=True,
+        description="A time that knows its time zone.",
+        examples=["2025-11-12T10:30:00Z"],
+        extra_json_schema={"pattern": MOMENT},
+    ),
+]
 TaskId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Token = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The claim's token; a stale one is refused with 409.")]
 Percent = Annotated[int, Meta(ge=0, le=100)]
+EntryId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+BatchLimit = Annotated[int, Meta(ge=1, le=MAX_BATCH, description="At most so many in this call.")]
+Kept = Annotated[float, Meta(ge=0, le=MAX_SECONDS, description="Seconds for which these are kept.")]
+ScheduleName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_SCHEDULE_NAME,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
+        description=f"One line of 1 to {MAX_SCHEDULE_NAME} characters.",
+        examples=["nightly-report"],
+    ),
+]
+Limit = Annotated[
+    str,
+    Meta(
+        pattern="^(none|([1-9][0-9]{0,8}|1000000000)/(second|minute|hour|day))$",
+        description='Requests in a second, minute, hour or day; or "none".',
+        examples=["600/minute"],
+    ),
+]
 Params = Annotated[dict[str, Any], Meta(description="Any JSON object.", examples=[{"video_id": "abc123"}])]
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request's body: a field that is not known is refused, never ignored."""
+    """A request's body: a field that is not known is refused, never ignored.
+
+    `rules`: what holds between its fields, as JSON Schema, for the description; the code that refuses stands elsewhere.
+    """
+
+    rules: ClassVar[tuple[dict[str, Any], ...]] = ()
+
+
+def not_both(*names: str) -> dict[str, Any]:
+    """The rule that of these fields not all may be given; null is as good as nothing."""
+    return {"not": {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}}
 
 
 class Empty(Body, frozen=True):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from dibs.key import ApiKey, RateLimit
 from dibs.server.refusing import Refusal
-from dibs.store.contract import Store as DatabaseStore
+from dibs.store.contract import DatabaseStore
 
 SHARE = 200
 """A process takes this fraction of a limit at a time."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from dibs.claim import Claim, ClaimRequest, Released
 from dibs.errors import DibsError
-from dibs.store.contract import Store as DatabaseStore
+from dibs.store.contract import DatabaseStore
 from dibs.store.operation import Operation
 
 logger = logging.getLogger("dibs.server")

@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
-from dibs.server.api import claims, tasks
+from dibs.server.api import (
+    claims,
+    dead_letter,
+    describing,
+    doctor,
+    health,
+    history,
+    keys,
+    queues,
+    schedules,
+    stats,
+    task_types,
+    tasks,
+    upkeep,
+    wakeups,
+    workers,
+)
 from dibs.server.endpoint import Endpoint
 
 ENDPOINTS: list[Endpoint] = [
-    *claims.ENDPOINTS,
     *tasks.ENDPOINTS,
+    *claims.ENDPOINTS,
+    *wakeups.ENDPOINTS,
+    *workers.ENDPOINTS,
+    *queues.ENDPOINTS,
+    *stats.ENDPOINTS,
+    *health.ENDPOINTS,
+    *task_types.ENDPOINTS,
+    *schedules.ENDPOINTS,
+    *history.ENDPOINTS,
+    *upkeep.ENDPOINTS,
+    *dead_letter.ENDPOINTS,
+    *keys.ENDPOINTS,
+    *doctor.ENDPOINTS,
+    *describing.ENDPOINTS,
 ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -55,6 +53,13 @@ Write = Callable[[list[ClaimRef]], Operation[Any]]
 
 Text = Annotated[str, Meta(description="Kept whatever it contains; a very long text keeps its end.")]
 Result = Annotated[Any, Meta(description="Any JSON value.")]
+OneResult = Annotated[
+    Any,
+    Meta(
+        description="Any JSON value. One that dibs does not store (NUL, integers beyond 64 bits) is refused by itself.",
+        extra_json_schema={"type": ["null", "boolean", "number", "string", "array", "object"]},
+    ),
+]
 Batch = Meta(max_length=MAX_BATCH)
 
 
@@ -155,7 +160,7 @@ class OneClaim(Body, frozen=True):
 class CompletedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="completed"):
     """Done."""
 
-    result: Result = None
+    result: OneResult = None
 
     def outcome(self) -> Outcome:
         """What the worker says."""
@@ -386,9 +391,9 @@ async def claim(call: Call) -> Answer:
     """
     body: ClaimBody = call.body
     request = _request(call, body, body.worker_id)
-    claims = await call.run(call.service.store.claim(request))
+    claims = await call.service.desk.claim(request, call.caller.by)
     if not claims and body.wait_seconds > 0:
-        async with _disconnect(call) as gone:
+        async with call.departure() as gone:
             claims = await call.service.room.wait(request, call.sign, body.wait_seconds, gone)
     return _claimed(claims, body) if claims else _none_available(body)
 
@@ -452,11 +457,9 @@ async def progress(call: Call) -> Answer:
 
 
 async def _finish_one(call: Call) -> Answer:
-    outcome: Outcome = call.body.outcome()
-    [answer] = await _fenced(
-        call, [_ref(call, call.body)], lambda refs: call.service.store.finish([(ref, outcome) for ref in refs])
-    )
-    return Answer(_finished(_or_raise(answer)))
+    await call.check_visible(call.task_id)
+    done = await call.service.desk.finish(_ref(call, call.body), call.body.outcome(), call.caller.by)
+    return Answer(_finished(done))
 
 
 @endpoint(
@@ -682,16 +685,6 @@ def _none_available(body: ClaimBody) -> Answer:
     queues = UNSET if body.queues is None else body.queues
     filters = FiltersShape(body.task_types, body.max_attempts_remaining, queues)
     return Answer(NoneAvailable(False, "No pending tasks available", filters), 404)
-
-
-@asynccontextmanager
-async def _disconnect(call: Call) -> AsyncIterator[asyncio.Future[Any]]:
-    """Resolved when the client goes away."""
-    gone = asyncio.ensure_future(call.http[1]())
-    try:
-        yield gone
-    finally:
-        gone.cancel()
 
 
 def _ref(call: Call, body: OfClaim) -> ClaimRef:

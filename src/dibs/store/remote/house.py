@@ -75,7 +75,7 @@ class RemoteHouse:
 
     def due_schedules(self) -> Operation[list[Due]]:
         """The schedules whose next tick has come; only a look."""
-        return looking("due_schedules", get("/api/schedules/due"), wire.read_due)
+        return looking("due_schedules", get("/api/upkeep/due-schedules"), wire.read_due)
 
     def tick_schedule(self, due: Due) -> Operation[int]:
         """Move the schedule on and enqueue what is due, unless somebody else did."""

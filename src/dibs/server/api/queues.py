@@ -1,0 +1,76 @@
+"""Queues: how full each is, and whether anybody may claim from it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dibs import shape
+from dibs.codec import check_name
+from dibs.key import Scope
+from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.fields import Empty
+
+TAG = "queues"
+
+
+class Queues(msgspec.Struct, frozen=True):
+    """Every queue that holds a task or has been paused."""
+
+    queues: list[shape.QueueShape]
+
+
+class Gated(msgspec.Struct, frozen=True):
+    """The queue, and whether it is paused now."""
+
+    success: bool
+    queue: str
+    paused: bool
+
+
+@endpoint("GET", "/api/queues", Scope.READ, tag=TAG, answers={200: (Queues, "By name.")})
+async def list_queues(call: Call) -> Answer:
+    """Every queue with its depth by state."""
+    queues = await call.run(call.service.store.queues())
+    return Answer(Queues([shape.queue(info) for info in queues if call.caller.serves(info.name)]))
+
+
+@endpoint(
+    "POST",
+    "/api/queues/{name:name}/pause",
+    Scope.ADMIN,
+    tag=TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (Gated, "Paused.")},
+)
+async def pause(call: Call) -> Answer:
+    """Let nobody claim from the queue until it is resumed. Running tasks go on, new ones can be enqueued."""
+    name = _queue(call)
+    await call.run(call.service.store.pause(name))
+    return Answer(Gated(True, name, True))
+
+
+@endpoint(
+    "POST",
+    "/api/queues/{name:name}/resume",
+    Scope.ADMIN,
+    tag=TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (Gated, "May be claimed from.")},
+)
+async def resume(call: Call) -> Answer:
+    """Let the queue be claimed from again."""
+    name = _queue(call)
+    await call.run(call.service.store.resume(name))
+    return Answer(Gated(True, name, False))
+
+
+def _queue(call: Call) -> str:
+    """The queue in the path, if it is the caller's."""
+    name = check_name(call.path["name"], "The queue")
+    call.caller.check_queue(name)
+    return name
+
+
+ENDPOINTS = [list_queues, pause, resume]

@@ -1,0 +1,309 @@
+"""Schedules: tasks that are enqueued again and again, by a cron expression.
+
+To a key that is limited to queues, the schedules of other queues do not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from dibs import shape
+from dibs.errors import ScheduleNotFound
+from dibs.key import Scope
+from dibs.retry import Backoff
+from dibs.schedule import CatchUp, NewSchedule, Schedule, Source
+from dibs.server.api.answers import Counted, Done
+from dibs.server.api.tasks import ChangedTask
+from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.fields import (
+    BackoffBody,
+    Body,
+    Empty,
+    MaxAttempts,
+    Moment,
+    Name,
+    Params,
+    Priority,
+    ScheduleName,
+    Timeout,
+)
+from dibs.server.refusing import Refusal
+from dibs.store.operation import Operation
+from dibs.store.operations.scheduling import Due
+from dibs.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, check_moment
+
+T = TypeVar("T")
+
+TAG = "schedules"
+Cron = Annotated[Name, Meta(description="Five fields, six with seconds first, or a nickname.", examples=["0 3 * * *"])]
+Zone = Annotated[Name, Meta(description="The name of a time zone.", examples=["Europe/Berlin"])]
+
+
+class ScheduleBody(Body, frozen=True):
+    """A schedule to store; one of the same name is changed to it."""
+
+    name: ScheduleName
+    cron: Cron
+    task_type: Name
+    params: Params = msgspec.field(default_factory=dict)
+    timezone: Zone = "UTC"
+    catch_up: Annotated[CatchUp, Meta(description="What becomes of ticks that were missed.")] = CatchUp.ONE
+    enabled: Annotated[bool, Meta(description="Left out, it stays as it is; a new one is enabled.")] | None = None
+    queue: Name = DEFAULT_QUEUE
+    priority: Priority = 0
+    max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
+    timeout_seconds: Timeout | None = None
+    backoff: BackoffBody | None = None
+    source: Annotated[Source, Meta(description="Who says so: somebody, or a program's own code.")] = "command"
+
+    def schedule(self) -> NewSchedule:
+        """The schedule, checked."""
+        rest = Backoff() if self.backoff is None else Backoff(self.backoff.base_seconds, self.backoff.cap_seconds)
+        return NewSchedule(
+            name=self.name,
+            cron=self.cron,
+            type=self.task_type,
+            params=self.params,
+            timezone=self.timezone,
+            catch_up=self.catch_up,
+            enabled=self.enabled,
+            queue=self.queue,
+            priority=self.priority,
+            max_attempts=self.max_attempts,
+            timeout=self.timeout_seconds,
+            backoff=rest,
+        )
+
+
+class TickBody(Body, frozen=True):
+    """The tick that has come, as it was read with the schedule: if the schedule moved on since, nothing happens."""
+
+    next_at: Moment
+    now: Moment
+    cron: Cron
+    timezone: Zone
+
+
+class Schedules(msgspec.Struct, frozen=True):
+    """All schedules."""
+
+    schedules: list[shape.ScheduleShape]
+
+
+class OneSchedule(msgspec.Struct, frozen=True):
+    """A schedule."""
+
+    schedule: shape.ScheduleShape
+
+
+class ChangedSchedule(msgspec.Struct, frozen=True):
+    """The schedule as it is now."""
+
+    success: bool
+    schedule: shape.ScheduleShape
+
+
+class DueShape(msgspec.Struct, frozen=True):
+    """A schedule whose tick has come, and the database's time when it was read."""
+
+    schedule: shape.ScheduleShape
+    now: shape.Moment
+
+
+class DueSchedules(msgspec.Struct, frozen=True):
+    """The schedules whose tick has come."""
+
+    due: list[DueShape]
+
+
+MISSING = {404: "There is no schedule of this name."}
+
+
+@endpoint("GET", "/api/schedules", Scope.READ, tag=TAG, answers={200: (Schedules, "By name.")})
+async def list_schedules(call: Call) -> Answer:
+    """All schedules, when each ticks next, and what became of its last tick."""
+    plans = await call.run(call.service.store.list_schedules())
+    return Answer(Schedules([shape.schedule(plan) for plan in plans if call.caller.serves(plan.queue)]))
+
+
+@endpoint(
+    "POST",
+    "/api/schedules",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=ScheduleBody,
+    answers={200: (ChangedSchedule, "Stored.")},
+    examples={
+        "every night": {
+            "name": "nightly-report",
+            "cron": "0 3 * * *",
+            "timezone": "Europe/Berlin",
+            "task_type": "report",
+            "params": {"kind": "nightly"},
+        }
+    },
+)
+async def put(call: Call) -> Answer:
+    """Store a schedule, or change the one of that name to it; the same again changes nothing.
+
+    Each tick is enqueued once, however many servers and workers look after it.
+    """
+    new = call.body.schedule()
+    call.caller.check_queue(new.queue)
+    storing = call.service.store.put_schedule(new, call.body.source)
+    return _changed(await call.run(_after_look(call, new.name, storing, _check_ours_or_new)))
+
+
+@endpoint(
+    "GET",
+    "/api/schedules/{name:name}",
+    Scope.READ,
+    tag=TAG,
+    answers={200: (OneSchedule, "The schedule.")},
+    refuses=MISSING,
+)
+async def get(call: Call) -> Answer:
+    """One schedule."""
+    plan = await call.run(call.service.store.get_schedule(call.path["name"]))
+    _check_ours(call, plan.name, plan)
+    return Answer(OneSchedule(shape.schedule(plan)))
+
+
+@endpoint(
+    "DELETE",
+    "/api/schedules/{name:name}",
+    Scope.ENQUEUE,
+    tag=TAG,
+    answers={200: (Done, "Gone.")},
+    refuses=MISSING,
+)
+async def remove(call: Call) -> Answer:
+    """Forget a schedule. What it has enqueued stays."""
+    await _do(call, call.service.store.remove_schedule(call.path["name"]))
+    return Answer(Done(True))
+
+
+@endpoint(
+    "POST",
+    "/api/schedules/{name:name}/enable",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (ChangedSchedule, "It ticks.")},
+    refuses=MISSING,
+)
+async def enable(call: Call) -> Answer:
+    """Let a disabled schedule tick again, from now on: nothing is caught up."""
+    return _changed(await _do(call, call.service.store.enable_schedule(call.path["name"])))
+
+
+@endpoint(
+    "POST",
+    "/api/schedules/{name:name}/disable",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (ChangedSchedule, "It does not tick.")},
+    refuses=MISSING,
+)
+async def disable(call: Call) -> Answer:
+    """Let a schedule not tick until it is enabled."""
+    return _changed(await _do(call, call.service.store.disable_schedule(call.path["name"])))
+
+
+@endpoint(
+    "POST",
+    "/api/schedules/{name:name}/run",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=Empty,
+    body_optional=True,
+    answers={201: (ChangedTask, "The task is stored.")},
+    refuses=MISSING,
+)
+async def run(call: Call) -> Answer:
+    """Enqueue the schedule's task now, beside its ticks; also when it is disabled."""
+    task = await _do(call, call.service.store.run_schedule(call.path["name"]))
+    return Answer(ChangedTask(True, shape.task(task)), 201)
+
+
+@endpoint("GET", "/api/upkeep/due-schedules", Scope.ADMIN, tag="upkeep", answers={200: (DueSchedules, "Only a look.")})
+async def due(call: Call) -> Answer:
+    """The schedules whose next tick has come. The server ticks them by itself."""
+    call.caller.check_whole_store()
+    found = await call.run(call.service.store.due_schedules())
+    return Answer(DueSchedules([_due(each) for each in found]))
+
+
+@endpoint(
+    "POST",
+    "/api/schedules/{name:name}/tick",
+    Scope.ADMIN,
+    tag="upkeep",
+    body=TickBody,
+    answers={200: (Counted, "So many tasks were enqueued; 0 where somebody else did it first.")},
+    refuses=MISSING,
+)
+async def tick(call: Call) -> Answer:
+    """Enqueue what is due of a schedule and move it on, unless somebody else did. The server does so by itself."""
+    call.caller.check_whole_store()
+    body: TickBody = call.body
+    now, next_at = check_moment(body.now, "now"), check_moment(body.next_at, "next_at")
+    plan = await call.run(call.service.store.get_schedule(call.path["name"]))
+    if (body.cron, body.timezone, next_at) != (plan.cron, plan.timezone, plan.next_at):
+        return Answer(Counted(True, 0))
+    return Answer(Counted(True, await call.run(call.service.store.tick_schedule(Due(plan, now)))))
+
+
+async def _do(call: Call, verb: Operation[T]) -> T:
+    return await call.run(_after_look(call, call.path["name"], verb, _check_ours))
+
+
+def _after_look(call: Call, name: str, verb: Operation[T], check: Any) -> Operation[T]:
+    """The verb, for a limited key in one transaction with a look at whose schedule it is."""
+    if call.caller.queues is None:
+        return verb
+    look = call.service.store.get_schedule(name)
+
+    def steps() -> Generator[Any, Any, T]:
+        try:
+            plan = yield from look.begin()
+        except ScheduleNotFound:
+            plan = None
+        check(call, name, plan)
+        done: T = yield from verb.begin()
+        return done
+
+    return replace(verb, begin=steps, atomic=True)
+
+
+def _check_ours(call: Call, name: str, plan: Schedule | None) -> None:
+    if plan is None or not call.caller.serves(plan.queue):
+        raise ScheduleNotFound(name)
+
+
+def _check_ours_or_new(call: Call, name: str, plan: Schedule | None) -> None:
+    """A key must not turn a schedule of a foreign queue into one of its own."""
+    if plan is not None and not call.caller.serves(plan.queue):
+        message = f"A schedule {name!r} exists that this key is not for."
+        raise Refusal("queue_not_allowed", message, hint="Use another name.")
+
+
+def _due(found: Due) -> DueShape:
+    now = shape.moment(found.now)
+    assert now is not None
+    return DueShape(shape.schedule(found.schedule), now)
+
+
+def _changed(plan: Schedule) -> Answer:
+    return Answer(ChangedSchedule(True, shape.schedule(plan)))
+
+
+ENDPOINTS = [list_schedules, put, get, remove, enable, disable, run, due, tick]

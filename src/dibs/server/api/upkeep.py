@@ -1,0 +1,123 @@
+"""Upkeep by hand, in small batches. The server does all of it by itself."""
+
+from __future__ import annotations
+
+from dibs.key import Scope
+from dibs.server.api.answers import Counted
+from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.fields import BatchLimit, Body, Kept
+from dibs.store.operation import Operation
+from dibs.store.operations.tending import BATCH, Retention
+
+TAG = "upkeep"
+_KEPT = Retention()
+
+
+class LimitBody(Body, frozen=True):
+    """How many at most."""
+
+    limit: BatchLimit = BATCH
+
+
+class RetentionBody(Body, frozen=True):
+    """How long finished things are kept."""
+
+    completed_seconds: Kept = _KEPT.completed
+    cancelled_seconds: Kept = _KEPT.cancelled
+    failed_seconds: Kept = _KEPT.failed
+    history_seconds: Kept = _KEPT.history
+    workers_seconds: Kept = _KEPT.workers
+
+    def retention(self) -> Retention:
+        """In the words of the store."""
+        return Retention(
+            completed=self.completed_seconds,
+            cancelled=self.cancelled_seconds,
+            failed=self.failed_seconds,
+            history=self.history_seconds,
+            workers=self.workers_seconds,
+        )
+
+
+class PruneBody(RetentionBody, frozen=True):
+    """How long finished things are kept, and how many go at most."""
+
+    limit: BatchLimit = BATCH
+
+
+@endpoint(
+    "POST",
+    "/api/upkeep/promote",
+    Scope.ADMIN,
+    tag=TAG,
+    body=LimitBody,
+    body_optional=True,
+    answers={200: (Counted, "So many became pending.")},
+)
+async def promote(call: Call) -> Answer:
+    """Make due tasks pending."""
+    return await _count(call, call.service.store.promote(call.body.limit))
+
+
+@endpoint(
+    "POST",
+    "/api/upkeep/recover",
+    Scope.ADMIN,
+    tag=TAG,
+    body=LimitBody,
+    body_optional=True,
+    answers={200: (Counted, "So many were taken back.")},
+)
+async def recover(call: Call) -> Answer:
+    """Take tasks back whose lease ran out."""
+    return await _count(call, call.service.store.recover(call.body.limit))
+
+
+@endpoint(
+    "POST",
+    "/api/upkeep/prune",
+    Scope.ADMIN,
+    tag=TAG,
+    body=PruneBody,
+    body_optional=True,
+    answers={200: (Counted, "So many are gone.")},
+)
+async def prune(call: Call) -> Answer:
+    """Delete finished tasks past their retention: up to `limit` of each state."""
+    return await _count(call, call.service.store.prune(call.body.retention(), call.body.limit))
+
+
+@endpoint(
+    "POST",
+    "/api/upkeep/prune-history",
+    Scope.ADMIN,
+    tag=TAG,
+    body=PruneBody,
+    body_optional=True,
+    answers={200: (Counted, "So many are gone.")},
+)
+async def prune_history(call: Call) -> Answer:
+    """Delete history past its retention, oldest first."""
+    return await _count(call, call.service.store.prune_history(call.body.retention(), call.body.limit))
+
+
+@endpoint(
+    "POST",
+    "/api/upkeep/prune-workers",
+    Scope.ADMIN,
+    tag=TAG,
+    body=RetentionBody,
+    body_optional=True,
+    answers={200: (Counted, "So many are forgotten.")},
+)
+async def prune_workers(call: Call) -> Answer:
+    """Forget workers that have not been heard of for long."""
+    return await _count(call, call.service.store.prune_workers(call.body.retention()))
+
+
+async def _count(call: Call, operation: Operation[int]) -> Answer:
+    call.caller.check_whole_store()
+    return Answer(Counted(True, await call.run(operation)))
+
+
+ENDPOINTS = [promote, recover, prune, prune_history, prune_workers]

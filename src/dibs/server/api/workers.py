@@ -1,0 +1,97 @@
+"""Workers: who is there, what each serves and holds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from dibs import shape
+from dibs.key import Scope
+from dibs.server.api.answers import Done
+from dibs.server.auth import Caller
+from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.fields import Body, Name, Params, WorkerId
+from dibs.store.operations.registering import Heartbeat, WorkerInfo
+
+TAG = "workers"
+Served = Annotated[list[Name], Meta(description="What the worker serves; left out, everything.")]
+
+
+class HeartbeatBody(Body, frozen=True):
+    """A worker's sign of life."""
+
+    worker_id: WorkerId
+    incarnation: Annotated[Name, Meta(description="Tells two lives of a worker of the same name apart.")] | None = None
+    queues: Served | None = None
+    task_types: Served | None = None
+    metadata: Annotated[Params, Meta(description="Whatever helps to find the worker.")] = msgspec.field(
+        default_factory=dict
+    )
+    leaving: Annotated[bool, Meta(description="True: it says goodbye.")] = False
+
+
+class Workers(msgspec.Struct, frozen=True):
+    """Every worker that was heard of."""
+
+    workers: list[shape.WorkerShape]
+
+
+@endpoint(
+    "POST",
+    "/api/workers/heartbeat",
+    Scope.WORK,
+    tag=TAG,
+    body=HeartbeatBody,
+    answers={200: (Done, "Noted.")},
+    examples={
+        "here": {"worker_id": "worker-youtube-01", "task_types": ["youtube_video_scrape"], "metadata": {"host": "a1"}},
+        "goodbye": {"worker_id": "worker-youtube-01", "leaving": True},
+    },
+)
+async def heartbeat(call: Call) -> Answer:
+    """Register a worker, or note that it still lives. Say so every 30 seconds; after five minutes it counts as stale.
+
+    Claims do not depend on it: their lease does that.
+    """
+    body: HeartbeatBody = call.body
+    beat = Heartbeat(
+        worker_id=body.worker_id,
+        incarnation=body.incarnation or "",
+        queues=call.caller.narrow(body.queues),
+        types=body.task_types,
+        metadata=body.metadata,
+        leaving=body.leaving,
+    )
+    await call.run(call.service.store.heartbeat(beat))
+    return Answer(Done(True))
+
+
+@endpoint("GET", "/api/workers", Scope.READ, tag=TAG, answers={200: (Workers, "Oldest first.")})
+async def list_workers(call: Call) -> Answer:
+    """Every worker that was heard of, with the ids of the tasks that it holds."""
+    return Answer(Workers([shape.worker(info) for info in await seen_workers(call)]))
+
+
+async def seen_workers(call: Call) -> list[WorkerInfo]:
+    """The workers that serve a queue of the caller's, as far as they concern it."""
+    workers = await call.run(call.service.store.workers())
+    if call.caller.queues is None:
+        return workers
+    visible = await call.visible([task_id for info in workers for task_id in info.holds])
+    return [_as_seen(info, call.caller, visible or frozenset()) for info in workers if _concerns(info, call.caller)]
+
+
+def _concerns(info: WorkerInfo, caller: Caller) -> bool:
+    return info.queues is None or any(caller.serves(queue) for queue in info.queues)
+
+
+def _as_seen(info: WorkerInfo, caller: Caller, visible: frozenset[int]) -> WorkerInfo:
+    """Without the names of foreign queues, and without foreign tasks."""
+    queues = None if info.queues is None else [queue for queue in info.queues if caller.serves(queue)]
+    holds = [task_id for task_id in info.holds if task_id in visible]
+    return msgspec.structs.replace(info, queues=queues, holds=holds)
+
+
+ENDPOINTS = [heartbeat, list_workers]
