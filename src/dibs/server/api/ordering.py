@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from dibs.claim import Order
 from dibs.errors import InvalidValue
-from dibs.server.fields import Body
+from dibs.server.fields import Body, not_both
 
 _SORTS = {
     ("priority", "desc"): Order.PRIORITY,
@@ -23,6 +23,8 @@ _USUAL = {"priority": "desc", "created_at": "asc", "random": "asc"}
 
 class Ordered(Body, frozen=True):
     """Which of the tasks first."""
+
+    rules = (not_both("order", "sort_by"), not_both("order", "sort_order"))
 
     order: Annotated[Order, Meta(description="Instead of sort_by and sort_order.")] | None = None
     sort_by: Literal["priority", "created_at", "random"] | None = None

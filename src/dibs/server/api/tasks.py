@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -22,6 +21,7 @@ from dibs.server.fields import (
     Count,
     Empty,
     MaxAttempts,
+    Moment,
     Name,
     Names,
     Params,
@@ -29,6 +29,7 @@ from dibs.server.fields import (
     Seconds,
     TaskId,
     Timeout,
+    not_both,
 )
 from dibs.server.refusing import Refusal
 from dibs.store.operations.looking import TaskFilter
@@ -41,13 +42,15 @@ EXAMPLE = {"task_type": "youtube_video_scrape", "params": {"video_id": "abc123"}
 class NewTaskBody(Body, frozen=True):
     """A task to enqueue."""
 
+    rules = (not_both("delay_seconds", "run_at"),)
+
     task_type: Name
     params: Params = msgspec.field(default_factory=dict)
     queue: Name = DEFAULT_QUEUE
     priority: Priority = 0
     max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
     delay_seconds: Seconds | None = None
-    run_at: datetime | None = None
+    run_at: Moment | None = None
     timeout_seconds: Timeout | None = None
     idempotency_key: Name | None = None
     backoff: BackoffBody | None = None
@@ -151,7 +154,7 @@ async def create(call: Call) -> Answer:
     """
     new: NewTask = call.body.task()
     call.caller.check_queue(new.queue)
-    [task] = await call.run(call.service.store.enqueue([new]))
+    task = await call.service.desk.enqueue(new, call.caller.by)
     _check_seen(call, task)
     return Answer(Created(True, shape.task(task), task.deduplicated), 200 if task.deduplicated else 201)
 

@@ -1,0 +1,266 @@
+"""The API's description in OpenAPI 3.1, made from the endpoints themselves, so that it says what they do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from inspect import getdoc
+from typing import Any, get_type_hints
+
+from dibs import shape
+from dibs.codec import MAX_BYTES, MAX_INTEGER, MAX_NAME
+from dibs.server import samples
+from dibs.server.endpoint import ANY, Endpoint
+from dibs.server.refusing import STATUS
+from dibs.server.schemas import REFS, Schemas
+from dibs.version import __version__
+
+Part = dict[str, Any]
+JSON = "application/json"
+UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+DESCRIPTION = """\
+Put tasks into a durable queue, claim them, and say how they ended. Every task is claimed by exactly one worker.
+
+**Keys.** Send an API key in the header `X-API-Key`; `dibs keys create` makes one. A key has scopes: `enqueue` puts
+tasks in, `work` claims and finishes them, `read` looks, `admin` may do everything. It may be limited to some queues: to
+such a key, tasks of other queues do not exist. A key may ask as often as its rate limit says; whoever asks more often
+is answered with 429, and `Retry-After` says how many seconds to wait. A server that runs without keys asks for none.
+
+**Errors.** Whatever is refused has changed nothing. The answer is
+`{"success": false, "error": "what happened", "code": "a_stable_word", "hint": "what to do"}`, with the task's id, token
+and status where they matter. Programs should look at `code`. Fields and query parameters that are not known are
+refused, never ignored. A 503 says that the store did not answer in time: ask again after `Retry-After` seconds.
+
+**Idempotency.** A request whose answer was lost can be repeated. Enqueue with an `idempotency_key`: the same key with
+the same type and params answers with the task that is there. Claim with a `request_id`: the same claim answers with
+what it got the first time. An outcome that is told again with the same token is answered again, with `repeated`.
+
+**Fencing.** Each claim of a task comes with a token, a number that grows with every claim of that task. Whoever writes
+about a claimed task names its token, and a stale token changes nothing: the answer is 409 with the code `claim_lost`,
+and the worker should stop. A claim holds under a lease: renew it every third of it, or somebody else gets the task.
+"""
+
+TAGS = {
+    "tasks": "Put tasks in, look at them, take them back.",
+    "claims": "Take tasks, keep them, say how they ended.",
+    "dead letter": "Tasks that failed for good.",
+    "task types": "What the params of a type must look like.",
+    "queues": "Where tasks wait.",
+    "workers": "Who serves.",
+    "schedules": "Tasks by the clock.",
+    "events": "What happens, as it happens.",
+    "keys": "Who may ask for what.",
+    "upkeep": "What keeps the store in order; workers and servers do it by themselves.",
+    "health": "Whether the server is well.",
+    "description": "This description.",
+}
+
+MEANINGS = {
+    400: "The request is not what is expected here: malformed, out of bounds, or with something unknown in it.",
+    401: "The key is missing, wrong, expired or revoked.",
+    403: "The key may not do this.",
+    404: "There is no such thing, or the key may not see it.",
+    409: "Things stand otherwise than the request assumes.",
+    408: "The request did not come to its end in time.",
+    413: f"The body is larger than {MAX_BYTES:,} bytes.",
+    415: "The body does not say that it is JSON.",
+    421: "The server does not go by the name in the Host header.",
+    429: "The key's rate limit is reached, or too many requests without a good key came from this address.",
+    431: "The headers are too large.",
+    503: "The store did not answer in time. Asking again is safe with the same key, token or request_id.",
+}
+RETRY_AFTER = {"description": "Whole seconds to wait.", "required": True, "schema": {"type": "integer", "minimum": 1}}
+CHALLENGE = {"description": "How to prove who you are.", "required": True, "schema": {"const": "ApiKey"}}
+HEADERS = {401: {"WWW-Authenticate": CHALLENGE}, 429: {"Retry-After": RETRY_AFTER}, 503: {"Retry-After": RETRY_AFTER}}
+
+KEY = {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "dibs_<id>_<secret>"}
+NAME: Part = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"}
+IN_PATH: dict[str, Part] = {"int": {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}, "name": NAME, "": NAME}
+SIGNATURE: Part = {
+    "name": "X-Dibs-Signature",
+    "in": "header",
+    "description": "A name that the history shows beside the key's id, to tell apart those who share a key.",
+    "schema": {"type": "string", "maxLength": MAX_NAME, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+}
+
+
+def describe(endpoints: Iterable[Endpoint]) -> Part:
+    """The whole description."""
+    endpoints = list(endpoints)
+    schemas = Schemas(_taken(endpoints), _answered(endpoints))
+    used = {endpoint.tag for endpoint in endpoints}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "dibs", "version": __version__, "description": DESCRIPTION},
+        "servers": [{"url": "/", "description": "This server."}],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items() if name in used],
+        "paths": _paths(endpoints, schemas),
+        "components": {
+            "securitySchemes": {"key": KEY},
+            "parameters": {"Signature": SIGNATURE},
+            "responses": {str(status): _refusal(status, text) for status, text in MEANINGS.items()},
+            "schemas": dict(sorted(schemas.components.items())),
+        },
+    }  # fmt: skip
+
+
+def operation_id(endpoint: Endpoint) -> str:
+    """A name for the operation that programs can use."""
+    tag = re.sub(r"\W", "_", endpoint.tag)
+    return f"{tag}_{endpoint.handle.__name__}"
+
+
+def plain_path(endpoint: Endpoint) -> str:
+    """The path without the kinds of its parameters."""
+    return re.sub(r"{(\w+):\w+}", r"{\1}", endpoint.path)
+
+
+def _taken(endpoints: list[Endpoint]) -> list[Any]:
+    return [each for endpoint in endpoints for each in (endpoint.body, endpoint.query) if each is not None]
+
+
+def _answered(endpoints: list[Endpoint]) -> list[Any]:
+    return [kind for endpoint in endpoints if endpoint.media == JSON for kind, _ in endpoint.answers.values()]
+
+
+def _paths(endpoints: list[Endpoint], schemas: Schemas) -> Part:
+    paths: dict[str, Part] = {}
+    for endpoint in endpoints:
+        operation = _operation(endpoint, schemas)
+        _link(operation, endpoint, endpoints)
+        paths.setdefault(plain_path(endpoint), {})[endpoint.method.lower()] = operation
+    return paths
+
+
+def _link(operation: Part, endpoint: Endpoint, endpoints: list[Endpoint]) -> None:
+    """Say what can be done next with a task that the operation answers with."""
+    for status, (kind, _) in endpoint.answers.items():
+        if status < 300 and isinstance(kind, type) and get_type_hints(kind).get("task") is shape.TaskShape:
+            held = endpoint.tag == "claims"
+            after = [each for each in endpoints if "{id:int}" in each.path and _is_fenced(each) == held]
+            operation["responses"][str(status)]["links"] = {operation_id(each): _next(each) for each in after}
+
+
+def _is_fenced(endpoint: Endpoint) -> bool:
+    return endpoint.body is not None and "token" in get_type_hints(endpoint.body)
+
+
+def _next(endpoint: Endpoint) -> Part:
+    link: Part = {"operationId": operation_id(endpoint), "parameters": {"id": "$response.body#/task/id"}}
+    if _is_fenced(endpoint):
+        link["requestBody"] = {name: f"$response.body#/task/{name}" for name in ("worker_id", "token")}
+    return link
+
+
+def _operation(endpoint: Endpoint, schemas: Schemas) -> Part:
+    summary, _, text = (getdoc(endpoint.handle) or "").partition("\n")
+    operation = {
+        "operationId": operation_id(endpoint),
+        "tags": [endpoint.tag],
+        "summary": summary.removesuffix("."),
+        "description": f"{text.strip() or summary}\n\n{_scope(endpoint)}".strip(),
+        "x-scope": sorted(endpoint.scopes),
+        "security": [{"key": []}] if endpoint.scopes else [],
+        "parameters": _parameters(endpoint, schemas),
+        "responses": _responses(endpoint, schemas),
+    }
+    if endpoint.body is not None:
+        operation["requestBody"] = _body(endpoint, schemas)
+    return operation
+
+
+def _scope(endpoint: Endpoint) -> str:
+    if not endpoint.scopes:
+        return "No key is needed."
+    if endpoint.scopes == ANY:
+        return "Any key will do."
+    return f"Needs a key with the scope {' or '.join(f'`{scope}`' for scope in sorted(endpoint.scopes))}."
+
+
+def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[Part]:
+    signature = [{"$ref": "#/components/parameters/Signature"}] if endpoint.scopes else []
+    return [*_in_path(endpoint), *_in_query(endpoint, schemas), *signature]
+
+
+def _in_path(endpoint: Endpoint) -> list[Part]:
+    found = re.findall(r"{(\w+):?(\w*)}", endpoint.path)
+    return [{"name": name, "in": "path", "required": True, "schema": IN_PATH[kind]} for name, kind in found]
+
+
+def _in_query(endpoint: Endpoint, schemas: Schemas) -> list[Part]:
+    """Each field of the query's model; as text there is no null, so that leaving it out is all one can do."""
+    if endpoint.query is None:
+        return []
+    model = schemas.resolved(schemas.of(endpoint.query))
+    required = model.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": _not_null(schema)}
+        for name, schema in model.get("properties", {}).items()
+    ]
+
+
+def _not_null(schema: Part) -> Part:
+    some = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    if not some:
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**rest, **some[0]} if len(some) == 1 else {**rest, "anyOf": some}
+
+
+def _body(endpoint: Endpoint, schemas: Schemas) -> Part:
+    content: Part = {"schema": schemas.of(endpoint.body)}
+    if endpoint.examples:
+        content["examples"] = {
+            _key(name): {"summary": name, "value": value} for name, value in endpoint.examples.items()
+        }
+    return {"required": not endpoint.body_optional, "content": {JSON: content}}
+
+
+def _key(name: str) -> str:
+    return re.sub(r"\W+", "-", name)
+
+
+def _responses(endpoint: Endpoint, schemas: Schemas) -> Part:
+    responses = {str(status): {"$ref": f"#/components/responses/{status}"} for status in common(endpoint)}
+    for status, text in endpoint.refuses.items():
+        responses[str(status)] = _refusal(status, text or MEANINGS[status])
+    for status, (kind, text) in endpoint.answers.items():
+        responses[str(status)] = _answer(endpoint, kind, text, schemas)
+    return dict(sorted(responses.items()))
+
+
+def common(endpoint: Endpoint) -> list[int]:
+    """The refusals that the endpoint shares with others."""
+    guarded, writes = bool(endpoint.scopes), endpoint.method in UNSAFE
+    takes_body = endpoint.body is not None
+    may = {
+        400: True,  # an unknown query parameter
+        401: guarded,
+        403: (guarded and endpoint.scopes != ANY) or writes,
+        408: True,
+        413: takes_body,
+        415: takes_body,
+        421: True,
+        429: guarded,
+        431: True,
+        503: True,  # there are only so many connections
+    }
+    return [status for status, possible in may.items() if possible]
+
+
+def _answer(endpoint: Endpoint, kind: Any, text: str, schemas: Schemas) -> Part:
+    if endpoint.media != JSON:
+        return {"description": text, "content": {endpoint.media: {"schema": {"type": "string"}}}}
+    schema = schemas.of(kind)
+    example = samples.answer(kind, claimed=endpoint.tag == "claims")
+    return {"description": text, "content": {JSON: {"schema": schema, "example": example}}}
+
+
+def _refusal(status: int, text: str) -> Part:
+    codes = [code for code, its in STATUS.items() if its == status]
+    schema = {"allOf": [{"$ref": f"{REFS}Refusal"}, {"properties": {"code": {"enum": codes}}}]}
+    examples = {code: {"value": value} for code, value in samples.refusals(codes).items()}
+    content: Part = {"schema": schema, **({"examples": examples} if examples else {})}
+    headers = {"headers": HEADERS[status]} if status in HEADERS else {}
+    return {"description": text, **headers, "content": {JSON: content}}
