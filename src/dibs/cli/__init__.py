@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dibs.cli import checking, dead, demo, enqueue, keys, queues, schedules, tasks, top, verify, worker, workers
+from dibs.cli import checking, dead, demo, enqueue, keys, queues, schedules, server, tasks, top, verify, worker, workers
 from dibs.cli.options import Json, Url
 from dibs.cli.refusing import run
 from dibs.version import __version__
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 
 app.command("demo")(demo.demo)
+app.command("server")(server.server)
 app.command("worker")(worker.worker)
 app.command("enqueue")(enqueue.enqueue)
 app.add_typer(tasks.app, name="tasks")

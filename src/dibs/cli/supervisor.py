@@ -1,4 +1,4 @@
-"""Several worker processes under one roof: who dies is started again, who is asked to stop may finish."""
+"""Several processes of a worker or a server under one roof: who dies is started again, who is to stop may finish."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -22,22 +22,36 @@ STEADY = 60.0
 """A process that lived so long had begun well: the next death is a new trouble, and the pause short again."""
 
 LIFELINE = "DIBS_LIFELINE"
-"""Names, to the worker processes, a pipe that ends with the supervisor. Where there are no signals there is none."""
+"""Names, to the processes, a pipe that ends with the supervisor. Where there are no signals there is none."""
 
 log = logging.getLogger("dibs.supervisor")
 
 
-def supervise(commands: Sequence[list[str]], *, burst: bool) -> int:
-    """Run the commands side by side until all have ended; the worst of their exit codes."""
-    lifeline = None if sys.platform == "win32" else os.pipe()[0]  # its other end is ours alone, and never closed
-    supervisor = Supervisor([Child(number, command, lifeline) for number, command in enumerate(commands, 1)], burst)
+def supervise(
+    commands: Sequence[list[str]],
+    *,
+    what: str = "worker",
+    burst: bool = False,
+    handed: Mapping[str, int] | None = None,
+    stopping: Callable[[], object] | None = None,
+) -> int:
+    """Run the commands side by side until all have ended; the worst of their exit codes.
+
+    `handed`: open files for each of them, named by environment variables. `stopping` is called once, when they are told
+    to stop.
+    """
+    lifeline = {} if sys.platform == "win32" else {LIFELINE: os.pipe()[0]}  # its other end is ours, and never closed
+    children = [
+        Child(number, command, what, {**lifeline, **(handed or {})}) for number, command in enumerate(commands, 1)
+    ]
+    supervisor = Supervisor(children, burst, stopping)
     with supervisor.hearing_signals():
         return supervisor.run()
 
 
 def end_with_the_supervisor() -> None:
-    """In a worker process: stop as after SIGTERM when the supervisor is gone, however it went. Nobody would start the
-    process again, nor ask it to stop, and a new supervisor would start others beside it."""
+    """In one of the processes: stop as after SIGTERM when the supervisor is gone, however it went. Nobody would start
+    the process again, nor ask it to stop, and a new supervisor would start others beside it."""
     if (lifeline := os.environ.pop(LIFELINE, None)) is None:
         return
     os.set_inheritable(int(lifeline), False)
@@ -51,11 +65,11 @@ def _wait_for_the_end(lifeline: int) -> None:
 
 
 class Child:
-    """A worker process, and what became of it."""
+    """A process, and what became of it."""
 
-    def __init__(self, number: int, command: list[str], lifeline: int | None = None) -> None:
-        self.number = number
-        self._lifeline = lifeline
+    def __init__(self, number: int, command: list[str], what: str, handed: Mapping[str, int]) -> None:
+        self.name = f"{what} process {number}"
+        self._handed = handed
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None  # set once it is not to be started again
         self._command = command
@@ -66,13 +80,14 @@ class Child:
     def start(self) -> None:
         """Start it, out of the reach of the terminal's Ctrl-C: it hears of that from us, once."""
         apart: dict[str, Any] = {"start_new_session": True}
-        if self._lifeline is not None:
-            apart |= {"pass_fds": [self._lifeline], "env": {**os.environ, LIFELINE: str(self._lifeline)}}
+        if self._handed:
+            named = {name: str(number) for name, number in self._handed.items()}
+            apart |= {"pass_fds": list(self._handed.values()), "env": {**os.environ, **named}}
         if sys.platform == "win32":
             apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
         self.process = subprocess.Popen(self._command, **apart)  # noqa: S603 - our own command, no shell
         self._started_at = time.monotonic()
-        log.info("worker process %d started (pid %d)", self.number, self.process.pid)
+        log.info("%s started (pid %d)", self.name, self.process.pid)
 
     def send(self, number: signal.Signals) -> None:
         """Pass a signal on."""
@@ -101,9 +116,10 @@ class Child:
 class Supervisor:
     """Looks after the children until the last of them has ended."""
 
-    def __init__(self, children: list[Child], burst: bool) -> None:
+    def __init__(self, children: list[Child], burst: bool, stopping: Callable[[], object] | None) -> None:
         self._children = children
         self._burst = burst
+        self._stopping = stopping
         self._heard: list[signal.Signals] = []  # not yet passed on
         self._sent: set[int] = set()
 
@@ -133,6 +149,8 @@ class Supervisor:
     def _pass_on(self) -> None:
         while self._heard:
             number = self._heard.pop(0)
+            if self._stopping is not None and not self._sent:
+                self._stopping()
             self._sent.add(number)
             for child in self._children:
                 child.send(number)
@@ -156,7 +174,7 @@ class Supervisor:
             child.code = code
             self._heard.append(signal.SIGTERM)
         else:
-            log.error("worker process %d died with exit code %d; again in %g s", child.number, code, child.rest())
+            log.error("%s died with exit code %d; again in %g s", child.name, code, child.rest())
 
     def _judged(self, code: int) -> int:
         if -code in self._sent:

@@ -53,8 +53,7 @@ def worker(
     """Run the handlers of a program until SIGTERM or Ctrl-C; what is running then may finish first."""
     from dibs.cli.logs import configure
 
-    if log_level.lower() not in LEVELS:
-        raise InvalidValue(f"There is no log level {log_level!r}.", hint=f"Use one of: {', '.join(LEVELS)}.")
+    check_level(log_level)
     configure(log_level)
     options = {
         "concurrency": concurrency,
@@ -69,6 +68,12 @@ def worker(
     code = _run(program, given | {"burst": burst}, processes, log_level, url or before)
     begin(ctx, url, as_json).output.answer({"success": code == 0, "exit_code": code})
     raise typer.Exit(code)
+
+
+def check_level(log_level: str) -> None:
+    """Refuse a log level that there is not."""
+    if log_level.lower() not in LEVELS:
+        raise InvalidValue(f"There is no log level {log_level!r}.", hint=f"Use one of: {', '.join(LEVELS)}.")
 
 
 def _run(program: str, options: dict[str, Any], processes: int, log_level: str, url: str | None) -> int:

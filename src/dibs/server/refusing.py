@@ -27,6 +27,7 @@ STATUS = {
     "schedule_not_found": 404,
     "key_not_found": 404,
     "method_not_allowed": 405,
+    "too_slow": 408,
     "key_conflict": 409,
     "claim_lost": 409,
     "not_claimable": 409,
@@ -36,6 +37,7 @@ STATUS = {
     "unsupported_media_type": 415,
     "unknown_host": 421,
     "rate_limited": 429,
+    "headers_too_large": 431,
     "internal_error": 500,
     "store_error": 503,
     "store_busy": 503,
@@ -44,6 +46,7 @@ STATUS = {
     "schema_too_new": 503,
     "schema_missing": 503,
     "stopping": 503,
+    "too_many_connections": 503,
 }
 
 SOON = 1.0
