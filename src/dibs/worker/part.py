@@ -62,7 +62,7 @@ class Part(ABC):
 
     def _tell(self, error: Exception) -> None:
         if not isinstance(error, StoreError):  # of those the contact has told already, once for all parts
-            logger.error("the worker's %s failed and goes on", self.name, exc_info=error)
+            logger.error("%s failed and goes on", self.name, exc_info=error)
 
 
 def rest(failures: int) -> float:

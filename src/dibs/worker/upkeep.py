@@ -1,6 +1,6 @@
-"""Upkeep, done by every worker: ticks, promotions, recoveries, pruning; and the worker's own sign of life.
+"""Upkeep, done by every worker and server: ticks, promotions, recoveries, pruning; and a worker's own sign of life.
 
-Any number of workers may do this at once: each statement moves only rows that still are what it expects. A round is
+Any number of them may do this at once: each statement moves only rows that still are what it expects. A round is
 small, and they are spread by chance, so many workers do little more than one.
 """
 
@@ -38,8 +38,8 @@ class Upkeep(Part):
         self,
         contact: Contact,
         config: WorkerConfig,
-        handlers: Sequence[Handler[..., Any, Any]],
-        beat: Callable[[bool], Heartbeat],
+        handlers: Sequence[Handler[..., Any, Any]] = (),
+        beat: Callable[[bool], Heartbeat] | None = None,
     ) -> None:
         super().__init__()
         self._contact = contact
@@ -47,7 +47,7 @@ class Upkeep(Part):
         self._undeclared = [schedule for handler in handlers if (schedule := handler.schedule) is not None]
         self._beat = beat
         self._woken = threading.Event()
-        self._every: dict[Callable[[], None], float] = {self._beat_heart: BEAT_EVERY}
+        self._every: dict[Callable[[], None], float] = {} if beat is None else {self._beat_heart: BEAT_EVERY}
         if not contact.store.served:  # a server keeps the house itself, and its keys for workers may not
             self._every |= {self._tick: TICK_EVERY, self._tend: config.upkeep_every, self._clear: PRUNE_EVERY}
         self._next = dict.fromkeys(self._every, 0.0)
@@ -67,10 +67,11 @@ class Upkeep(Part):
 
     def leave(self) -> None:
         """Say goodbye."""
-        self._contact.run(self._contact.store.heartbeat(self._beat(True)))
+        self._beat_heart(leaving=True)
 
-    def _beat_heart(self) -> None:
-        self._contact.run(self._contact.store.heartbeat(self._beat(False)))
+    def _beat_heart(self, leaving: bool = False) -> None:
+        if self._beat is not None:  # a server is no worker
+            self._contact.run(self._contact.store.heartbeat(self._beat(leaving)))
 
     def _tend(self) -> None:
         self._follow(plans.tend(self._contact.store))
