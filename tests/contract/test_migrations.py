@@ -96,6 +96,33 @@ def test_an_older_schema_is_migrated_when_it_is_opened_and_keeps_its_tasks(
     assert app.complete(claim).state == "completed"
 
 
+def test_a_task_that_is_claimed_while_its_database_is_migrated_stays_claimed(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_first_version(engine, empty_url)
+    claimed = (
+        "UPDATE dibs_tasks SET state = 'claimed', token = 1, worker_id = 'worker-1', lease_until = 9000000000000000"
+    )
+    run_sql(empty_url, claimed)
+    app = open_app(empty_url)
+    assert app.claim("worker-1", request="r-1") is None
+    assert app.complete(dibs.ClaimRef(1, 1, "worker-1")).state == "completed"
+    assert app.enqueue("resize").id == 2
+    assert app.claim("worker-1", request="r-1") == app.claim("worker-1", request="r-1")
+
+
+def test_code_that_knows_no_request_ids_still_claims(engine: str, url: str, open_app: Callable[..., Any]) -> None:
+    app = open_app(url)
+    task = app.enqueue("resize")
+    old_claim = (
+        "UPDATE dibs_tasks SET state = 'claimed', token = token + 1, worker_id = 'worker-old', incarnation = 'i-1',"
+        " claimed_at = 1, lease_until = 9000000000000000 WHERE state = 'pending'"
+    )
+    run_sql(url, old_claim)
+    assert app.claim("worker-old", incarnation="i-1", request="r-1") is None
+    assert app.complete(dibs.ClaimRef(task.id, 1, "worker-old")).state == "completed"
+
+
 def test_a_migrated_old_schema_is_the_same_as_a_new_one(
     engine: str, empty_url: str, url: str, open_app: Callable[..., Any]
 ) -> None:
