@@ -41,13 +41,15 @@ ONLY = {
         "weighted_place",
         "still",  # keeps plans made on an empty table away from partial indexes
         "claimed",
+        "to_one",  # for whom the picked tasks are; SQLite has a statement for each worker
+        "to_many",
         "claim_any",  # other claims may hold the locks of all candidates
         "peek",  # on SQLite the same probes as for a claim
     },
 }
 
 # Words that the code fills in from fixed tables; every other placeholder is a fragment.
-WORDS = {"order", "index", "key", "count", "limit", "reach", "candidates", "conditions", "argument"}
+WORDS = {"order", "index", "key", "count", "limit", "reach", "candidates", "conditions", "argument", "hands"}
 
 # The only SQL that is put together in Python. Each part is a constant of its module.
 ASSEMBLED = {

@@ -236,6 +236,15 @@ class DatabaseStore(Store, Protocol):
     """A store that is a database, and not spoken to over HTTP: what only the server that stands before it asks, for the
     keys and queues of its callers."""
 
+    def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
+        """As `claim`, for several workers at once who ask for the same kind of task: the tasks go to them in the order
+        of the list. To each what it got."""
+
+    @property
+    def many_writers(self) -> bool:
+        """True where several write at once, so that an entry of the history can be committed after one with a higher
+        id."""
+
     def get_key(self, key_id: str) -> Operation[ApiKey | None]:
         """The key with this id as the database knows it, with its digest, expired or not by the database's clock."""
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
 
 from dibs.claim import Claim, ClaimRequest, Filters
-from dibs.errors import AlreadyClaimed, NotClaimable, TaskNotFound
+from dibs.errors import AlreadyClaimed, InvalidValue, NotClaimable, TaskNotFound
 from dibs.store.operation import Operation, Rows, Statement, Steps
 from dibs.store.operations.rows import read_claim, read_claims, read_task
 from dibs.store.operations.tending import Tending
@@ -14,6 +18,9 @@ from dibs.task import State, Task
 
 SWEEP_EVERY = 0.1
 """Seconds between two sweeps that claims do in passing. A claim that finds nothing always sweeps."""
+
+Hands = Sequence[tuple[str, str | None]]
+"""For whom each of some tasks is: worker and incarnation."""
 
 SWEEPS = 20
 """Sweeps that one claim does at most before it comes back empty; the next claim goes on."""
@@ -26,9 +33,10 @@ class Claiming(Tending, ABC):
     _next_sweep = 0.0
 
     @abstractmethod
-    def take(self, request: ClaimRequest, atomic: bool) -> Steps[Rows]:
+    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
         """Claim up to `count` pending tasks that pass the filters; a row of each, in the order asked for. `atomic`: all
-        statements are in one transaction, which an error of any of them undoes."""
+        statements are in one transaction, which an error of any of them undoes. `hands`: for whom each task is, instead
+        of all for the worker of the request."""
 
     @abstractmethod
     def pick(self, filters: Filters) -> Steps[list[int]]:
@@ -38,17 +46,25 @@ class Claiming(Tending, ABC):
         """Claim up to `count` tasks. A loser of a race gets the next task; fewer only if no others are pending."""
         return Operation("claim", lambda: self._claim(request), read=read_claims)
 
-    def _claim(self, request: ClaimRequest, atomic: bool = False) -> Steps[Rows]:
+    def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
+        """Claim for several workers at once, who must all ask for the same kind of task; those who come first in the
+        list get the first tasks. One statement instead of one each: they would compete for the same tasks."""
+        _check_alike(requests)
+        hands = [(each.worker_id, each.incarnation) for each in requests for _ in range(each.count)]
+        whole = msgspec.structs.replace(requests[0], count=len(hands))
+        return Operation("claim_each", lambda: self._claim(whole, hands=hands), read=lambda rows: _deal(requests, rows))
+
+    def _claim(self, request: ClaimRequest, atomic: bool = False, hands: Hands | None = None) -> Steps[Rows]:
         if request.request is not None and (asked := (yield Statement("asked", claim_params(request)))):
             return asked
         swept = (yield from self._sweep()) if time.monotonic() >= self._next_sweep else None
-        claims = yield from self.take(request, atomic)
+        claims = yield from self.take(request, atomic, hands)
         for _ in range(SWEEPS):  # what a sweep moves may be for others: go on while there is something to move
             if claims or swept == 0:
                 break
             swept = yield from self._sweep()
             if swept:
-                claims = yield from self.take(request, atomic)
+                claims = yield from self.take(request, atomic, hands)
         return claims
 
     def _sweep(self) -> Steps[int]:
@@ -109,3 +125,29 @@ def claim_params(request: ClaimRequest) -> dict[str, object]:
         "ahead": request.ahead,
         "request": request.request,
     }
+
+
+def _check_alike(requests: Sequence[ClaimRequest]) -> None:
+    first = requests[0]
+    for each in requests:
+        if each.request is not None or _kind(each) != _kind(first):
+            raise InvalidValue("Only claims of the same kind, without request ids, can be made together.")
+
+
+def _kind(request: ClaimRequest) -> tuple[object, ...]:
+    """What must be the same in claims that are made together."""
+    return (
+        request.queues, request.types, request.max_attempts_remaining, request.order, request.lease, request.ahead
+    )  # fmt: skip
+
+
+def _deal(requests: Sequence[ClaimRequest], rows: Rows) -> list[list[Claim]]:
+    """To each request as many claims of its worker as it asked for; a worker may have asked several times."""
+    held: dict[str, deque[Claim]] = {each.worker_id: deque() for each in requests}
+    for claim in read_claims(rows):
+        held[claim.worker_id].append(claim)
+    return [_some(held[each.worker_id], each.count) for each in requests]
+
+
+def _some(claims: deque[Claim], count: int) -> list[Claim]:
+    return [claims.popleft() for _ in range(min(count, len(claims)))]

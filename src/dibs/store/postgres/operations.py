@@ -7,7 +7,7 @@ from typing import Any
 from dibs.claim import ClaimRequest, Filters, Order
 from dibs.store.operation import Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
-from dibs.store.operations.claiming import claim_params
+from dibs.store.operations.claiming import Hands, claim_params
 from dibs.store.operations.enqueueing import Inserted
 from dibs.store.sqlfiles import Words
 
@@ -35,15 +35,15 @@ class PostgresOperations(SqlOperations):
         inserted = yield Statement("enqueue", rows=rows)
         return {row[0]: row[1:] for row in inserted}
 
-    def take(self, request: ClaimRequest, atomic: bool) -> Steps[Rows]:
+    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
         """See Claiming."""
         params = {**_filter_params(request), **claim_params(request)}
-        rows = yield Statement("claim", params, words=_words(request, request.count))
+        rows = yield _claim("claim", params, request, request.count, hands)
         seen, claimed = rows[0][0], [row for row in rows if row[1] is not None]
         missing = request.count - len(claimed)
         try:
             if missing and seen > len(claimed):  # not for want of tasks: others are claiming the same ones right now
-                claimed += yield Statement("claim_any", params, words=_words(request, missing))
+                claimed += yield _claim("claim_any", params, request, missing, hands and hands[len(claimed) :])
             if claimed and request.order in RACES:
                 yield from _advance(request, claimed)
         except Exception:
@@ -56,6 +56,22 @@ class PostgresOperations(SqlOperations):
         """See Claiming."""
         rows = yield Statement("peek", _filter_params(filters), words=_words(filters, filters.count))
         return [row[0] for row in rows]
+
+
+def _claim(name: str, params: dict[str, Any], request: ClaimRequest, count: int, hands: Hands | None) -> Statement:
+    params = {**params, "exactly": count}
+    if hands is None:
+        return Statement(name, params, words=(*_words(request, count), ("hands", "{{to_one}}")))
+    workers, incarnations = [list(each) for each in zip(*hands, strict=True)]
+    words = _words(request, _rounded_up(count))
+    return Statement(
+        name, {**params, "workers": workers, "incarnations": incarnations}, words=(*words, ("hands", "{{to_many}}"))
+    )
+
+
+def _rounded_up(count: int) -> int:
+    """A statement for each power of eight, instead of one for each number of workers that happen to ask together."""
+    return next(size for size in (8, 64, 512, count) if size >= count)
 
 
 def _words(filters: Filters, count: int) -> Words:

@@ -5,13 +5,14 @@ A recursive query over the lines costs some 200 µs here, a probe 4 µs; no othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 from dibs.claim import ClaimRequest, Filters, Order
-from dibs.store.operation import Rows, Statement, Steps
+from dibs.store.operation import Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
-from dibs.store.operations.claiming import claim_params
+from dibs.store.operations.claiming import Hands, claim_params
 from dibs.store.operations.enqueueing import Inserted
 
 Line = dict[str, Any]
@@ -46,20 +47,31 @@ class SqliteOperations(SqlOperations):
         noted = yield Statement("enqueue_history", {"first": first, "last": first + len(free) - 1})
         return {free[note[0] - first]["place"]: note for note in noted}
 
-    def take(self, request: ClaimRequest, atomic: bool) -> Steps[Rows]:
+    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
         """See Claiming."""
         lines = yield from _lines(request)
         ids = yield from _pick(lines, request)
         if not ids:
             return []
-        rows = yield Statement("claim", {"ids": ids, **claim_params(request)}, change=True)
-        by_id = {row[0]: row for row in rows}
+        by_id: dict[int, Row] = {}
+        for whose, some in _dealt(ids, hands):
+            rows = yield Statement("claim", {**claim_params(request), **whose, "ids": some}, change=True)
+            by_id.update((row[0], row) for row in rows)
         return [by_id[task_id] for task_id in ids]
 
     def pick(self, filters: Filters) -> Steps[list[int]]:
         """See Claiming."""
         lines = yield from _lines(filters)
         return (yield from _pick(lines, filters, advance=False))
+
+
+def _dealt(ids: list[int], hands: Hands | None) -> Iterator[tuple[dict[str, Any], list[int]]]:
+    """The ids for each worker; all for that of the request where no others are named."""
+    if hands is None:
+        yield {}, ids
+        return
+    for (worker_id, incarnation), some in groupby(zip(hands, ids, strict=False), key=lambda each: each[0]):
+        yield {"worker_id": worker_id, "incarnation": incarnation}, [task_id for _, task_id in some]
 
 
 def _taken_keys(rows: list[dict[str, Any]]) -> Steps[set[str]]:

@@ -5,11 +5,14 @@
 WITH RECURSIVE {{moment}},
 {{lines}},
 picked AS MATERIALIZED (
-    SELECT task.id, 0::float8 AS rank
-    FROM lines CROSS JOIN LATERAL (
-        SELECT id FROM dibs_tasks WHERE {{in_line}} ORDER BY {{order}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
-    ) AS task
-    LIMIT {{count}}
+    SELECT id, 0::float8 AS rank FROM (
+        SELECT task.id
+        FROM lines CROSS JOIN LATERAL (
+            SELECT id FROM dibs_tasks WHERE {{in_line}} ORDER BY {{order}} LIMIT {{count}} FOR UPDATE SKIP LOCKED
+        ) AS task
+        LIMIT {{count}}
+    ) AS locked
+    LIMIT %(exactly)s
 ),
 {{claimed}}
 SELECT 0, picked.rank, changed.* FROM changed JOIN picked ON picked.id = changed.task_id

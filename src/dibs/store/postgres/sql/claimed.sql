@@ -1,9 +1,9 @@
--- The picked rows become claims. A fragment of claim.sql and claim_any.sql.
+-- The picked rows become claims. A fragment of claim.sql and claim_any.sql. Words: hands (to_one or to_many).
 -- They are found again by an array of ids, not by a join: for a join with some hundred rows the planner reads the whole
 -- table, up to some 100,000 rows, which was a quarter of the claim's time at 20,000.
 changed AS (
     UPDATE dibs_tasks AS task
-    SET state = 'claimed', token = task.token + 1, worker_id = %(worker_id)s, incarnation = %(incarnation)s,
+    SET state = 'claimed', token = task.token + 1, {{hands}},
         claimed_at = moment.now, lease_until = moment.now + %(lease)s, ahead = %(ahead)s,
         request = %(request)s, progress = NULL, progress_message = NULL
     FROM moment

@@ -1,0 +1,84 @@
+"""The desk: where single enqueues, claims and outcomes of many clients are done together, each answered on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from dibs.claim import Claim, ClaimRef, ClaimRequest, Finished, Outcome
+from dibs.errors import DibsError, StoreError
+from dibs.server.batching import Batches
+from dibs.store.contract import DatabaseStore
+from dibs.store.operation import Operation
+from dibs.task import NewTask, Task
+
+T = TypeVar("T")
+Report = tuple[ClaimRef, Outcome]
+By = str | None
+"""Whose name the history shows: what is done together is done by one."""
+
+SMALL = 10
+"""Tasks asked for in one claim that is made together with others; a larger one is a batch already."""
+
+
+class Desk:
+    """One for each server process."""
+
+    def __init__(self, store: DatabaseStore) -> None:
+        self._store = store
+        self._tasks: Batches[By, NewTask, Task] = Batches(self._enqueue, _name_of_task)
+        self._claims: Batches[Any, ClaimRequest, list[Claim]] = Batches(self._claim, id)
+        self._reports: Batches[By, Report, Finished] = Batches(self._finish, lambda each: each[0])
+
+    async def enqueue(self, task: NewTask, by: By) -> Task:
+        """The stored task."""
+        return await self._tasks.ask(by, task)
+
+    async def claim(self, request: ClaimRequest, by: By) -> list[Claim]:
+        """What could be claimed now."""
+        if request.request is not None or request.count > SMALL:
+            return await self._run(self._store.claim(request), by)
+        return await self._claims.ask((by, *_kind(request)), request)
+
+    async def finish(self, ref: ClaimRef, outcome: Outcome, by: By) -> Finished:
+        """Where the task stands now; raises what refused it."""
+        return await self._reports.ask(by, (ref, outcome))
+
+    async def _enqueue(self, by: By, tasks: Sequence[NewTask]) -> Sequence[Task | Exception]:
+        try:
+            return await self._run(self._store.enqueue(tasks), by)
+        except StoreError:
+            raise
+        except DibsError as error:  # one of them is refused, and with it all: find out which
+            if len(tasks) == 1:
+                return [error]
+            return [answer for task in tasks for answer in await self._enqueue(by, [task])]
+
+    async def _claim(self, kind: tuple[Any, ...], requests: Sequence[ClaimRequest]) -> Sequence[list[Claim]]:
+        if len(requests) == 1:
+            return [await self._run(self._store.claim(requests[0]), kind[0])]
+        return await self._run(self._store.claim_each(requests), kind[0])
+
+    async def _finish(self, by: By, reports: Sequence[Report]) -> Sequence[Finished | Exception]:
+        return await self._run(self._store.finish(reports), by)
+
+    async def _run(self, operation: Operation[T], by: By) -> T:
+        return await self._store.run_async(operation if by is None else replace(operation, by=by))
+
+
+def _kind(request: ClaimRequest) -> tuple[Any, ...]:
+    """What claims must have in common to be made together."""
+    return (
+        _hashable(request.queues), _hashable(request.types), request.max_attempts_remaining, request.order,
+        request.lease, request.ahead
+    )  # fmt: skip
+
+
+def _hashable(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
+
+
+def _name_of_task(task: NewTask) -> object:
+    """Of two with the same key the second is done after the first: it gets the first one's task, or a conflict."""
+    return id(task) if task.key is None else task.key
