@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import dibs
 from dibs import (
     Cancelled,
     Claim,
@@ -253,19 +252,3 @@ def test_many_workers_exchange_until_all_is_done_and_each_task_ends_once(
     assert {task.state for task in tasks} == {State.COMPLETED}
     assert {task.token for task in tasks} == {1}
     assert verify(apps[0].all_history(), tasks=tasks).ok
-
-
-def test_an_exchange_joins_the_transaction_of_its_caller(engine: str, url: str) -> None:
-    if engine != "sqlite":
-        pytest.skip("the same path as every other verb; see test_joining.py")
-    import sqlite3
-    from contextlib import closing
-
-    with dibs.Dibs(url) as app:
-        [first, second] = fill(app, 2)
-        claim = app.claim("worker-1")
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            app.on(connection).exchange(done([claim]), "worker-1", 1)
-            connection.execute("ROLLBACK")
-        assert [app.get(task_id).state for task_id in (first, second)] == [State.CLAIMED, State.PENDING]

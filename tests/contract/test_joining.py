@@ -47,7 +47,7 @@ def orders(url: str) -> int:
 
 def everything(app: Any) -> tuple[Any, ...]:
     """All that a verb could change."""
-    return app.list_tasks(), app.all_history(), app.queues(), app.workers(), app.list_types()
+    return app.list_tasks(), app.all_history(), app.queues(), app.workers(), app.list_types(), app.keys()
 
 
 # Every verb that writes: what it needs beforehand, and the verb on the joined client.
@@ -77,7 +77,9 @@ VERBS: dict[str, tuple[str | None, Verb]] = {
     "recover": ("claimed", lambda app, task: app.recover()),
     "prune": ("completed", lambda app, task: app.prune(dibs.Retention(completed=0))),
     "upkeep": ("scheduled", lambda app, task: app.upkeep()),
+    "exchange": ("claimed", lambda app, task: app.exchange([(held(task), dibs.Completed(3))], "worker-1")),
     "heartbeat": (None, lambda app, task: app.heartbeat("worker-2")),
+    "create_key": (None, lambda app, task: app.create_key("ci", ["read"])),
 }
 
 
