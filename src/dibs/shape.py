@@ -43,29 +43,29 @@ class TaskShape(msgspec.Struct, frozen=True):
     """A task. `status` and `task_type` are its state and type: the API's words, older than ours."""
 
     id: int
-    task_type: str
+    task_type: Annotated[str, Meta(description="What to run.")]
     status: State
     params: JsonObject
-    priority: int
-    attempts: int
-    max_attempts: int
-    worker_id: str | None
-    claimed_at: Moment | None
-    created_at: Moment
+    priority: Annotated[int, Meta(description="Higher first.")]
+    attempts: Annotated[int, Meta(description="Attempts that have ended, lost ones included.")]
+    max_attempts: Annotated[int, Meta(description="After so many it is a dead letter.")]
+    worker_id: Annotated[str | None, Meta(description="Who holds it, or held it last.")]
+    claimed_at: Annotated[Moment | None, Meta(description="When it was last claimed.")]
+    created_at: Annotated[Moment, Meta(description="When it was enqueued.")]
     queue: str
-    token: int
-    lease_until: Moment | None
-    run_at: Moment
-    finished_at: Moment | None
-    timeout_seconds: float | None
+    token: Annotated[int, Meta(description="Grows by one with every claim, and fences what its worker writes.")]
+    lease_until: Annotated[Moment | None, Meta(description="When the claim ends unless it is renewed.")]
+    run_at: Annotated[Moment, Meta(description="Not claimed before this.")]
+    finished_at: Annotated[Moment | None, Meta(description="When it was completed, failed for good or cancelled.")]
+    timeout_seconds: Annotated[float | None, Meta(description="How long one attempt may take.")]
     idempotency_key: str | None
-    type_version: int | None
-    dropped: int
-    cancel_requested: bool
-    progress: int | None
+    type_version: Annotated[int | None, Meta(description="The version of its type that its params were checked by.")]
+    dropped: Annotated[int, Meta(description="How often its worker was lost before it began.")]
+    cancel_requested: Annotated[bool, Meta(description="Its worker has been asked to stop.")]
+    progress: Annotated[int | None, Meta(description="In percent, as its worker says.")]
     progress_message: str | None
-    result: Any
-    error: FailureShape | None
+    result: Annotated[Any, Meta(description="What it came to; null unless completed.")]
+    error: Annotated[FailureShape | None, Meta(description="How the last failed attempt ended.")]
 
 
 class PageShape(msgspec.Struct, frozen=True):

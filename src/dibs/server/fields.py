@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from dibs.claim import MAX_BATCH
 from dibs.codec import MAX_NAME
+from dibs.retry import YEAR
 from dibs.schedule import MAX_SCHEDULE_NAME
 from dibs.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MAX_SECONDS
 
@@ -64,9 +65,9 @@ Moment = Annotated[
         extra_json_schema={"pattern": MOMENT},
     ),
 ]
-TaskId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+TaskId = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The task.")]
 Token = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The claim's token; a stale one is refused with 409.")]
-Percent = Annotated[int, Meta(ge=0, le=100)]
+Percent = Annotated[int, Meta(ge=0, le=100, description="How far it is, in percent.")]
 EntryId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 BatchLimit = Annotated[int, Meta(ge=1, le=MAX_BATCH, description="At most so many in this call.")]
 Kept = Annotated[float, Meta(ge=0, le=MAX_SECONDS, description="Seconds for which these are kept.")]
@@ -112,5 +113,5 @@ class Empty(Body, frozen=True):
 class BackoffBody(Body, frozen=True):
     """How long a failed task rests: base, doubled with every attempt, up to the cap (seconds)."""
 
-    base_seconds: Annotated[float, Meta(ge=0, le=31_536_000)] = 1.0
-    cap_seconds: Annotated[float, Meta(ge=0, le=31_536_000)] = 300.0
+    base_seconds: Annotated[float, Meta(ge=0, le=YEAR, description="After the first failure; at most the cap.")] = 1.0
+    cap_seconds: Annotated[float, Meta(ge=0, le=YEAR, description="Never longer than this.")] = 300.0

@@ -9,10 +9,11 @@ from typing import Any, get_type_hints
 
 from dibs import shape
 from dibs.codec import MAX_BYTES, MAX_INTEGER, MAX_NAME
+from dibs.schedule import MAX_SCHEDULE_NAME
 from dibs.server import samples
 from dibs.server.endpoint import ANY, Endpoint
 from dibs.server.refusing import STATUS
-from dibs.server.schemas import REFS, Schemas
+from dibs.server.schemas import REFS, Schemas, not_null
 from dibs.version import __version__
 
 Part = dict[str, Any]
@@ -26,6 +27,7 @@ Put tasks into a durable queue, claim them, and say how they ended. Every task i
 tasks in, `work` claims and finishes them, `read` looks, `admin` may do everything. It may be limited to some queues: to
 such a key, tasks of other queues do not exist. A key may ask as often as its rate limit says; whoever asks more often
 is answered with 429, and `Retry-After` says how many seconds to wait. A server that runs without keys asks for none.
+Those who share a key can tell themselves apart by a name in the header `X-Dibs-Signature`, which the history shows.
 
 **Errors.** Whatever is refused has changed nothing. The answer is
 `{"success": false, "error": "what happened", "code": "a_stable_word", "hint": "what to do"}`, with the task's id, token
@@ -76,6 +78,7 @@ HEADERS = {401: {"WWW-Authenticate": CHALLENGE}, 429: {"Retry-After": RETRY_AFTE
 
 KEY = {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "dibs_<id>_<secret>"}
 NAME: Part = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"}
+SCHEDULE_NAME: Part = {**NAME, "maxLength": MAX_SCHEDULE_NAME}
 IN_PATH: dict[str, Part] = {"int": {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}, "name": NAME, "": NAME}
 SIGNATURE: Part = {
     "name": "X-Dibs-Signature",
@@ -108,7 +111,8 @@ def describe(endpoints: Iterable[Endpoint]) -> Part:
 def operation_id(endpoint: Endpoint) -> str:
     """A name for the operation that programs can use."""
     tag = re.sub(r"\W", "_", endpoint.tag)
-    return f"{tag}_{endpoint.handle.__name__}"
+    name = endpoint.handle.__name__.removesuffix(f"_{tag.rpartition('_')[2]}")  # list_tasks of tasks is tasks_list
+    return tag if name == tag else f"{tag}_{name}"
 
 
 def plain_path(endpoint: Endpoint) -> str:
@@ -185,7 +189,8 @@ def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[Part]:
 
 def _in_path(endpoint: Endpoint) -> list[Part]:
     found = re.findall(r"{(\w+):?(\w*)}", endpoint.path)
-    return [{"name": name, "in": "path", "required": True, "schema": IN_PATH[kind]} for name, kind in found]
+    kinds = {**IN_PATH, "name": SCHEDULE_NAME} if endpoint.path.startswith("/api/schedules/") else IN_PATH
+    return [{"name": name, "in": "path", "required": True, "schema": kinds[kind]} for name, kind in found]
 
 
 def _in_query(endpoint: Endpoint, schemas: Schemas) -> list[Part]:
@@ -195,17 +200,9 @@ def _in_query(endpoint: Endpoint, schemas: Schemas) -> list[Part]:
     model = schemas.resolved(schemas.of(endpoint.query))
     required = model.get("required", [])
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": _not_null(schema)}
+        {"name": name, "in": "query", "required": name in required, "schema": not_null(schema)}
         for name, schema in model.get("properties", {}).items()
     ]
-
-
-def _not_null(schema: Part) -> Part:
-    some = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
-    if not some:
-        return schema
-    rest = {key: value for key, value in schema.items() if key != "anyOf"}
-    return {**rest, **some[0]} if len(some) == 1 else {**rest, "anyOf": some}
 
 
 def _body(endpoint: Endpoint, schemas: Schemas) -> Part:
@@ -222,12 +219,11 @@ def _key(name: str) -> str:
 
 
 def _responses(endpoint: Endpoint, schemas: Schemas) -> Part:
-    responses = {str(status): {"$ref": f"#/components/responses/{status}"} for status in common(endpoint)}
-    for status, text in endpoint.refuses.items():
-        responses[str(status)] = _refusal(status, text or MEANINGS[status])
-    for status, (kind, text) in endpoint.answers.items():
-        responses[str(status)] = _answer(endpoint, kind, text, schemas)
-    return dict(sorted(responses.items()))
+    """What it answers, in the order in which the endpoint names it, and what it refuses."""
+    answers = {str(status): _answer(endpoint, *about, schemas) for status, about in endpoint.answers.items()}
+    shared = {str(status): {"$ref": f"#/components/responses/{status}"} for status in common(endpoint)}
+    own = {str(status): _refusal(status, text or MEANINGS[status]) for status, text in endpoint.refuses.items()}
+    return {**answers, **{status: each for status, each in sorted({**shared, **own}.items()) if status not in answers}}
 
 
 def common(endpoint: Endpoint) -> list[int]:

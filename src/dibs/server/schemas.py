@@ -70,6 +70,15 @@ class Schemas:
         return self.components[schema["$ref"].removeprefix(REFS)] if "$ref" in schema else schema
 
 
+def not_null(schema: Schema) -> Schema:
+    """The schema of what is given, where null is as good as nothing."""
+    some = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    if not some:
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**rest, **some[0]} if len(some) == 1 else {**rest, "anyOf": some}
+
+
 def _components(models: list[Any]) -> tuple[dict[Any, Schema], dict[str, Schema]]:
     schemas, components = msgspec.json.schema_components(models, ref_template=f"{REFS}{{name}}")
     return {model: _plain(schema) for model, schema in zip(models, schemas, strict=True)}, components

@@ -53,6 +53,9 @@ Write = Callable[[list[ClaimRef]], Operation[Any]]
 
 Text = Annotated[str, Meta(description="Kept whatever it contains; a very long text keeps its end.")]
 Result = Annotated[Any, Meta(description="Any JSON value.")]
+Retryable = Annotated[bool, Meta(description="False: straight to the dead letter.")]
+RetryIn = Annotated[Seconds, Meta(description="Seconds until it is tried again, instead of the task's backoff.")]
+Rest = Annotated[Seconds, Meta(description="Seconds until it may be claimed again.")]
 OneResult = Annotated[
     Any,
     Meta(
@@ -69,8 +72,8 @@ Batch = Meta(max_length=MAX_BATCH)
 class ClaimWish(Ordered, frozen=True):
     """Which tasks to claim, how many, and for how long."""
 
-    queues: Names | None = None
-    task_types: Names | None = None
+    queues: Annotated[Names, Meta(description="Only tasks of these queues.")] | None = None
+    task_types: Annotated[Names, Meta(description="Only tasks of these types.")] | None = None
     max_attempts_remaining: AttemptsRemaining | None = None
     count: Annotated[Count, Meta(description="Up to so many; the answer then has `tasks`.")] | None = None
     lease_seconds: Lease = DEFAULT_LEASE
@@ -131,8 +134,8 @@ class FailBody(OfClaim, frozen=True):
     error_message: Text
     error_code: Text = "Error"
     traceback: Text | None = None
-    retryable: Annotated[bool, Meta(description="False: straight to the dead letter.")] = True
-    retry_in_seconds: Annotated[Seconds, Meta(description="Instead of the task's backoff.")] | None = None
+    retryable: Retryable = True
+    retry_in_seconds: RetryIn | None = None
 
     def outcome(self) -> Outcome:
         """What the worker says."""
@@ -143,7 +146,7 @@ class FailBody(OfClaim, frozen=True):
 class ReleaseBody(OfClaim, frozen=True):
     """Not done and not failed: back to the queue, no attempt spent."""
 
-    delay_seconds: Seconds = 0
+    delay_seconds: Rest = 0
 
     def outcome(self) -> Outcome:
         """What the worker says."""
@@ -173,8 +176,8 @@ class FailedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="failed"):
     error_message: Text
     error_code: Text = "Error"
     traceback: Text | None = None
-    retryable: bool = True
-    retry_in_seconds: Seconds | None = None
+    retryable: Retryable = True
+    retry_in_seconds: RetryIn | None = None
 
     def outcome(self) -> Outcome:
         """What the worker says."""
@@ -185,7 +188,7 @@ class FailedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="failed"):
 class ReleasedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="released"):
     """Given back."""
 
-    delay_seconds: Seconds = 0
+    delay_seconds: Rest = 0
 
     def outcome(self) -> Outcome:
         """What the worker says."""
@@ -201,8 +204,8 @@ class CancelledOutcome(OneClaim, frozen=True, tag_field="outcome", tag="cancelle
 
 
 AnyOutcome = CompletedOutcome | FailedOutcome | ReleasedOutcome | CancelledOutcome
-Outcomes = Annotated[list[AnyOutcome], Batch]
-Claims = Annotated[list[OneClaim], Batch]
+Outcomes = Annotated[list[AnyOutcome], Batch, Meta(description="How each claim ended; one outcome for each.")]
+Claims = Annotated[list[OneClaim], Batch, Meta(description="The claims, each by its task and token.")]
 
 
 class FinishBody(Body, frozen=True):
@@ -215,7 +218,7 @@ class FinishBody(Body, frozen=True):
 class ExchangeBody(FinishBody, frozen=True):
     """How the last tasks ended, and which ones to have next."""
 
-    claim: ClaimWish
+    claim: Annotated[ClaimWish, Meta(description="What to claim next.")]
 
 
 class ClaimsBody(Body, frozen=True):
@@ -242,7 +245,7 @@ class NotesBody(Body, frozen=True):
     """How far tasks are."""
 
     worker_id: WorkerId
-    notes: Annotated[list[OneNote], Batch]
+    notes: Annotated[list[OneNote], Batch, Meta(description="How far each task is.")]
 
 
 # What is answered

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
+from importlib import resources
 from typing import Any
 
 from dibs.server.endpoint import Call, endpoint
-from dibs.server.http import JSON, answer_bytes, encode
+from dibs.server.http import JSON, answer_bytes, encode, header
 from dibs.server.openapi import describe
 
 TAG = "description"
+HTML = (b"content-type", b"text/html; charset=utf-8")
+CSS = (b"content-type", b"text/css; charset=utf-8")
 
 
 @cache
@@ -26,10 +29,38 @@ def document() -> bytes:
     return encode(description())
 
 
+@lru_cache(8)  # one for each name by which the server is called
+def page(origin: str) -> bytes:
+    """The description as a page."""
+    from dibs.server.pages.reference import render  # noqa: PLC0415 - templates are only for those who read
+
+    return render(description(), origin).encode()
+
+
+@cache
+def stylesheet() -> bytes:
+    """The page's style."""
+    return resources.files("dibs.server.pages").joinpath("reference.css").read_bytes()
+
+
 @endpoint("GET", "/api/openapi.json", tag=TAG, answers={200: (dict[str, Any], "The description.")})
 async def openapi(call: Call) -> None:
     """This API in OpenAPI 3.1, for programs."""
     await answer_bytes(call.http[2], 200, document(), (JSON,))
 
 
-ENDPOINTS = [openapi]
+@endpoint("GET", "/api/docs", tag=TAG, media="text/html", answers={200: (str, "A page.")})
+async def docs(call: Call) -> None:
+    """This API for people: the page that you read."""
+    scope, _, send = call.http
+    host = (header(scope, b"host") or b"").decode("latin-1")
+    await answer_bytes(send, 200, page(f"{scope['scheme']}://{host}"), (HTML,))
+
+
+@endpoint("GET", "/api/docs.css", tag=TAG, media="text/css", answers={200: (str, "A stylesheet.")})
+async def style(call: Call) -> None:
+    """How the page looks."""
+    await answer_bytes(call.http[2], 200, stylesheet(), (CSS,))
+
+
+ENDPOINTS = [openapi, docs, style]

@@ -26,7 +26,9 @@ class NewKeyBody(Body, frozen=True):
     queues: Annotated[Names, Meta(description="The only queues it is for; all if left out.")] | None = None
     rate_limit: Limit = write_limit(STANDARD_LIMIT)
     expires_at: Moment | None = None
-    expires_in_seconds: Annotated[float, Meta(ge=0.001, le=MAX_SECONDS)] | None = None
+    expires_in_seconds: (
+        Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Instead of expires_at.")] | None
+    ) = None
 
     def key(self) -> NewKey:
         """The key, checked."""

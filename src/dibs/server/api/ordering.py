@@ -27,7 +27,10 @@ class Ordered(Body, frozen=True):
     rules = (not_both("order", "sort_by"), not_both("order", "sort_order"))
 
     order: Annotated[Order, Meta(description="Instead of sort_by and sort_order.")] | None = None
-    sort_by: Literal["priority", "created_at", "random"] | None = None
+    sort_by: (
+        Annotated[Literal["priority", "created_at", "random"], Meta(description="What decides; by default priority.")]
+        | None
+    ) = None
     sort_order: (
         Annotated[
             Literal["asc", "desc"],

@@ -44,16 +44,16 @@ class NewTaskBody(Body, frozen=True):
 
     rules = (not_both("delay_seconds", "run_at"),)
 
-    task_type: Name
+    task_type: Annotated[Name, Meta(description="What to run.", examples=["youtube_video_scrape"])]
     params: Params = msgspec.field(default_factory=dict)
-    queue: Name = DEFAULT_QUEUE
+    queue: Annotated[Name, Meta(description="Where it waits.")] = DEFAULT_QUEUE
     priority: Priority = 0
     max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
-    delay_seconds: Seconds | None = None
-    run_at: Moment | None = None
+    delay_seconds: Annotated[Seconds, Meta(description="Seconds from now until it may be claimed.")] | None = None
+    run_at: Annotated[Moment, Meta(description="When it may be claimed; instead of delay_seconds.")] | None = None
     timeout_seconds: Timeout | None = None
-    idempotency_key: Name | None = None
-    backoff: BackoffBody | None = None
+    idempotency_key: Annotated[Name, Meta(description="Makes it safe to send this again.")] | None = None
+    backoff: Annotated[BackoffBody, Meta(description="How long it rests after a failure.")] | None = None
 
     def task(self) -> NewTask:
         """The task, checked."""
@@ -67,7 +67,7 @@ class NewTaskBody(Body, frozen=True):
 class BatchBody(Body, frozen=True):
     """Tasks to enqueue together, all or none."""
 
-    tasks: Annotated[list[NewTaskBody], Meta(min_length=1, max_length=MAX_BATCH)]
+    tasks: Annotated[list[NewTaskBody], Meta(min_length=1, max_length=MAX_BATCH, description="The tasks.")]
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -120,9 +120,9 @@ class OneExplanation(msgspec.Struct, frozen=True):
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which tasks to list."""
 
-    status: State | None = None
-    task_type: Name | None = None
-    queue: Name | None = None
+    status: Annotated[State, Meta(description="Only those in this state.")] | None = None
+    task_type: Annotated[Name, Meta(description="Only those of this type.")] | None = None
+    queue: Annotated[Name, Meta(description="Only those of this queue.")] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Tasks on a page.")] = 100
     cursor: Annotated[TaskId, Meta(description="`next_cursor` of the page before.")] | None = None
 
@@ -130,10 +130,10 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class PeekBody(Ordered, frozen=True):
     """Which pending tasks to look at, and in which order."""
 
-    queues: Names | None = None
-    task_types: Names | None = None
+    queues: Annotated[Names, Meta(description="Only tasks of these queues.")] | None = None
+    task_types: Annotated[Names, Meta(description="Only tasks of these types.")] | None = None
     max_attempts_remaining: AttemptsRemaining | None = None
-    count: Count = 1
+    count: Annotated[Count, Meta(description="Up to so many.")] = 1
 
 
 @endpoint(

@@ -1,0 +1,1 @@
+"""Pages for people, rendered on the server; they need no script and nothing from elsewhere."""
