@@ -20,7 +20,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a script, from anywhere
+if __name__ == "__main__":  # run as a script, from anywhere; in place of this folder, whose http.py is not Python's
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench.crew import Crew
 from bench.databases import ENGINES, Engine

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a script, from anywhere
+if __name__ == "__main__":  # run as a script, from anywhere; in place of this folder, whose http.py is not Python's
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench.contest import Contestant, Meeting, conclude
 from bench.databases import ENGINES, Engine
