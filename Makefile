@@ -4,7 +4,7 @@ PYTHON = python3
 JOBS = 2
 ARGS =
 BIN = .venv/bin
-BENCH = core worker
+BENCH = core worker http
 
 .PHONY: help setup demo test check format coverage bench clean
 
