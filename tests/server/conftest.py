@@ -16,8 +16,10 @@ import httpx
 import pytest
 
 import dibs
+from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
-from dibs.server.running import serving
+from dibs.server.running import running
+from dibs.server.service import Service
 from dibs.store.open import open_store
 from tests.helpers.clients import Clock
 
@@ -27,8 +29,9 @@ TIMEOUT = 20.0
 class Served:
     """A running server."""
 
-    def __init__(self, url: str, app: dibs.Dibs, closing: contextlib.ExitStack) -> None:
+    def __init__(self, url: str, app: dibs.Dibs, closing: contextlib.ExitStack, service: Service) -> None:
         self.url = url
+        self.service = service
         self._app = app
         self._closing = closing
 
@@ -63,8 +66,8 @@ def serve(url: str, app: dibs.Dibs) -> Iterator[Callable[..., Served]]:
 
         def start(clock: Clock | None = None, **settings: Any) -> Served:
             config = ServerConfig(**{"port": 0, "keys": False, "access_log": False, "upkeep": False, **settings})
-            address = closing.enter_context(serving(open_store(url, clock=clock), config))  # type: ignore[arg-type]
-            return Served(address, app, closing)
+            gate = create_app(open_store(url, clock=clock), config)  # type: ignore[arg-type]
+            return Served(closing.enter_context(running(gate)), app, closing, gate.service)
 
         yield start
 

@@ -168,8 +168,16 @@ def allow_many_connections() -> None:
 @contextmanager
 def serving(store: DatabaseStore, config: ServerConfig) -> Iterator[str]:
     """A server in a thread of this process; its URL. Port 0 takes a free one."""
+    with running(create_app(store, config)) as url:
+        yield url
+
+
+@contextmanager
+def running(app: Gate) -> Iterator[str]:
+    """The application, served in a thread of this process; its URL."""
+    config = app.service.config
     listening = listen(config.host, config.port)
-    server = Server(create_app(store, config))
+    server = Server(app)
     thread = threading.Thread(target=server.run, args=[[listening]], name="dibs-server")
     thread.start()
     try:

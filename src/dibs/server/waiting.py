@@ -50,6 +50,11 @@ class WaitingRoom:
         self._servers: set[asyncio.Task[None]] = set()
         self._closed = False
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return sum(len(line) for line in self._lines.values())
+
     async def wait(self, request: ClaimRequest, sign: Sign, seconds: float, gone: asyncio.Future[Any]) -> list[Claim]:
         """What could be claimed within so many seconds; nothing for a client that has gone in the meantime."""
         if self._closed:
