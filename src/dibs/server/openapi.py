@@ -72,6 +72,16 @@ MEANINGS = {
     431: "The headers are too large.",
     503: "The store did not answer in time. Asking again is safe with the same key, token or request_id.",
 }
+SHARED = {
+    status: [code for code, its in STATUS.items() if its == status and code != "not_your_claim"] for status in MEANINGS
+}
+NOT_FOUND = {
+    "/api/schedules/": "schedule_not_found",
+    "/api/task-types/": "task_type_not_found",
+    "/api/keys/": "key_not_found",
+}
+"""The code of a refusal for what is not there, where it is not a task."""
+
 RETRY_AFTER = {"description": "Whole seconds to wait.", "required": True, "schema": {"type": "integer", "minimum": 1}}
 CHALLENGE = {"description": "How to prove who you are.", "required": True, "schema": {"const": "ApiKey"}}
 HEADERS = {401: {"WWW-Authenticate": CHALLENGE}, 429: {"Retry-After": RETRY_AFTER}, 503: {"Retry-After": RETRY_AFTER}}
@@ -102,7 +112,7 @@ def describe(endpoints: Iterable[Endpoint]) -> Part:
         "components": {
             "securitySchemes": {"key": KEY},
             "parameters": {"Signature": SIGNATURE},
-            "responses": {str(status): _refusal(status, text) for status, text in MEANINGS.items()},
+            "responses": {str(status): _refusal(status, text, SHARED[status]) for status, text in MEANINGS.items()},
             "schemas": dict(sorted(schemas.components.items())),
         },
     }  # fmt: skip
@@ -158,12 +168,12 @@ def _next(endpoint: Endpoint) -> Part:
 
 
 def _operation(endpoint: Endpoint, schemas: Schemas) -> Part:
-    summary, _, text = (getdoc(endpoint.handle) or "").partition("\n")
+    summary, text = _told(endpoint)
     operation = {
         "operationId": operation_id(endpoint),
         "tags": [endpoint.tag],
-        "summary": summary.removesuffix("."),
-        "description": f"{text.strip() or summary}\n\n{_scope(endpoint)}".strip(),
+        "summary": summary,
+        "description": f"{text}\n\n{_scope(endpoint)}".strip(),
         "x-scope": sorted(endpoint.scopes),
         "security": [{"key": []}] if endpoint.scopes else [],
         "parameters": _parameters(endpoint, schemas),
@@ -172,6 +182,13 @@ def _operation(endpoint: Endpoint, schemas: Schemas) -> Part:
     if endpoint.body is not None:
         operation["requestBody"] = _body(endpoint, schemas)
     return operation
+
+
+def _told(endpoint: Endpoint) -> tuple[str, str]:
+    """The first sentence of what the handler says of itself, and the rest."""
+    first, _, rest = (getdoc(endpoint.handle) or "").partition("\n")
+    summary, stop, more = first.partition(". ")
+    return summary.removesuffix("."), "\n\n".join(each for each in (stop and more, rest.strip()) if each)
 
 
 def _scope(endpoint: Endpoint) -> str:
@@ -222,7 +239,7 @@ def _responses(endpoint: Endpoint, schemas: Schemas) -> Part:
     """What it answers, in the order in which the endpoint names it, and what it refuses."""
     answers = {str(status): _answer(endpoint, *about, schemas) for status, about in endpoint.answers.items()}
     shared = {str(status): {"$ref": f"#/components/responses/{status}"} for status in common(endpoint)}
-    own = {str(status): _refusal(status, text or MEANINGS[status]) for status, text in endpoint.refuses.items()}
+    own = {str(status): _refusal(status, text, codes(endpoint, status)) for status, text in endpoint.refuses.items()}
     return {**answers, **{status: each for status, each in sorted({**shared, **own}.items()) if status not in answers}}
 
 
@@ -253,10 +270,19 @@ def _answer(endpoint: Endpoint, kind: Any, text: str, schemas: Schemas) -> Part:
     return {"description": text, "content": {JSON: {"schema": schema, "example": example}}}
 
 
-def _refusal(status: int, text: str) -> Part:
-    codes = [code for code, its in STATUS.items() if its == status]
-    schema = {"allOf": [{"$ref": f"{REFS}Refusal"}, {"properties": {"code": {"enum": codes}}}]}
-    examples = {code: {"value": value} for code, value in samples.refusals(codes).items()}
+def codes(endpoint: Endpoint, status: int) -> list[str]:
+    """The codes that a refusal of the endpoint's own can have."""
+    if status == 403:
+        return [*SHARED[403], *(["not_your_claim"] if _is_fenced(endpoint) else [])]
+    if status == 404:
+        found = next((code for start, code in NOT_FOUND.items() if endpoint.path.startswith(start)), "task_not_found")
+        return ["not_found", found]
+    return ["claim_lost"] if _is_fenced(endpoint) else SHARED[status]
+
+
+def _refusal(status: int, text: str, its_codes: list[str]) -> Part:
+    schema = {"allOf": [{"$ref": f"{REFS}Refusal"}, {"properties": {"code": {"enum": its_codes}}}]}
+    examples = {code: {"value": value} for code, value in samples.refusals(its_codes).items()}
     content: Part = {"schema": schema, **({"examples": examples} if examples else {})}
     headers = {"headers": HEADERS[status]} if status in HEADERS else {}
-    return {"description": text, **headers, "content": {JSON: content}}
+    return {"description": text or MEANINGS[status], **headers, "content": {JSON: content}}

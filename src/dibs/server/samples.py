@@ -93,6 +93,29 @@ FIELDS: Mapping[str, Any] = {
 
 STRUCTS: Mapping[str, Mapping[str, Any]] = {
     "NoneAvailable": {"success": False, "message": "No pending tasks available"},
+    "FinishedShape": {"status": "completed", "attempts": 1, "will_retry": False, "run_at": None, "repeated": False},
+    "RenewedShape": {"cancel_requested": False},
+    "NotedShape": {"cancel_requested": False},
+    "Created": {"deduplicated": False},
+    "CreatedBatch": {"deduplicated": [False]},
+    "KeyShape": {
+        "id": "mfqxk4tcmezd",
+        "name": "scraper fleet",
+        "scopes": ["work"],
+        "queues": ["scrape"],
+        "rate_limit": "none",
+        "created_by": None,
+        "expires_at": None,
+        "last_used_at": None,
+    },
+    "Minted": {"key": "dibs_mfqxk4tcmezd_Yq3...", "last_used_at": None},
+    "Revoked": {"id": "mfqxk4tcmezd", "revoked_at": MOMENT},
+    "ScheduleShape": {"name": "nightly-report", "cron": "0 3 * * *", "task_type": "report", "params": {}},
+    "HistoryEntryShape": {"id": 1, "event": "claimed", "from_state": "pending", "to_state": "claimed", "by": None},
+    "WorkerShape": {"id": WORKER, "state": "active"},
+    "TaskTypeShape": {"name": "youtube_video_scrape"},
+    "ReasonShape": {"code": "not_due", "message": "It is not due until 2025-11-12T11:30:00.123456Z."},
+    "ExplanationShape": {"status": "scheduled"},
 }
 """What to show in the fields of this shape instead."""
 
@@ -123,7 +146,9 @@ def _struct(kind: type[msgspec.Struct], task: Task) -> dict[str, Any]:
     """All its fields but those that are mostly left out."""
     fields = get_type_hints(kind).items()
     sample = {name: _sample(hint, task, name) for name, hint in fields if UnsetType not in get_args(hint)}
-    return {**sample, **STRUCTS.get(kind.__name__, {})}
+    for each in reversed(kind.__mro__):
+        sample |= STRUCTS.get(each.__name__, {})
+    return sample
 
 
 def _one_of(kind: Any, task: Task, field: str) -> Any:

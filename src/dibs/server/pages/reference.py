@@ -47,6 +47,7 @@ class Said:
     codes: list[str]
     headers: list[str]
     example: str
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def operation(document: Part, path: str, method: str, about: Part, origin: str) 
     taken = _resolve(document, body.get("schema", {}))
     return Operation(
         about["operationId"], method.upper(), path, words(about["summary"]),
-        prose(lead if lead.rstrip(".") != about["summary"] else ""),
+        prose(lead),
         about["x-scope"] if len(about["x-scope"]) < 4 else ["any"],
         [parameter(each) for each in about["parameters"] if "in" in each], list(fields(document, _given(taken))),
         [each for each in said if each.status < "300" or not each.codes], [each for each in said if each.codes],
@@ -151,7 +152,8 @@ def fields(document: Part, schema: Part) -> Iterator[Row]:
 
 def answer(document: Part, status: str, response: Part) -> Said:
     """A line about an answer."""
-    if "$ref" in response:
+    shared = "$ref" in response
+    if shared:
         response = document["components"]["responses"][response["$ref"].rpartition("/")[2]]
     media, content = next(iter(response["content"].items()))
     schema = content["schema"]
@@ -160,7 +162,8 @@ def answer(document: Part, status: str, response: Part) -> Said:
     example = content.get("example")
     return Said(
         status, HTTPStatus(int(status)).phrase, words(response["description"]), kind, codes,
-        list(response.get("headers", {})), "" if example is None else json.dumps(example, indent=2, ensure_ascii=False)
+        list(response.get("headers", {})), "" if example is None else json.dumps(example, indent=2, ensure_ascii=False),
+        shared
     )  # fmt: skip
 
 
@@ -229,7 +232,10 @@ def _kind(schema: Part) -> Markup:
     """What a value is, in a few words."""
     base = _base(schema)
     extra = [each for each in (_bounds(schema), _default(schema)) if each]
-    return Markup("{}{}").format(base, Markup(" <small>{}</small>").format(", ".join(extra)) if extra else "")
+    if not extra:
+        return base
+    text = ", ".join(extra)
+    return Markup("{} <small>{}</small>").format(base, f"; {text}" if "</small>" in base else text)
 
 
 def _base(schema: Part) -> Markup:
@@ -255,7 +261,7 @@ def _typed(schema: Part) -> Markup:
 
 
 POWERS = {2**63 - 1: "2⁶³-1", -(2**63): "-2⁶³", 2**31 - 1: "2³¹-1", 1 - 2**31: "-2³¹+1"}
-BOUNDS = (("minimum", "maximum", ""), ("minLength", "maxLength", " characters"), ("minItems", "maxItems", " items"))
+BOUNDS = (("minimum", "maximum", ""), ("minLength", "maxLength", " characters"), ("minItems", "maxItems", " of them"))
 
 
 def _bounds(schema: Part) -> str:
