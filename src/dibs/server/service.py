@@ -13,11 +13,14 @@ from dibs.errors import DibsError, InvalidValue
 from dibs.key import Scope as KeyScope
 from dibs.server.auth import Caller, KeyRing, missing
 from dibs.server.config import ServerConfig
+from dibs.server.desk import Desk
+from dibs.server.feed import Feed
 from dibs.server.http import Scope, header
 from dibs.server.limits import Limits, Strangers
 from dibs.server.refusing import Refusal
+from dibs.server.upkeep import Keeper
 from dibs.server.waiting import WaitingRoom
-from dibs.store.contract import Store as DatabaseStore
+from dibs.store.contract import DatabaseStore
 
 logger = logging.getLogger("dibs.server")
 
@@ -37,26 +40,32 @@ class Service:
         self.ring = KeyRing(store)
         self.limits = Limits(store)
         self.strangers = Strangers()
+        self.desk = Desk(store)
         self.room = WaitingRoom(store)
         self.stopping = asyncio.Event()
+        self.feed = Feed(store)
+        self._keeper = Keeper(store, config)
         self._beside: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin what runs beside the requests."""
         self._beside = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._note_uses())]
+        self._keeper.start()
 
     def stop_waiting(self) -> None:
         """The server is asked to stop: let go of those who wait, so that it can."""
         self.stopping.set()
         self.room.close()
+        self.feed.close()
 
     async def stop(self) -> None:
         """End what runs beside the requests, and let go of the store."""
         self.stop_waiting()
         await self.room.closed()
+        await self.feed.closed()
         for task in self._beside:
             task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
+        await asyncio.gather(*self._beside, self._keeper.stop(), return_exceptions=True)
         with contextlib.suppress(DibsError):
             await self._note_used()
         await self.store.close_async()
@@ -76,6 +85,7 @@ class Service:
         if key is None:
             self.strangers.failed(address)
             raise _unauthorized(text)
+        scope["dibs.key"] = key.id  # for the access log
         await self.limits.spend(key)
         if (refusal := missing(scopes, key)) is not None:
             raise refusal

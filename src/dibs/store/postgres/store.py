@@ -59,6 +59,8 @@ minute. Planning everything again costs some milliseconds a second."""
 class PostgresStore(PostgresOperations):
     """Connects when first needed, anew in a forked child, and migrates."""
 
+    many_writers = True
+
     def __init__(self, url: str, *, clock: Clock | None = None, migrate: bool = True) -> None:
         self._url = url
         self._clock = clock

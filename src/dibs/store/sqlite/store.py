@@ -35,6 +35,8 @@ READERS = 4
 class SqliteStore(SqliteOperations):
     """Opens the file when it is first needed, anew after a fork, and migrates it."""
 
+    many_writers = False
+
     def __init__(self, path: Path, *, clock: Clock = clock, migrate: bool = True) -> None:
         self.path = path.absolute()  # the working directory may change before the file is opened
         self.clock = clock

@@ -1,0 +1,157 @@
+"""Events: everything that happens to tasks, as it happens, for as long as the client listens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from dibs.errors import DibsError
+from dibs.key import Scope
+from dibs.server.endpoint import Call, endpoint
+from dibs.server.feed import Feed, Follower, Wants
+from dibs.server.http import SAFE, Gone, Headers, header
+from dibs.server.refusing import Refusal
+from dibs.task import Event
+
+TAG = "events"
+MEDIA = "text/event-stream"
+HEADERS: Headers = (
+    (b"content-type", MEDIA.encode()),
+    (b"x-accel-buffering", b"no"),  # a proxy must pass each event on at once
+    *SAFE,
+)
+
+KEEP_ALIVE = 15.0
+"""Seconds of silence after which something is said, so that nobody on the way takes the connection for dead."""
+
+CHECK_EVERY = 2.0
+"""Seconds between two looks at whether the key still holds."""
+
+STALL = 30.0
+"""Seconds for which a client may take nothing of what it is sent."""
+
+RETRY = b"retry: 2000\n\n"
+_WORD = "|".join(Event)
+
+
+class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which events."""
+
+    types: (
+        Annotated[
+            str,
+            Meta(
+                pattern=f"^({_WORD})(,({_WORD}))*$",
+                description=f"Some of {', '.join(Event)}, with commas between them; all if left out.",
+                examples=["completed,failed"],
+            ),
+        ]
+        | None
+    ) = None
+
+    def events(self) -> frozenset[Event] | None:
+        """The events that are asked for."""
+        try:
+            return None if self.types is None else frozenset(Event(word) for word in self.types.split(","))
+        except ValueError as error:  # a line break at the end, which the pattern lets pass
+            raise Refusal("bad_request", f"{error}.") from None
+
+
+@endpoint(
+    "GET",
+    "/api/events",
+    Scope.READ,
+    tag=TAG,
+    query=EventsQuery,
+    media=MEDIA,
+    answers={200: (str, "Server-sent events, until the client leaves, the key is revoked or the server stops.")},
+)
+async def events(call: Call) -> None:
+    """Everything that happens to tasks, as server-sent events.
+
+    Each entry of the history is one event: `id` is the entry's id, `event` is `task.` and what happened, `data` is the
+    entry with the queue and type of its task. It begins now, or after the entry named by the header `Last-Event-ID`,
+    which browsers send by themselves when they connect again: then nothing is missed.
+    """
+    after = _last_event_id(call)
+    query: EventsQuery = call.query or EventsQuery()
+    feed = call.service.feed
+    with feed.following(Wants(query.events(), call.caller.queues)) as follower:
+        async with call.departure() as gone:
+            gone.add_done_callback(lambda _: follower.end())
+            await _Stream(call, follower).run(feed, after)
+
+
+class _Stream:
+    """What one client is sent."""
+
+    def __init__(self, call: Call, follower: Follower) -> None:
+        self._call = call
+        self._follower = follower
+        self._send = call.http[2]
+        self._spoke_at = self._checked_at = time.monotonic()
+
+    async def run(self, feed: Feed, after: int | None) -> None:
+        """From the first line to the last. Who has read the first gets everything that happens after it."""
+        if after is None:
+            await feed.join(self._follower)
+        await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        await self._say(RETRY)
+        if after is not None:
+            await self._catch_up(feed, after)
+        while not self._follower.ended:
+            await self._go_on(await self._follower.take(CHECK_EVERY))
+        await self._say(b"", more=False)
+
+    async def _catch_up(self, feed: Feed, after: int) -> None:
+        try:
+            async with aclosing(feed.rejoin(self._follower, after)) as pages:
+                async for frames in pages:
+                    await self._go_on(frames)
+        except DibsError:  # the client comes back, and is brought up to date then
+            self._follower.end()
+
+    async def _go_on(self, frames: list[bytes]) -> None:
+        if frames:
+            await self._say(b"".join(frames))
+        elif time.monotonic() - self._spoke_at >= KEEP_ALIVE:
+            await self._say(b": keep-alive\n\n")
+        if time.monotonic() - self._checked_at >= CHECK_EVERY:
+            self._checked_at = time.monotonic()
+            if not await _still_admitted(self._call):
+                self._follower.end()
+
+    async def _say(self, content: bytes, *, more: bool = True) -> None:
+        self._spoke_at = time.monotonic()
+        try:
+            async with asyncio.timeout(STALL):
+                await self._send({"type": "http.response.body", "body": content, "more_body": more})
+        except TimeoutError:
+            raise Gone from None
+
+
+async def _still_admitted(call: Call) -> bool:
+    if call.caller.key is None:
+        return True
+    text = (header(call.http[0], b"x-api-key") or b"").decode("latin-1")
+    try:
+        return await call.service.ring.find(text) is not None
+    except DibsError:  # while the database is away there is nothing to tell either
+        return True
+
+
+def _last_event_id(call: Call) -> int | None:
+    text = header(call.http[0], b"last-event-id")
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 19 or int(text) >= 2**63:
+        raise Refusal("bad_request", "Last-Event-ID must be the id of an event.", hint="Leave it out to begin now.")
+    return int(text)
+
+
+ENDPOINTS = [events]

@@ -1,0 +1,269 @@
+"""Server-sent events: everything that happens, in order, without a gap, also over a broken connection."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psycopg
+import pytest
+
+import dibs
+from dibs.server import feed
+from dibs.server.config import ServerConfig
+from dibs.server.running import serving
+from dibs.store.open import open_store
+from tests.helpers.sse import Heard, Stream, listening
+from tests.helpers.waiting import until
+from tests.server.conftest import Served
+
+ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+
+
+def names(events: list[Heard]) -> list[str]:
+    return [event.event for event in events]
+
+
+def test_what_happens_is_heard_in_order(http: httpx.Client, app: dibs.Dibs) -> None:
+    with listening(http) as stream:
+        task = app.enqueue("resize", queue="images")
+        claim = app.claim("worker-1")
+        assert claim is not None
+        app.complete(claim)
+        heard = stream.take(3)
+    assert names(heard) == ["task.enqueued", "task.claimed", "task.completed"]
+    assert [event.id for event in heard] == [entry.id for entry in app.history(task.id)]
+    assert heard[1].data["worker_id"] == "worker-1"
+    assert heard[1].data["queue"] == "images"
+    assert heard[1].data["task_type"] == "resize"
+    assert heard[1].id == heard[1].data["id"]
+
+
+def test_the_stream_says_what_it_is(http: httpx.Client) -> None:
+    with listening(http) as stream:
+        assert stream.retry == ["retry: 2000"]
+        assert stream.response.headers["content-type"] == "text/event-stream"
+        assert stream.response.headers["x-accel-buffering"] == "no"
+        assert stream.response.headers["cache-control"] == "no-store"
+
+
+def test_only_what_happens_from_now_on_is_heard(http: httpx.Client, app: dibs.Dibs) -> None:
+    app.enqueue("before")
+    with listening(http) as stream:
+        app.enqueue("after")
+        assert next(stream).data["task_type"] == "after"
+
+
+def test_types_narrow_what_is_heard(http: httpx.Client, app: dibs.Dibs) -> None:
+    with listening(http, types="completed,cancelled") as stream:
+        app.cancel(app.enqueue("resize").id)
+        app.enqueue("resize")
+        app.complete(app.claim("worker-1"))  # type: ignore[arg-type]
+        assert names(stream.take(2)) == ["task.cancelled", "task.completed"]
+
+
+def test_who_comes_back_misses_nothing_and_hears_nothing_twice(http: httpx.Client, app: dibs.Dibs) -> None:
+    with listening(http) as stream:
+        app.enqueue("resize")
+        last = next(stream).id
+    missed = [app.enqueue("resize").id for _ in range(5)]
+    with listening(http, after=last) as stream:
+        more = [app.enqueue("resize").id for _ in range(5)]
+        assert [event.data["task_id"] for event in stream.take(10)] == [*missed, *more]
+
+
+def test_catching_up_page_by_page_joins_the_live_stream_without_a_gap(
+    http: httpx.Client, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "PAGE", 7)
+    wanted = [app.enqueue("resize").id for _ in range(40)]
+    writing = threading.Thread(target=lambda: wanted.extend(app.enqueue("resize").id for _ in range(60)))
+    with listening(http, after=0) as stream:
+        writing.start()
+        heard = [event.data["task_id"] for event in stream.take(100)]
+        writing.join()
+    assert heard == wanted
+
+
+def test_types_narrow_the_past_as_well(http: httpx.Client, app: dibs.Dibs) -> None:
+    app.cancel(app.enqueue("resize").id)
+    with listening(http, after=0, types="cancelled") as stream:
+        assert next(stream).event == "task.cancelled"
+
+
+def test_an_id_that_lies_ahead_waits_for_it(http: httpx.Client, app: dibs.Dibs) -> None:
+    [first] = app.history(app.enqueue("resize").id)
+    with listening(http, after=first.id + 1) as stream:
+        app.enqueue("resize")
+        third = app.enqueue("resize")
+        assert next(stream).data["task_id"] == third.id
+
+
+def test_all_who_listen_hear_the_same(server: Served, app: dibs.Dibs) -> None:
+    with listening(server.client()) as one, listening(server.client()) as other:
+        app.enqueue("resize")
+        assert next(one) == next(other)
+
+
+def test_the_reader_works_only_while_somebody_listens(
+    feeds: list[feed.Feed], http: httpx.Client, app: dibs.Dibs
+) -> None:
+    with listening(http) as stream:
+        app.enqueue("resize")
+        next(stream)
+        assert feeds[0]._reader is not None
+    until(lambda: feeds[0]._reader is None)
+    with listening(http) as stream:
+        task = app.enqueue("resize")
+        assert next(stream).data["task_id"] == task.id
+
+
+@pytest.mark.parametrize("last", ["", "x", "-1", "1.5", "9223372036854775808", "٣".encode().decode("latin-1")])
+def test_a_last_event_id_that_is_no_id_is_refused(http: httpx.Client, last: str) -> None:
+    answer = http.get("/api/events", headers={"Last-Event-ID": last.encode("latin-1")})  # type: ignore[dict-item]
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize("types", ["", "task.completed", "completed,", "exploded", "completed%0A", "completed failed"])
+def test_types_that_do_not_exist_are_refused(http: httpx.Client, types: str) -> None:
+    answer = http.get(f"/api/events?types={types}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
+def test_a_key_needs_the_scope_to_read(keyed: Served) -> None:
+    assert keyed.client("work").get("/api/events").status_code == 403
+    assert keyed.client().get("/api/events").status_code == 401
+
+
+def test_a_limited_key_hears_only_of_its_queues(keyed: Served, app: dibs.Dibs) -> None:
+    client = keyed.client("read", queues=["mine"])
+    app.enqueue("resize", queue="theirs")
+    before = app.enqueue("resize", queue="mine")
+    with listening(client, after=0) as stream:
+        app.enqueue("resize", queue="theirs")
+        after = app.enqueue("resize", queue="mine")
+        assert [event.data["task_id"] for event in stream.take(2)] == [before.id, after.id]
+
+
+def test_a_stream_ends_when_its_key_is_revoked(keyed: Served, app: dibs.Dibs) -> None:
+    key = keyed.key("read")
+    with listening(keyed.client_with(**{"X-API-Key": key.key})) as stream:
+        app.revoke_key(key.about.id)
+        assert list(stream) == []
+
+
+def test_a_stream_ends_when_its_key_expires(keyed: Served) -> None:
+    key = keyed.key("read", expires_in=1.0)
+    with listening(keyed.client_with(**{"X-API-Key": key.key})) as stream:
+        assert list(stream) == []
+
+
+def test_streams_end_when_the_server_stops(url: str, app: dibs.Dibs) -> None:
+    config = ServerConfig(port=0, keys=False, access_log=False, upkeep=False)
+    with httpx.Client(timeout=20) as client:
+        with serving(open_store(url), config) as address:  # type: ignore[arg-type]
+            request = client.build_request("GET", f"{address}/api/events")
+            stream = Stream(client.send(request, stream=True))
+            app.enqueue("resize")
+            next(stream)
+            stopping_at = time.monotonic()
+        assert time.monotonic() - stopping_at < 5
+        assert list(stream) == []
+
+
+def test_who_listens_too_slowly_is_cut_off_and_can_go_on_where_it_was(
+    feeds: list[feed.Feed], server: Served, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "BEHIND", 200)
+    monkeypatch.setattr(feed, "PAGE", 100)
+    address = urlsplit(server.url)
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((address.hostname, address.port))
+        slow.sendall(f"GET /api/events HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
+        assert b"200 OK" in slow.recv(4096)  # and then reads no more
+        follower = next(iter(feeds[0]._followers))
+        some = [dibs.NewTask("resize", queue="q" * 255) for _ in range(1000)]  # the system itself keeps some megabytes
+        tasks = [task for _ in range(30) for task in app.enqueue_many(some)]
+        until(lambda: follower.ended, timeout=20)
+        assert len(follower._waiting) == 0
+    with listening(server.client(), after=0) as stream:
+        assert next(stream).data["task_id"] == tasks[0].id
+
+
+def test_silence_is_broken_by_a_comment(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dibs.server.api import events
+
+    monkeypatch.setattr(events, "KEEP_ALIVE", 0.1)
+    monkeypatch.setattr(events, "CHECK_EVERY", 0.1)
+    with listening(http) as stream:
+        assert stream._block() == [": keep-alive"]
+
+
+@ON_POSTGRES
+def test_an_entry_that_is_committed_late_is_not_lost(http: httpx.Client, app: dibs.Dibs, url: str) -> None:
+    with psycopg.connect(url) as late, listening(http) as stream:
+        first = app.on(late).enqueue("late")
+        second = app.enqueue("early")
+        third = app.enqueue("early")
+        time.sleep(0.5)  # long enough for the reader to look several times
+        late.commit()
+        heard = stream.take(3)
+    assert [event.data["task_id"] for event in heard] == [first.id, second.id, third.id]
+    assert [event.id for event in heard] == sorted(event.id for event in heard)
+
+
+@ON_POSTGRES
+def test_an_entry_that_is_on_its_way_when_somebody_begins_to_listen_is_heard(
+    http: httpx.Client, app: dibs.Dibs, url: str
+) -> None:
+    with psycopg.connect(url) as late:
+        first = app.on(late).enqueue("late")
+        app.enqueue("before")
+        with listening(http) as stream:
+            late.commit()
+            after = app.enqueue("after")
+            assert [event.data["task_id"] for event in stream.take(2)] == [first.id, after.id]
+
+
+@ON_POSTGRES
+def test_who_comes_back_hears_of_an_entry_that_was_committed_late(http: httpx.Client, app: dibs.Dibs, url: str) -> None:
+    start = app.history(app.enqueue("resize").id)[0].id
+    with psycopg.connect(url) as late:
+        first = app.on(late).enqueue("late")
+        second = app.enqueue("early")
+        with listening(http, after=start) as stream:
+            time.sleep(0.5)
+            late.commit()
+            assert [event.data["task_id"] for event in stream.take(2)] == [first.id, second.id]
+
+
+@ON_POSTGRES
+def test_an_id_that_never_comes_holds_nobody_up_for_long(http: httpx.Client, app: dibs.Dibs, url: str) -> None:
+    with psycopg.connect(url) as late, listening(http) as stream:
+        app.on(late).enqueue("never")
+        task = app.enqueue("early")
+        began = time.monotonic()
+        late.rollback()
+        assert next(stream).data["task_id"] == task.id
+        assert 1.5 < time.monotonic() - began < 10
+        again = app.enqueue("early")
+        assert next(stream).data["task_id"] == again.id
+
+
+@pytest.fixture
+def feeds(monkeypatch: pytest.MonkeyPatch) -> list[feed.Feed]:
+    """The feeds of the servers that are started after this."""
+    made: list[feed.Feed] = []
+    begin = feed.Feed.__init__
+
+    def remember(self: feed.Feed, store: Any) -> None:
+        begin(self, store)
+        made.append(self)
+
+    monkeypatch.setattr(feed.Feed, "__init__", remember)
+    return made
