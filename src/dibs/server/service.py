@@ -17,6 +17,7 @@ from dibs.server.desk import Desk
 from dibs.server.feed import Feed
 from dibs.server.http import Scope, header
 from dibs.server.limits import Limits, Strangers
+from dibs.server.metrics import Metrics
 from dibs.server.refusing import Refusal
 from dibs.server.upkeep import Keeper
 from dibs.server.waiting import WaitingRoom
@@ -44,6 +45,7 @@ class Service:
         self.room = WaitingRoom(store)
         self.stopping = asyncio.Event()
         self.feed = Feed(store)
+        self.metrics = Metrics()
         self._keeper = Keeper(store, config)
         self._beside: list[asyncio.Task[None]] = []
 
@@ -79,8 +81,8 @@ class Service:
             return Caller(signature=signature)
         text = _text(header(scope, b"x-api-key"))
         address = (scope.get("client") or ("",))[0]
-        if not self.ring.knows(text):
-            self.strangers.check(address)
+        if self.strangers.blocked(address) and not self.ring.trusts(text):
+            raise self.strangers.refusal(address)
         key = await self.ring.find(text)
         if key is None:
             self.strangers.failed(address)
