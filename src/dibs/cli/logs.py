@@ -12,6 +12,9 @@ from dibs.cli import text
 def configure(level: str) -> None:
     """Log everything of this level and above."""
     logging.basicConfig(level=level.upper(), handlers=[_on_terminal() if sys.stderr.isatty() else _plain()], force=True)
+    if level.lower() != "debug":
+        for name in ("httpx", "httpcore"):  # a line for every request that a worker makes
+            logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def configure_access() -> None:

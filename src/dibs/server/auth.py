@@ -76,6 +76,9 @@ class _Known:
     read_at: float
 
 
+_UNKNOWN = _Known(None, 0, 0.0)
+
+
 class KeyRing:
     """The keys as this process knows them."""
 
@@ -91,32 +94,39 @@ class KeyRing:
         """Something changed, maybe a key."""
         self._epoch += 1
 
-    def knows(self, text: str | None) -> bool:
-        """True for a key that was in use a moment ago, right or wrong as its secret may be."""
+    def trusts(self, text: str | None) -> bool:
+        """True for a key that was good a while ago, without asking the store."""
         parts = split(text)
-        return parts is not None and parts[0] in self._known
+        known = self._known.get(parts[0]) if parts else None
+        return parts is not None and known is not None and _proves(parts[1], known)
 
     async def find(self, text: str | None) -> ApiKey | None:
         """The live key that the text is; None for anything else."""
-        parts = split(text)
-        key_id, secret = parts or ("", "")
-        known = await self._look_up(key_id) if parts else None
-        key = known.key if known else None
-        right = matches(secret, key.digest if key else NOBODY)
-        if known is None or key is None or not right or not _live(known):
+        if (parts := split(text)) is None:
             return None
-        self.used.add(key.id)
-        return key
+        key_id, secret = parts
+        known = self._kept(key_id) or _UNKNOWN
+        if not _proves(secret, known):
+            # Also for a key that is known: a wrong secret takes as long as an id that nobody has.
+            known = await self._look_up(key_id)
+            if not _proves(secret, known):
+                return None
+        if known.key is None or not _live(known):
+            return None
+        self.used.add(key_id)
+        return known.key
 
     def forget_old(self) -> None:
         """Let go of keys that nobody has used for long."""
         long_ago = time.monotonic() - FORGOTTEN_AFTER
         self._known = {key_id: known for key_id, known in self._known.items() if known.read_at > long_ago}
 
-    async def _look_up(self, key_id: str) -> _Known | None:
+    def _kept(self, key_id: str) -> _Known | None:
         known = self._known.get(key_id)
-        if known is not None and known.epoch == self._epoch and time.monotonic() - known.read_at < KEPT_FOR:
-            return known
+        fresh = known is not None and known.epoch == self._epoch and time.monotonic() - known.read_at < KEPT_FOR
+        return known if fresh else None
+
+    async def _look_up(self, key_id: str) -> _Known:
         if (asking := self._asking.get(key_id)) is None:  # of many requests that come at once, one asks for all
             asking = self._asking[key_id] = asyncio.create_task(self._ask(key_id))
         return await asyncio.shield(asking)
@@ -132,6 +142,11 @@ class KeyRing:
         else:
             self._known[key_id] = known
         return known
+
+
+def _proves(secret: str, known: _Known) -> bool:
+    """True if the secret is the key's; an unknown id is compared as well, with what no secret has."""
+    return matches(secret, known.key.digest if known.key else NOBODY)
 
 
 def _live(known: _Known) -> bool:

@@ -94,12 +94,16 @@ class Strangers:
         if len(self._failures) > ADDRESSES:
             self._failures.popitem(last=False)
 
-    def check(self, address: str) -> None:
-        """Refuse an address that did so too often."""
-        count, until = self._failures.get(address, (0, 0.0))
-        left = until - time.monotonic()
-        if count >= FAILURES and left > 0:
-            raise too_many("Too many requests without a good key have come from this address.", left)
+    def blocked(self, address: str) -> bool:
+        """True for an address that did so too often."""
+        return self._failures.get(address, (0, 0.0))[0] >= FAILURES and self._left(address) > 0
+
+    def refusal(self, address: str) -> Refusal:
+        """What such an address is told."""
+        return too_many("Too many requests without a good key have come from this address.", self._left(address))
+
+    def _left(self, address: str) -> float:
+        return self._failures.get(address, (0, 0.0))[1] - time.monotonic()
 
 
 def too_many(message: str, retry_in: float) -> Refusal:

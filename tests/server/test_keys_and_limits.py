@@ -1,0 +1,159 @@
+"""Keys and limits: who gets in, how often, and how soon a key that was taken back is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+import dibs
+from dibs.key import digest_of, join, mint
+from dibs.server import limits
+from tests.helpers.clients import Clock
+from tests.helpers.tables import read
+from tests.helpers.waiting import until
+from tests.server.conftest import Served
+
+
+def test_without_a_key_nobody_gets_in_and_is_told_how_to(keyed: Served) -> None:
+    answer = keyed.client().get("/api/tasks")
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "ApiKey"
+    assert answer.json()["code"] == "unauthorized"
+    assert "dibs keys create" in answer.json()["hint"]
+
+
+@pytest.mark.parametrize("key", ["", "x", "dibs__", "dibs_abc_def", "dibs_" + "a" * 12 + "_" + "b" * 43, "\xff" * 20])
+def test_a_key_that_is_none_is_refused(keyed: Served, key: str) -> None:
+    answer = httpx.get(f"{keyed.url}/api/tasks", headers=[(b"x-api-key", key.encode("latin-1"))])
+    assert answer.status_code == 401
+
+
+def test_a_wrong_secret_with_a_right_id_is_refused(keyed: Served) -> None:
+    good = keyed.key("read")
+    assert keyed.client_with(**{"X-API-Key": good.key}).get("/api/tasks").status_code == 200
+    wrong = join(good.about.id, mint()[1])
+    assert keyed.client_with(**{"X-API-Key": wrong}).get("/api/tasks").status_code == 401
+    assert keyed.client_with(**{"X-API-Key": good.key}).get("/api/tasks").status_code == 200
+
+
+def test_the_history_names_the_key(keyed: Served, app: dibs.Dibs) -> None:
+    key = keyed.key("enqueue")
+    task_id = (
+        keyed.client_with(**{"X-API-Key": key.key}).post("/api/tasks", json={"task_type": "a"}).json()["task"]["id"]
+    )
+    signed = keyed.client_with(**{"X-API-Key": key.key, "X-Dibs-Signature": "importer"})
+    signed.post(f"/api/tasks/{task_id}/cancel")
+    assert [entry.by for entry in app.history(task_id)] == [key.about.id, f"{key.about.id}/importer"]
+
+
+def test_requests_of_several_keys_at_once_are_each_signed_by_their_own(keyed: Served, app: dibs.Dibs) -> None:
+    keys = [keyed.key("enqueue") for _ in range(8)]
+    clients = [keyed.client_with(**{"X-API-Key": key.key}) for key in keys]
+    line = threading.Barrier(8)
+
+    def send(number: int) -> list[int]:
+        line.wait()
+        return [clients[number].post("/api/tasks", json={"task_type": "a"}).json()["task"]["id"] for _ in range(5)]
+
+    with ThreadPoolExecutor(8) as crew:
+        sent = list(crew.map(send, range(8)))
+    for key, ids in zip(keys, sent, strict=True):
+        assert {app.history(task_id)[0].by for task_id in ids} == {key.about.id}
+
+
+def test_a_revoked_key_is_refused_at_once_where_it_was_revoked(keyed: Served) -> None:
+    admin, key = keyed.client("admin"), keyed.key("read")
+    client = keyed.client_with(**{"X-API-Key": key.key})
+    assert client.get("/api/tasks").status_code == 200
+    assert admin.delete(f"/api/keys/{key.about.id}").status_code == 200
+    assert client.get("/api/tasks").status_code == 401
+
+
+def test_a_key_that_was_revoked_elsewhere_is_refused_within_a_second(keyed: Served, app: dibs.Dibs) -> None:
+    key = keyed.key("read")
+    client = keyed.client_with(**{"X-API-Key": key.key})
+    assert client.get("/api/tasks").status_code == 200
+    app.revoke_key(key.about.id)
+    until(lambda: client.get("/api/tasks").status_code == 401, timeout=2)
+
+
+def test_a_key_expires_by_the_clock_of_the_database(serve: Callable[..., Served], clock: Clock, url: str) -> None:
+    server = serve(keys=True, clock=clock)
+    with dibs.Dibs(url, clock=clock) as app:
+        key = app.create_key("short", ["read"], rate_limit="none", expires_in=60)
+    client = server.client_with(**{"X-API-Key": key.key})
+    assert client.get("/api/tasks").status_code == 200
+    clock.advance(61)
+    until(lambda: client.get("/api/tasks").status_code == 401, timeout=3)
+
+
+def test_the_last_use_of_a_key_is_noted(keyed: Served, app: dibs.Dibs) -> None:
+    key = keyed.key("read")
+    keyed.client_with(**{"X-API-Key": key.key}).get("/api/tasks")
+    assert key.about.last_used_at is None
+    until(lambda: [each.last_used_at for each in dibs.Dibs.keys(app) if each.id == key.about.id] != [None], timeout=15)
+
+
+def test_a_secret_is_nowhere_in_the_database(keyed: Served, url: str) -> None:
+    key = keyed.key("read")
+    keyed.client_with(**{"X-API-Key": key.key}).get("/api/tasks")
+    stored = str(read(url)["dibs_keys"])
+    assert key.about.id in stored
+    assert key.key.rsplit("_", 1)[1] not in stored
+    assert digest_of(key.key.rsplit("_", 1)[1]) in stored
+
+
+# Limits
+
+
+def test_a_limit_is_exact_and_says_when_to_come_back(keyed: Served) -> None:
+    client = keyed.client("read", rate_limit="25/hour")
+    answers = [client.get("/api/tasks") for _ in range(40)]
+    assert [answer.status_code for answer in answers] == [200] * 25 + [429] * 15
+    last = answers[-1]
+    assert 3500 < int(last.headers["retry-after"]) <= 3600
+    assert last.json()["code"] == "rate_limited"
+
+
+def test_the_standard_limit_is_a_hundred_a_minute(keyed: Served, app: dibs.Dibs) -> None:
+    key = app.create_key("standard", ["read"])
+    client = keyed.client_with(**{"X-API-Key": key.key})
+    assert Counter(client.get("/api/tasks").status_code for _ in range(120)) == {200: 100, 429: 20}
+
+
+@pytest.mark.parametrize("limit", ["100/hour", "1000/hour"])
+def test_a_limit_holds_across_servers_within_one_percent(
+    serve: Callable[..., Served], app: dibs.Dibs, limit: str
+) -> None:
+    servers = [serve(keys=True), serve(keys=True)]
+    key = app.create_key("shared", ["read"], rate_limit=limit).key
+    most = int(limit.partition("/")[0])
+
+    def ask(number: int) -> int:
+        client = servers[number % 2].client_with(**{"X-API-Key": key})
+        return sum(client.get("/api/tasks?limit=1").status_code == 200 for _ in range(most // 3))
+
+    with ThreadPoolExecutor(6) as crew:
+        granted = sum(crew.map(ask, range(6)))
+    assert most * 0.99 <= granted <= most
+
+
+def test_a_window_that_is_over_begins_anew(serve: Callable[..., Served], app: dibs.Dibs) -> None:
+    client = serve(keys=True).client("read", rate_limit="3/second")
+    assert [client.get("/api/tasks").status_code for _ in range(4)] == [200, 200, 200, 429]
+    until(lambda: client.get("/api/tasks").status_code == 200, timeout=3)
+
+
+def test_an_address_that_guesses_is_stopped_and_good_keys_from_it_are_not(keyed: Served) -> None:
+    good = keyed.client("read")
+    assert good.get("/api/tasks").status_code == 200
+    guessing = keyed.client()
+    statuses = [guessing.get("/api/tasks").status_code for _ in range(limits.FAILURES + 5)]
+    assert statuses == [401] * limits.FAILURES + [429] * 5
+    assert good.get("/api/tasks").status_code == 200
+    assert keyed.client_with(**{"X-API-Key": "dibs_x"}).get("/api/tasks").status_code == 429
