@@ -133,7 +133,9 @@ class Connection(HttpToolsProtocol):
     def _take_host_from_target(self) -> None:
         """`GET http://name/path`: the name there counts, and the Host header does not (RFC 9112, 3.2.2)."""
         target = httptools.parse_url(self.url)
-        host: bytes = target.host or b""
+        host: bytes | None = target.host
+        if host is None:
+            raise ValueError("neither a path nor a URL")
         name = b"[" + host + b"]" if b":" in host else host
         port = b":%d" % target.port if target.port else b""
         self.headers[:] = [(key, value) for key, value in self.headers if key != b"host"]
