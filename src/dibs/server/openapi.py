@@ -90,6 +90,13 @@ KEY = {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "di
 NAME: Part = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"}
 SCHEDULE_NAME: Part = {**NAME, "maxLength": MAX_SCHEDULE_NAME}
 IN_PATH: dict[str, Part] = {"int": {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}, "name": NAME, "": NAME}
+NAMED_IN_PATH = {
+    "/api/tasks/": "The task's id.",
+    "/api/queues/": "The queue's name.",
+    "/api/task-types/": "The type's name.",
+    "/api/schedules/": "The schedule's name.",
+    "/api/keys/": "The key's id: what stands between its two underscores.",
+}
 SIGNATURE: Part = {
     "name": "X-Dibs-Signature",
     "in": "header",
@@ -207,7 +214,9 @@ def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[Part]:
 def _in_path(endpoint: Endpoint) -> list[Part]:
     found = re.findall(r"{(\w+):?(\w*)}", endpoint.path)
     kinds = {**IN_PATH, "name": SCHEDULE_NAME} if endpoint.path.startswith("/api/schedules/") else IN_PATH
-    return [{"name": name, "in": "path", "required": True, "schema": kinds[kind]} for name, kind in found]
+    what = next((text for start, text in NAMED_IN_PATH.items() if endpoint.path.startswith(start)), "")
+    about = {"in": "path", "required": True, "description": what}
+    return [{"name": name, **about, "schema": kinds[kind]} for name, kind in found]
 
 
 def _in_query(endpoint: Endpoint, schemas: Schemas) -> list[Part]:

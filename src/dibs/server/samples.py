@@ -18,9 +18,12 @@ from dibs.errors import (
     DibsError,
     InvalidValue,
     KeyConflict,
+    KeyNotFound,
     NotYourClaim,
+    ScheduleNotFound,
     StoreBusy,
     TaskNotFound,
+    TaskTypeNotFound,
     WrongState,
 )
 from dibs.server.limits import too_many
@@ -44,7 +47,13 @@ REFUSALS: Mapping[str, DibsError] = {
     "unauthorized": Refusal("unauthorized", "This API key is not valid.", hint="It is wrong, expired or revoked."),
     "forbidden": Refusal("forbidden", "This needs a key with the scope work; this one has read."),
     "not_your_claim": NotYourClaim("Task 123 is held by worker-youtube-02.", task_id=123, token=1),
+    "not_found": Refusal("not_found", "There is nothing at this path.", hint="/api/docs lists what there is."),
     "task_not_found": TaskNotFound(123),
+    "task_type_not_found": TaskTypeNotFound("There is no task type 'report'."),
+    "schedule_not_found": ScheduleNotFound("nightly-report"),
+    "key_not_found": KeyNotFound("There is no key 'mfqxk4tcmezd'."),
+    "too_slow": Refusal("too_slow", "The request did not come to its end in time."),
+    "headers_too_large": Refusal("headers_too_large", "The headers are larger than this server takes."),
     "key_conflict": KeyConflict("video-abc123", 123),
     "claim_lost": ClaimLost("Token 1 of task 123 is stale.", task_id=123, token=1),
     "already_claimed": AlreadyClaimed("Task 123 is held by worker-x.", task_id=123, worker_id="worker-x"),
@@ -178,5 +187,5 @@ def _plain(kind: Any, task: Task, field: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return next(iter(kind)).value
     if kind is str:
-        return MOMENT if field.endswith(("_at", "until")) or field == "at" else (field or "text")
+        return MOMENT if field.endswith(("_at", "until")) or field in ("at", "now") else (field or "text")
     return {bool: True, int: 1, float: 1.5}.get(kind)

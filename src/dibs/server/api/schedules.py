@@ -250,15 +250,26 @@ async def due(call: Call) -> Answer:
     body=TickBody,
     answers={200: (Counted, "So many tasks were enqueued; 0 where somebody else did it first.")},
     refuses=MISSING,
+    examples={
+        "as due-schedules told": {
+            "next_at": "2025-11-12T03:00:00Z",
+            "now": "2025-11-12T03:00:01Z",
+            "cron": "0 3 * * *",
+            "timezone": "Europe/Berlin",
+        }
+    },
 )
 async def tick(call: Call) -> Answer:
     """Enqueue what is due of a schedule and move it on, unless somebody else did. The server does so by itself."""
     call.caller.check_whole_store()
     body: TickBody = call.body
-    now, next_at = check_moment(body.now, "now"), check_moment(body.next_at, "next_at")
+    read = (body.cron, body.timezone, check_moment(body.next_at, "next_at"))
     plan = await call.run(call.service.store.get_schedule(call.path["name"]))
-    if (body.cron, body.timezone, next_at) != (plan.cron, plan.timezone, plan.next_at):
+    found = [each for each in await call.run(call.service.store.due_schedules()) if each.schedule == plan]
+    if not found or read != (plan.cron, plan.timezone, plan.next_at):
         return Answer(Counted(True, 0))
+    # Whatever the caller takes for now: no tick comes before its time, and none is gone back to.
+    now = max(plan.next_at, min(check_moment(body.now, "now"), found[0].now))
     return Answer(Counted(True, await call.run(call.service.store.tick_schedule(Due(plan, now)))))
 
 

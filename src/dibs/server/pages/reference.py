@@ -123,15 +123,11 @@ def operation(document: Part, path: str, method: str, about: Part, origin: str) 
 
 
 def shapes(document: Part) -> Iterator[tuple[str, Markup, list[Row], Markup]]:
-    """The schemas that others refer to by name."""
-    bodies = {
-        _reference(about["requestBody"]["content"][JSON]["schema"])
-        for methods in document["paths"].values()
-        for about in methods.values()
-        if "requestBody" in about
-    }
+    """The schemas that are referred to by name; those of bodies stand with their operations, if nobody else needs them."""
+    answered = [about["responses"] for methods in document["paths"].values() for about in methods.values()]
+    needed = set(re.findall(rf'"{REFS}(\w+)"', json.dumps([answered, document["components"]])))
     for name, schema in document["components"]["schemas"].items():
-        if name not in bodies:
+        if name in needed:
             kind = Markup() if "properties" in schema else _kind(schema)
             yield name, words(schema.get("description", "")), list(fields(document, schema)), kind
 

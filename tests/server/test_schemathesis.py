@@ -1,0 +1,78 @@
+"""The API does what its description says: Schemathesis makes requests from the description, good ones and bad ones,
+and checks every answer against it.
+
+`make stress` does the same for longer (STRESS_EXAMPLES).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs.server import limits
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = int(os.environ.get("STRESS_EXAMPLES", "0"))
+SEED = int(os.environ.get("STRESS_SEED", "0")) or (random.SystemRandom().randrange(1, 10**6) if EXAMPLES else 1)
+
+NOT_ASKED = ["/api/events"]
+"""An answer that never ends (server-sent events); it has tests of its own."""
+
+SHORT = {"sqlite": ("examples,coverage,fuzzing,stateful", 6), "postgres": ("examples,fuzzing", 3)}
+"""The phases and the number of examples for each operation in the suite: PostgreSQL has a shorter round."""
+
+
+@pytest.mark.timeout(7200 if EXAMPLES else 180)
+def test_every_answer_is_one_that_the_description_promises(
+    engine: str, serve: Callable[..., Any], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Schemathesis asks each operation without a key, too; an address that does so often is refused before it is asked.
+    monkeypatch.setattr(limits, "FAILURES", 10**9)
+    server = serve(keys=True)
+    key = server.key("admin")
+    phases, examples = ("examples,coverage,fuzzing,stateful", EXAMPLES) if EXAMPLES else SHORT[engine]
+
+    run = schemathesis(server.url, key, "--phases", phases, "--max-examples", str(examples))
+
+    print(run.stdout[-20_000:], run.stderr[-2000:])
+    assert run.returncode == 0
+    assert next(each for each in app.keys() if each.id == key.about.id).live, "the run revoked its own key"
+    assert app.stats().by_type, "the run enqueued nothing"
+
+
+def schemathesis(url: str, key: dibs.MintedKey, *options: str) -> subprocess.CompletedProcess[str]:
+    """A run of Schemathesis with all its checks, as somebody who may do everything."""
+    excluded = [word for path in NOT_ASKED for word in ("--exclude-path", path)]
+    return subprocess.run(
+        [
+            *(
+                sys.executable,
+                "-m",
+                "schemathesis.cli",
+                "run",
+                f"{url}/api/openapi.json",
+                "-H",
+                f"X-API-Key: {key.key}",
+            ),
+            *("--checks", "all", "--mode", "all", "--seed", str(SEED), "--no-color", "--workers", "2"),
+            *("--continue-on-failure", *excluded, *options),
+        ],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "SCHEMATHESIS_HOOKS": "tests.server.schemathesis_hooks",
+            "DIBS_TEST_OWN_KEY": key.about.id,
+            "PYTHONPATH": str(ROOT),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
