@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const ANSWER_SECONDS = 15; // beyond the wait that was asked for
 const SHORTEST = 0.1, LONGEST = 10; // seconds between two tries
-const AGAIN = new Set([429, 500, 502, 503, 504]);
+const AGAIN = new Set([408, 429, 500, 502, 503, 504]);
 
 /** The server understood, and said no. */
 export class Refused extends Error {

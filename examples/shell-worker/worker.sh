@@ -146,7 +146,7 @@ post() {
             fi
         done
         status=$(cat "$work/$1.status")
-        case $status in 000 | 429 | 5??) ;; *) return 0 ;; esac
+        case $status in 000 | 408 | 429 | 5??) ;; *) return 0 ;; esac
         [ "$stopping" = 0 ] || [ "${3-}" != or_stop ] || return 1
         failures=$((failures + 1))
         seconds=$(rest "$1")

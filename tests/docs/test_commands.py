@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 from dibs.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 
 IN_SHELL = re.compile(r"^(?:\w+=\S+ )*dibs (.+)$", re.MULTILINE)
 IN_UNIT = re.compile(r"^Exec\w+=\S*/dibs (.+)$", re.MULTILINE)

@@ -15,7 +15,11 @@ import pytest
 from tests.helpers import postgres
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+WITH_A_SERVER = ("the-http-api.md", "workers-in-any-language.md")
+"""Pages that are run by test_http_guide.py."""
+
+GUIDES = [page for page in sorted((ROOT / "docs" / "guides").glob("*.md")) if page.name not in WITH_A_SERVER]
+PAGES = [ROOT / "README.md", *GUIDES]
 ON_POSTGRES = ("many-machines.md",)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\w+\.py)\n")
@@ -41,7 +45,9 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name
+    "page",
+    [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))],
+    ids=lambda p: p.name,
 )
 def test_the_links_between_pages_and_files_lead_somewhere(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
