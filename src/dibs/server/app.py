@@ -98,4 +98,17 @@ class _Name(Convertor[str]):
         raise NotImplementedError
 
 
+class _Number(Convertor[int]):
+    """An id in a path. One of more digits than 64 bits have is no id, and Python would not even read thousands."""
+
+    regex = "[0-9]{1,19}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        raise NotImplementedError
+
+
 register_url_convertor("name", _Name())
+register_url_convertor("int", _Number())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from dibs import shape
 from dibs.claim import MAX_BATCH, Filters
-from dibs.errors import TaskNotFound
+from dibs.errors import KeyConflict, TaskNotFound
 from dibs.key import Scope
 from dibs.retry import Backoff
 from dibs.server.api.ordering import Ordered, order_of
@@ -32,6 +35,7 @@ from dibs.server.fields import (
     not_both,
 )
 from dibs.server.refusing import Refusal
+from dibs.store.operation import Operation
 from dibs.store.operations.looking import TaskFilter
 from dibs.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask, State, Task
 
@@ -154,7 +158,8 @@ async def create(call: Call) -> Answer:
     """
     new: NewTask = call.body.task()
     call.caller.check_queue(new.queue)
-    task = await call.service.desk.enqueue(new, call.caller.by)
+    async with _foreign_unnamed(call):
+        task = await call.service.desk.enqueue(new, call.caller.by)
     _check_seen(call, task)
     return Answer(Created(True, shape.task(task), task.deduplicated), 200 if task.deduplicated else 201)
 
@@ -174,9 +179,8 @@ async def create_batch(call: Call) -> Answer:
     new: list[NewTask] = [body.task() for body in call.body.tasks]
     for each in new:
         call.caller.check_queue(each.queue)
-    tasks = await call.run(call.service.store.enqueue(new))
-    for task in tasks:
-        _check_seen(call, task)
+    async with _foreign_unnamed(call):
+        tasks = await call.run(_if_all_seen(call, call.service.store.enqueue(new)))
     repeated = [task.deduplicated for task in tasks]
     return Answer(CreatedBatch(True, [shape.task(task) for task in tasks], repeated), 200 if all(repeated) else 201)
 
@@ -291,10 +295,41 @@ async def peek(call: Call) -> Answer:
     return Answer(ManyTasks([shape.task(task) for task in tasks]))
 
 
+@asynccontextmanager
+async def _foreign_unnamed(call: Call) -> AsyncIterator[None]:
+    """An idempotency key that belongs to a task of a foreign queue must not tell which."""
+    try:
+        yield
+    except KeyConflict as error:
+        if error.task_id is not None:
+            seen = await call.visible([error.task_id])
+            if seen is not None and error.task_id not in seen:
+                raise _taken(error.key) from None
+        raise
+
+
+def _if_all_seen(call: Call, enqueue: Operation[list[Task]]) -> Operation[list[Task]]:
+    """The operation, which stores nothing if the caller may not see all that comes of it."""
+    if call.caller.queues is None:
+        return enqueue
+
+    def steps() -> Generator[Any, Any, list[Task]]:
+        tasks: list[Task] = yield from enqueue.begin()
+        for task in tasks:
+            _check_seen(call, task)
+        return tasks
+
+    return replace(enqueue, begin=steps, atomic=True)
+
+
 def _check_seen(call: Call, task: Task) -> None:
     """An idempotency key that belongs to a task of a foreign queue must not show it."""
     if not call.caller.serves(task.queue):
-        raise Refusal("key_conflict", f"The key {task.key!r} is taken.", hint="Use another idempotency key.")
+        raise _taken(task.key)
+
+
+def _taken(key: str | None) -> Refusal:
+    return Refusal("key_conflict", f"The key {key!r} is taken.", hint="Use another idempotency key.")
 
 
 ENDPOINTS = [create, get, create_batch, list_tasks, history, explain, cancel, retry, peek]

@@ -123,7 +123,7 @@ def operation(document: Part, path: str, method: str, about: Part, origin: str) 
 
 
 def shapes(document: Part) -> Iterator[tuple[str, Markup, list[Row], Markup]]:
-    """The schemas that are referred to by name; those of bodies stand with their operations, if nobody else needs them."""
+    """The schemas that are referred to by name; those of bodies stand with their operations."""
     answered = [about["responses"] for methods in document["paths"].values() for about in methods.values()]
     needed = set(re.findall(rf'"{REFS}(\w+)"', json.dumps([answered, document["components"]])))
     for name, schema in document["components"]["schemas"].items():
