@@ -5,8 +5,9 @@ JOBS = 2
 ARGS =
 BIN = .venv/bin
 BENCH = core worker http
+STRESS_EXAMPLES = 2000
 
-.PHONY: help setup demo test check format coverage bench clean
+.PHONY: help setup demo test stress check format coverage bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +28,9 @@ demo: setup ## watch two workers on a lively sample, one of them killed on the w
 
 test: setup ## run the whole suite, on SQLite and on a real PostgreSQL
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+stress: setup ## ask the API for longer, on both engines (STRESS_EXAMPLES=2000 for each operation)
+	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) tests/server/test_schemathesis.py $(ARGS)
 
 check: setup ## check format, lint, types, imports, and that every fence is tested
 	$(BIN)/ruff format --check .

@@ -1,7 +1,8 @@
 """The API does what its description says: Schemathesis makes requests from the description, good ones and bad ones,
 and checks every answer against it.
 
-`make stress` does the same for longer (STRESS_EXAMPLES).
+`make stress` does the same for longer: STRESS_EXAMPLES for each operation, with a seed that it prints and that
+STRESS_SEED repeats.
 """
 
 from __future__ import annotations
