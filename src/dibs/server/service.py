@@ -28,7 +28,7 @@ logger = logging.getLogger("dibs.server")
 FOLLOW_GAP = 0.02
 """Seconds for which several changes count as one: on a busy store the keys are read 50 times a second, not more."""
 
-NOTE_EVERY = 5.0
+NOTE_EVERY = 2.0
 
 
 class Service:
