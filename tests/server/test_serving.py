@@ -187,6 +187,7 @@ def test_what_does_not_end_within_the_grace_is_told_that_nobody_knows(url: str, 
             heard = connection.hear()
             assert (heard.status, heard.json["code"]) == (503, "outcome_unknown")
             assert connection.hung_up()
+        process.ends(15)  # although the store still does not answer
         assert "Traceback" not in process.log
 
 

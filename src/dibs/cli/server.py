@@ -138,7 +138,7 @@ def _run(url: str, config: ServerConfig, listening: socket.socket, *, told: bool
             _introduce(url, config, listening, store_has_key)
 
     store_has_key = told or not config.keys or _has_key(store)
-    Server(create_app(store, config), tell).run([listening])
+    Server(create_app(store, config), tell, alone=True).run([listening])
     return 0
 
 

@@ -41,6 +41,9 @@ FAREWELL = 0.25
 """Seconds for which idle connections stay open after we were asked to stop: a request that is already on its way then
 gets an answer instead of a broken connection, after which nobody could tell whether it was served."""
 
+CLOSING = 3.0
+"""Seconds after the grace in which a process lets go of its store; a store that holds it for longer is left."""
+
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
 
 
@@ -51,12 +54,16 @@ class CannotListen(DibsError):
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which stops as this module promises."""
+    """uvicorn, which stops as this module promises.
 
-    def __init__(self, app: Gate, started: Callable[[], None] | None = None) -> None:
+    `alone`: the process is there for the server only, and ends with it, however long the store may take.
+    """
+
+    def __init__(self, app: Gate, started: Callable[[], None] | None = None, *, alone: bool = False) -> None:
         super().__init__(settings(app))
         self._service = app.service
         self._tell_started = started
+        self._alone = alone
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
@@ -66,6 +73,9 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, let requests end, close."""
+        if self._alone:
+            logger.info("stopping; requests have %g s to end", self._service.config.grace)
+            _leave_after(self._service.config.grace + CLOSING)
         self._service.stop_waiting()
         for server in self.servers:
             server.close()
@@ -186,6 +196,18 @@ def running(app: Gate) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
+
+
+def _leave_after(seconds: float) -> None:
+    """End the process after so long, if it has not ended by then. Whatever was answered is stored."""
+
+    def leave() -> None:
+        logger.error("the store does not let go; left it after %g s", seconds)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
 
 
 def _wait_until_started(server: Server, thread: threading.Thread) -> None:
