@@ -32,7 +32,9 @@ Those who share a key can tell themselves apart by a name in the header `X-Dibs-
 **Errors.** Whatever is refused has changed nothing. The answer is
 `{"success": false, "error": "what happened", "code": "a_stable_word", "hint": "what to do"}`, with the task's id, token
 and status where they matter. Programs should look at `code`. Fields and query parameters that are not known are
-refused, never ignored. A 503 says that the store did not answer in time: ask again after `Retry-After` seconds.
+refused, never ignored; integers are written without a point. A path that does not exist is answered with 404, a method
+that a path does not have with 405 and `Allow`. A 503 says that the store did not answer in time: ask again after
+`Retry-After` seconds.
 
 **Idempotency.** A request whose answer was lost can be repeated. Enqueue with an `idempotency_key`: the same key with
 the same type and params answers with the task that is there. Claim with a `request_id`: the same claim answers with
@@ -64,6 +66,7 @@ MEANINGS = {
     403: "The key may not do this.",
     404: "There is no such thing, or the key may not see it.",
     409: "Things stand otherwise than the request assumes.",
+    405: "The path has other methods; `Allow` names them.",
     408: "The request did not come to its end in time.",
     413: f"The body is larger than {MAX_BYTES:,} bytes.",
     415: "The body does not say that it is JSON.",
@@ -84,7 +87,13 @@ NOT_FOUND = {
 
 RETRY_AFTER = {"description": "Whole seconds to wait.", "required": True, "schema": {"type": "integer", "minimum": 1}}
 CHALLENGE = {"description": "How to prove who you are.", "required": True, "schema": {"const": "ApiKey"}}
-HEADERS = {401: {"WWW-Authenticate": CHALLENGE}, 429: {"Retry-After": RETRY_AFTER}, 503: {"Retry-After": RETRY_AFTER}}
+ALLOW = {"description": "The methods that the path has.", "required": True, "schema": {"type": "string"}}
+HEADERS = {
+    401: {"WWW-Authenticate": CHALLENGE},
+    405: {"Allow": ALLOW},
+    429: {"Retry-After": RETRY_AFTER},
+    503: {"Retry-After": RETRY_AFTER},
+}
 
 KEY = {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "dibs_<id>_<secret>"}
 NAME: Part = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"}

@@ -52,6 +52,7 @@ REFUSALS: Mapping[str, DibsError] = {
     "task_type_not_found": TaskTypeNotFound("There is no task type 'report'."),
     "schedule_not_found": ScheduleNotFound("nightly-report"),
     "key_not_found": KeyNotFound("There is no key 'mfqxk4tcmezd'."),
+    "method_not_allowed": Refusal("method_not_allowed", "PATCH is not possible here; GET, POST is."),
     "too_slow": Refusal("too_slow", "The request did not come to its end in time."),
     "headers_too_large": Refusal("headers_too_large", "The headers are larger than this server takes."),
     "key_conflict": KeyConflict("video-abc123", 123),
