@@ -70,7 +70,7 @@ class Batches(Generic[Kind, Item, Answer]):
     def _take(self, line: deque[tuple[Item, asyncio.Future[Answer]]]) -> list[tuple[Item, asyncio.Future[Answer]]]:
         """The next of the line, up to one that has the name of another."""
         names: set[Hashable] = set()
-        batch = []
+        batch: list[tuple[Item, asyncio.Future[Answer]]] = []
         while line and len(batch) < TOGETHER and (name := self._name_of(line[0][0])) not in names:
             names.add(name)
             batch.append(line.popleft())

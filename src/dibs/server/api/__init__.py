@@ -10,8 +10,10 @@ from dibs.server.api import (
     events,
     health,
     history,
+    holding,
     keys,
     metrics,
+    outcomes,
     queues,
     schedules,
     stats,
@@ -25,7 +27,9 @@ from dibs.server.endpoint import Endpoint
 
 ENDPOINTS: list[Endpoint] = [
     *tasks.ENDPOINTS,
+    *outcomes.ENDPOINTS,
     *claims.ENDPOINTS,
+    *holding.ENDPOINTS,
     *wakeups.ENDPOINTS,
     *workers.ENDPOINTS,
     *queues.ENDPOINTS,

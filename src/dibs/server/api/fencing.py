@@ -1,0 +1,82 @@
+"""Fencing over HTTP: which claims a request names, and an answer to each of them, refused or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from dibs.claim import MAX_BATCH, ClaimRef
+from dibs.errors import DibsError, TaskNotFound
+from dibs.server.endpoint import Call
+from dibs.server.fields import Body, TaskId, Token, WorkerId
+from dibs.server.refusing import RefusalShape, refusal
+from dibs.store.operation import Operation
+
+TAG = "claims"
+FENCED = {
+    403: "Another worker holds the task.",
+    404: "",
+    409: "The token is stale: the lease ran out or the task was taken back. Nothing was changed.",
+}
+HELD = {"worker_id": "worker-youtube-01", "token": 1}
+Write = Callable[[list[ClaimRef]], Operation[Any]]
+Text = Annotated[str, Meta(description="Kept whatever it contains; a very long text keeps its end.")]
+Batch = Meta(max_length=MAX_BATCH)
+
+
+class OfClaim(Body, frozen=True):
+    """Who writes, under which token."""
+
+    worker_id: WorkerId
+    token: Token
+
+
+class OneClaim(Body, frozen=True):
+    """A claim by its name."""
+
+    task_id: TaskId
+    token: Token
+
+
+def ref_of(call: Call, body: OfClaim) -> ClaimRef:
+    """The claim of the task in the path."""
+    return ClaimRef(call.task_id, body.token, body.worker_id)
+
+
+def refs_of(worker_id: str, claims: Sequence[OneClaim]) -> list[ClaimRef]:
+    """The claims of a worker."""
+    return [ClaimRef(each.task_id, each.token, worker_id) for each in claims]
+
+
+async def fenced(call: Call, refs: list[ClaimRef], write: Write) -> list[Any]:
+    """What the store answers to each claim."""
+    seen, visible = await seen_of(call, refs)
+    return with_unseen(refs, visible, await call.run(write(seen)))
+
+
+async def seen_of(call: Call, refs: list[ClaimRef]) -> tuple[list[ClaimRef], frozenset[int] | None]:
+    """The claims of tasks that the caller may see, and which tasks these are."""
+    visible = await call.visible([ref.task_id for ref in refs])
+    return (refs if visible is None else [ref for ref in refs if ref.task_id in visible]), visible
+
+
+def with_unseen(refs: list[ClaimRef], visible: frozenset[int] | None, answers: list[Any]) -> list[Any]:
+    """An answer to every claim: a task of a foreign queue is one that does not exist."""
+    if visible is None:
+        return answers
+    told = iter(answers)
+    return [next(told) if ref.task_id in visible else TaskNotFound(ref.task_id) for ref in refs]
+
+
+def or_raise(answer: Any) -> Any:
+    """The answer to one claim, raised where it is a refusal."""
+    if isinstance(answer, DibsError):
+        raise answer
+    return answer
+
+
+def or_refusal(answer: Any, shaped: Callable[[Any], Any]) -> Any | RefusalShape:
+    """The answer to one of many claims, for JSON."""
+    return refusal(answer) if isinstance(answer, DibsError) else shaped(answer)

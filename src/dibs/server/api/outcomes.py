@@ -1,0 +1,292 @@
+"""Outcomes: say how tasks ended, one or many, and exchange them for the next; every write fenced by its token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from dibs import shape
+from dibs.claim import Cancelled, ClaimRef, Completed, Failed, Finished, Outcome, Released
+from dibs.key import Scope
+from dibs.server.api.claims import ClaimWish, request_of
+from dibs.server.api.fencing import (
+    FENCED,
+    HELD,
+    TAG,
+    Batch,
+    OfClaim,
+    OneClaim,
+    Text,
+    fenced,
+    or_refusal,
+    ref_of,
+    refs_of,
+    seen_of,
+    with_unseen,
+)
+from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.fields import Body, Seconds, WorkerId
+from dibs.task import Failure, State
+
+Result = Annotated[Any, Meta(description="Any JSON value.")]
+Retryable = Annotated[bool, Meta(description="False: straight to the dead letter.")]
+RetryIn = Annotated[Seconds, Meta(description="Seconds until it is tried again, instead of the task's backoff.")]
+Rest = Annotated[Seconds, Meta(description="Seconds until it may be claimed again.")]
+OneResult = Annotated[
+    Any,
+    Meta(
+        description="Any JSON value. One that dibs does not store (NUL, integers beyond 64 bits) is refused by itself.",
+        extra_json_schema={"type": ["null", "boolean", "number", "string", "array", "object"]},
+    ),
+]
+
+
+class CompleteBody(OfClaim, frozen=True):
+    """The task is done."""
+
+    result: Result = None
+
+    def outcome(self) -> Outcome:
+        """What the worker says."""
+        return Completed(self.result)
+
+
+class FailBody(OfClaim, frozen=True):
+    """The attempt failed."""
+
+    error_message: Text
+    error_code: Text = "Error"
+    traceback: Text | None = None
+    retryable: Retryable = True
+    retry_in_seconds: RetryIn | None = None
+
+    def outcome(self) -> Outcome:
+        """What the worker says."""
+        failure = Failure(self.error_code, self.error_message, self.traceback)
+        return Failed(failure, self.retry_in_seconds, not self.retryable)
+
+
+class ReleaseBody(OfClaim, frozen=True):
+    """Not done and not failed: back to the queue, no attempt spent."""
+
+    delay_seconds: Rest = 0
+
+    def outcome(self) -> Outcome:
+        """What the worker says."""
+        return Released(self.delay_seconds)
+
+
+class CompletedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="completed"):
+    """Done."""
+
+    result: OneResult = None
+
+    def outcome(self) -> Outcome:
+        """What the worker says."""
+        return Completed(self.result)
+
+
+class FailedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="failed"):
+    """Failed."""
+
+    error_message: Text
+    error_code: Text = "Error"
+    traceback: Text | None = None
+    retryable: Retryable = True
+    retry_in_seconds: RetryIn | None = None
+
+    def outcome(self) -> Outcome:
+        """What the worker says."""
+        failure = Failure(self.error_code, self.error_message, self.traceback)
+        return Failed(failure, self.retry_in_seconds, not self.retryable)
+
+
+class ReleasedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="released"):
+    """Given back."""
+
+    delay_seconds: Rest = 0
+
+    def outcome(self) -> Outcome:
+        """What the worker says."""
+        return Released(self.delay_seconds)
+
+
+class CancelledOutcome(OneClaim, frozen=True, tag_field="outcome", tag="cancelled"):
+    """Stopped, as somebody asked."""
+
+    def outcome(self) -> Outcome:
+        """What the worker says."""
+        return Cancelled()
+
+
+AnyOutcome = CompletedOutcome | FailedOutcome | ReleasedOutcome | CancelledOutcome
+Outcomes = Annotated[list[AnyOutcome], Batch, Meta(description="How each claim ended; one outcome for each.")]
+
+
+class FinishBody(Body, frozen=True):
+    """How many tasks ended."""
+
+    worker_id: WorkerId
+    outcomes: Outcomes
+
+
+class ExchangeBody(FinishBody, frozen=True):
+    """How the last tasks ended, and which ones to have next."""
+
+    claim: Annotated[ClaimWish, Meta(description="What to claim next.")]
+
+
+class FinishedShape(msgspec.Struct, frozen=True):
+    """Where the task stands now. `repeated`: this outcome was told before, and nothing was written again."""
+
+    success: bool
+    task_id: int
+    status: State
+    attempts: int
+    will_retry: bool
+    run_at: shape.Moment | None
+    repeated: bool
+
+
+class FinishedAnswers(msgspec.Struct, frozen=True):
+    """An answer to each outcome, in the order of the request."""
+
+    success: bool
+    answers: list[FinishedShape | Any]
+
+
+class Exchanged(msgspec.Struct, frozen=True):
+    """An answer to each outcome, and the next tasks, if there are any."""
+
+    success: bool
+    answers: list[FinishedShape | Any]
+    tasks: list[shape.TaskShape]
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/{id:int}/complete",
+    Scope.WORK,
+    tag=TAG,
+    body=CompleteBody,
+    answers={200: (FinishedShape, "The result is stored.")},
+    refuses=FENCED,
+    examples={"done": {**HELD, "result": {"views": 12345}}},
+)
+async def complete(call: Call) -> Answer:
+    """The task is done. Telling it again is safe: the answer then says `repeated`."""
+    return await _finish_one(call)
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/{id:int}/fail",
+    Scope.WORK,
+    tag=TAG,
+    body=FailBody,
+    answers={200: (FinishedShape, "Noted; `will_retry` and `run_at` say what comes next.")},
+    refuses=FENCED,
+    examples={"try again": {**HELD, "error_message": "503 from upstream", "error_code": "Upstream"}},
+)
+async def fail(call: Call) -> Answer:
+    """The attempt failed. It is tried again with backoff, unless it is not retryable or its attempts are spent."""
+    return await _finish_one(call)
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/{id:int}/release",
+    Scope.WORK,
+    tag=TAG,
+    body=ReleaseBody,
+    answers={200: (FinishedShape, "Back in the queue.")},
+    refuses=FENCED,
+    examples={"give it back": HELD},
+)
+async def release(call: Call) -> Answer:
+    """Give the task back, without an attempt spent."""
+    return await _finish_one(call)
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/finish",
+    Scope.WORK,
+    tag=TAG,
+    body=FinishBody,
+    answers={200: (FinishedAnswers, "Each outcome is answered on its own.")},
+    examples={
+        "two": {
+            "worker_id": "worker-youtube-01",
+            "outcomes": [
+                {"task_id": 1, "token": 1, "outcome": "completed", "result": {"views": 12345}},
+                {"task_id": 2, "token": 1, "outcome": "failed", "error_message": "gone", "retryable": False},
+            ],
+        }
+    },
+)
+async def finish(call: Call) -> Answer:
+    """Write many outcomes in one transaction, each fenced by its token."""
+    body: FinishBody = call.body
+    answers = await fenced(
+        call,
+        refs_of(body.worker_id, body.outcomes),
+        lambda refs: call.service.store.finish(_reports(refs, body.outcomes)),
+    )
+    return Answer(FinishedAnswers(True, [or_refusal(answer, _finished) for answer in answers]))
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/exchange",
+    Scope.WORK,
+    tag=TAG,
+    body=ExchangeBody,
+    answers={200: (Exchanged, "The outcomes are answered; `tasks` may be empty.")},
+    examples={
+        "one for one": {
+            "worker_id": "worker-youtube-01",
+            "outcomes": [{"task_id": 1, "token": 1, "outcome": "completed"}],
+            "claim": {"task_types": ["youtube_video_scrape"], "count": 1},
+        }
+    },
+)
+async def exchange(call: Call) -> Answer:
+    """Finish the last tasks and claim the next ones, in one request and one transaction."""
+    body: ExchangeBody = call.body
+    request = request_of(call, body.claim, body.worker_id)
+    refs = refs_of(body.worker_id, body.outcomes)
+    seen, visible = await seen_of(call, refs)
+    told, claims = await call.run(call.service.store.exchange(_reports(seen, body.outcomes), request))
+    answers = with_unseen(refs, visible, told)
+    finished = [or_refusal(answer, _finished) for answer in answers]
+    return Answer(Exchanged(True, finished, [shape.task(claim.task) for claim in claims]))
+
+
+async def _finish_one(call: Call) -> Answer:
+    await call.check_visible(call.task_id)
+    done = await call.service.desk.finish(ref_of(call, call.body), call.body.outcome(), call.caller.by)
+    return Answer(_finished(done))
+
+
+def _reports(refs: Sequence[ClaimRef], outcomes: Sequence[AnyOutcome]) -> list[tuple[ClaimRef, Outcome]]:
+    """The outcomes of those claims that the caller may see."""
+    if len(refs) == len(outcomes):
+        return [(ref, each.outcome()) for ref, each in zip(refs, outcomes, strict=True)]
+    seen = {ref.task_id for ref in refs}
+    return [
+        (ref, each.outcome())
+        for ref, each in zip(refs, (each for each in outcomes if each.task_id in seen), strict=True)
+    ]
+
+
+def _finished(done: Finished) -> FinishedShape:
+    return FinishedShape(
+        True, done.task_id, done.state, done.attempts, done.will_retry, shape.moment(done.run_at), done.repeated
+    )
+
+
+ENDPOINTS = [exchange, finish, complete, fail, release]
