@@ -31,7 +31,7 @@ SHORT = {"sqlite": ("examples,coverage,fuzzing,stateful", 6), "postgres": ("exam
 """The phases and the number of examples for each operation in the suite: PostgreSQL has a shorter round."""
 
 
-@pytest.mark.timeout(7200 if EXAMPLES else 180)
+@pytest.mark.timeout(36_000 if EXAMPLES else 300)
 def test_every_answer_is_one_that_the_description_promises(
     engine: str, serve: Callable[..., Any], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -164,23 +164,31 @@ def _paths(endpoints: list[Endpoint], schemas: Schemas) -> Part:
 
 
 def _link(operation: Part, endpoint: Endpoint, endpoints: list[Endpoint]) -> None:
-    """Say what can be done next with a task that the operation answers with."""
+    """Say what can be done next with the task or schedule that the operation answers with."""
     for status, (kind, _) in endpoint.answers.items():
-        if status < 300 and isinstance(kind, type) and get_type_hints(kind).get("task") is shape.TaskShape:
+        fields = get_type_hints(kind) if status < 300 and isinstance(kind, type) else {}
+        if fields.get("task") is shape.TaskShape:
             held = endpoint.tag == "claims"
             after = [each for each in endpoints if "{id:int}" in each.path and _is_fenced(each) == held]
-            operation["responses"][str(status)]["links"] = {operation_id(each): _next(each) for each in after}
+            operation["responses"][str(status)]["links"] = {operation_id(each): _with_task(each) for each in after}
+        elif fields.get("schedule") is shape.ScheduleShape:
+            after = [each for each in endpoints if each.path.startswith("/api/schedules/{name")]
+            operation["responses"][str(status)]["links"] = {operation_id(each): _with_schedule(each) for each in after}
 
 
 def _is_fenced(endpoint: Endpoint) -> bool:
     return endpoint.body is not None and "token" in get_type_hints(endpoint.body)
 
 
-def _next(endpoint: Endpoint) -> Part:
+def _with_task(endpoint: Endpoint) -> Part:
     link: Part = {"operationId": operation_id(endpoint), "parameters": {"id": "$response.body#/task/id"}}
     if _is_fenced(endpoint):
         link["requestBody"] = {name: f"$response.body#/task/{name}" for name in ("worker_id", "token")}
     return link
+
+
+def _with_schedule(endpoint: Endpoint) -> Part:
+    return {"operationId": operation_id(endpoint), "parameters": {"name": "$response.body#/schedule/name"}}
 
 
 def _operation(endpoint: Endpoint, schemas: Schemas) -> Part:
