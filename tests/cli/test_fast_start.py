@@ -12,7 +12,20 @@ import dibs
 from dibs.cli import app
 from tests.cli.running import run_dibs
 
-HEAVY = ("rich", "msgspec", "asyncio", "sqlite3", "psycopg", "dibs.client", "dibs.store", "dibs.task", "dibs.worker")
+HEAVY = (
+    "rich",
+    "msgspec",
+    "asyncio",
+    "sqlite3",
+    "psycopg",
+    "uvicorn",
+    "starlette",
+    "dibs.client",
+    "dibs.server",
+    "dibs.store",
+    "dibs.task",
+    "dibs.worker",
+)
 
 IMPORTED = """
 import sys
