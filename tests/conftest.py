@@ -1,7 +1,12 @@
-"""Every contract test runs on SQLite and PostgreSQL, sync and async, on a database of its own."""
+"""Every contract test runs on SQLite, on PostgreSQL and over HTTP, sync and async, on a database of its own.
+
+Over HTTP the database is a SQLite file (or PostgreSQL) as well: `url` is its URL, and the clients that `open_app` opens
+speak to a server before it. So a test can look at the rows themselves on every engine.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +19,11 @@ from tests.helpers import mutation, postgres
 from tests.helpers.clients import AsyncAsSync, Clock, Loop
 
 ENGINES = ("sqlite", "postgres")
+SERVED = {"http": "sqlite", "http+postgres": "postgres"}
+"""Engine under test -> the engine of the database that its server stands before."""
+
+ON_POSTGRES_TOO = frozenset({"test_claim", "test_fencing", "test_finish", "test_idempotency"})
+"""Contracts that a server must keep whatever its database: those about racing and repeating."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,16 +53,42 @@ def postgres_databases(postgres_server: str, postgres_template: str) -> Iterator
     databases.close()
 
 
-@pytest.fixture(params=ENGINES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test its engines, unless it names them itself."""
+    named = any("engine" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "engine" in metafunc.fixturenames and not named:
+        metafunc.parametrize("engine", engines_for(metafunc), indirect=True)
+
+
+def engines_for(metafunc: pytest.Metafunc) -> tuple[str, ...]:
+    """Contract tests also run over HTTP, but for those that are about the database itself."""
+    about_database = metafunc.definition.get_closest_marker("database") is not None
+    if about_database or "open_app" not in metafunc.fixturenames or "contract" not in metafunc.definition.path.parts:
+        return ENGINES
+    on_postgres = metafunc.definition.path.stem in ON_POSTGRES_TOO
+    return (*ENGINES, *SERVED) if on_postgres else (*ENGINES, "http")
+
+
+@pytest.fixture
 def engine(request: pytest.FixtureRequest) -> str:
     """The engine under test."""
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def house() -> Iterator[Any]:
+    """Where servers run."""
+    from tests.helpers.served import House
+
+    house = House()
+    yield house
+    house.close()
+
+
 @pytest.fixture
 def url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """A new, migrated database of the engine under test."""
-    if engine == "sqlite":
+    if SERVED.get(engine, engine) == "sqlite":
         yield f"sqlite:///{tmp_path}/dibs.db"
         return
     databases: postgres.Lending = request.getfixturevalue("postgres_databases")
@@ -64,7 +100,7 @@ def url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
 @pytest.fixture
 def empty_url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """A new database of the engine under test with nothing in it."""
-    if engine == "sqlite":
+    if SERVED.get(engine, engine) == "sqlite":
         yield f"sqlite:///{tmp_path}/empty.db"
         return
     server = request.getfixturevalue("postgres_server")
@@ -86,25 +122,56 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def open_app(mode: str) -> Iterator[Callable[..., Any]]:
+def open_app(mode: str, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """Opens clients of the kind under test, and closes them after the test."""
     opened: list[Any] = []
     loops: list[Loop] = []
+    with contextlib.ExitStack() as servers:
+        way = Served(request, servers) if in_params(request, "engine") in SERVED else directly
 
-    def open_one(url: str, **options: Any) -> Any:
-        if mode == "sync":
-            app: Any = dibs.Dibs(url, **options)
-        else:
-            loops.append(Loop())
-            app = AsyncAsSync(dibs.AsyncDibs(url, **options), loops[-1])
-        opened.append(app)
-        return app
+        def open_one(url: str, **options: Any) -> Any:
+            place, options = way(url, options)
+            if mode == "sync":
+                app: Any = dibs.Dibs(place, **options)
+            else:
+                loops.append(Loop())
+                app = AsyncAsSync(dibs.AsyncDibs(place, **options), loops[-1])
+            opened.append(app)
+            return app
 
-    yield open_one
-    for app in opened:
-        app.close()
-    for loop in loops:
-        loop.close()
+        yield open_one
+        for app in opened:
+            app.close()
+        for loop in loops:
+            loop.close()
+
+
+def in_params(request: pytest.FixtureRequest, name: str) -> Any:
+    """What the test was parametrized with under this name."""
+    callspec = getattr(request.node, "callspec", None)
+    return None if callspec is None else callspec.params.get(name)
+
+
+def directly(url: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The way to a database: there is nothing in between."""
+    return url, options
+
+
+class Served:
+    """The way over HTTP: a server before each database, with the test's clock, shared by all clients of the test."""
+
+    def __init__(self, request: pytest.FixtureRequest, servers: contextlib.ExitStack) -> None:
+        self._request, self._servers = request, servers
+        self._urls: dict[tuple[Any, ...], str] = {}
+
+    def __call__(self, url: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The server's URL, and what is left of the options."""
+        of_database = {name: options[name] for name in ("clock", "migrate") if name in options}
+        key = (url, *of_database.items())
+        if key not in self._urls:
+            house = self._request.getfixturevalue("house")
+            self._urls[key] = self._servers.enter_context(house.serving(url, **of_database))
+        return self._urls[key], {name: options[name] for name in options if name not in of_database}
 
 
 @pytest.fixture

@@ -89,6 +89,7 @@ def test_every_task_that_was_tampered_with_is_counted(app: Any, url: str) -> Non
     assert "3 tasks" in failures(app)["books states"].message
 
 
+@pytest.mark.database("a server does not start on an empty database without migrating it")
 def test_the_doctor_of_an_empty_database_says_that_the_tables_are_missing(
     empty_url: str, open_app: Callable[..., Any]
 ) -> None:

@@ -14,7 +14,7 @@ from dibs import ClaimRef, Event, Failure, HistoryEntry, NewTask, State
 from dibs.observe.verify import verify
 from dibs.task import MOVES
 from tests.helpers.clients import Clock
-from tests.helpers.tasks import dead, events, moment, task_in
+from tests.helpers.tasks import dead, enqueue_all, events, moment, task_in
 
 DAY = 24 * 3600.0
 ERROR = {"type": "Error", "message": "broken", "traceback": None}
@@ -329,7 +329,7 @@ def test_each_line_of_a_task_begins_where_the_one_before_ended(app: Any, clock: 
 
 
 def test_all_history_goes_over_pages_in_order_and_leaves_nothing_out(app: Any) -> None:
-    ids = [task.id for task in app.enqueue_many([NewTask("resize") for _ in range(1100)])]
+    ids = [task.id for task in enqueue_all(app, [NewTask("resize") for _ in range(1100)])]
     app.claim_many("worker-1", 1000)
     history = app.all_history()
     assert len(history) == 2100
@@ -339,7 +339,7 @@ def test_all_history_goes_over_pages_in_order_and_leaves_nothing_out(app: Any) -
 
 @pytest.mark.parametrize("count", [1000, 1001])
 def test_all_history_around_the_length_of_a_page(app: Any, count: int) -> None:
-    app.enqueue_many([NewTask("resize") for _ in range(count)])
+    enqueue_all(app, [NewTask("resize") for _ in range(count)])
     assert len(app.all_history()) == count
 
 

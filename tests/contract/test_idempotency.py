@@ -258,6 +258,7 @@ def test_racing_batches_with_the_same_keys_make_one_task_for_each(apps: list[Any
     assert Counter(task.deduplicated for tasks in answers for task in tasks) == {False: 100, True: 800}
 
 
+@pytest.mark.database("it counts deadlocks when the last connection has ended")
 def test_racing_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(apps: list[Any], url: str) -> None:
     for turn in range(5):
         batch = [NewTask("resize", key=f"turn-{turn}-{n}") for n in range(200)]

@@ -18,6 +18,8 @@ from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql
 from tests.helpers.tasks import events, task_in
 
+pytestmark = pytest.mark.database("only a client of the database can join a transaction")
+
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 since_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has no autocommit attribute before 3.12")

@@ -13,7 +13,7 @@ import dibs
 from dibs import Claim, Event, Failure, NewTask, Renewed, State
 from tests.helpers import tables
 from tests.helpers.clients import Clock
-from tests.helpers.tasks import events, moment
+from tests.helpers.tasks import enqueue_all, events, moment
 
 LEASE_LOST = Failure("LeaseLost", "The lease ran out: the worker died, froze or lost its connection.")
 
@@ -198,7 +198,7 @@ def test_a_claim_of_many_finds_what_others_lost(app: Any, clock: Clock) -> None:
 
 
 def test_upkeep_recovers_more_than_one_batch(app: Any, clock: Clock) -> None:
-    app.enqueue_many([NewTask("resize") for _ in range(1200)])
+    enqueue_all(app, [NewTask("resize") for _ in range(1200)])
     for _ in range(2):
         app.claim_many("worker-1", 600)
     clock.advance(60)

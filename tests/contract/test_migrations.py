@@ -14,6 +14,8 @@ import dibs
 from dibs.store.migrate import Migration
 from tests.helpers.databases import Rows, run_sql
 
+pytestmark = pytest.mark.database("a server migrates its database itself")
+
 # As the first release makes it.
 BOOKS = {
     "sqlite": "CREATE TABLE dibs_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL,"

@@ -305,6 +305,7 @@ def test_a_schedule_with_seconds_ticks_by_the_second(app: Any, clock: Clock) -> 
     assert [(clock.advance(10), app.tick())[1] for _ in range(6)] == [0, 1, 0, 1, 0, 1]
 
 
+@pytest.mark.database("only a client of the database can join a transaction")
 def test_ticking_joins_your_transaction_and_is_undone_with_it(app: Any, url: str, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report")
     clock.advance(HOUR)
@@ -435,6 +436,7 @@ def broken_after(app: Any, monkeypatch: pytest.MonkeyPatch, statement: str) -> N
         monkeypatch.setattr(executor, "__call__", stopping(executor.__call__))
 
 
+@pytest.mark.database("it breaks a statement")
 @pytest.mark.parametrize("statement", ["enqueue", "note_tick"])
 def test_a_schedule_that_could_not_enqueue_has_not_moved_on(
     app: Any, url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch, statement: str

@@ -12,7 +12,7 @@ import pytest
 from dibs import NewTask, Retention, State, Upkept
 from dibs.observe.verify import verify
 from tests.helpers.clients import Clock
-from tests.helpers.tasks import events, moment, task_in
+from tests.helpers.tasks import enqueue_all, events, moment, task_in
 
 DAY = 24 * 3600.0
 FINAL = ("completed", "cancelled", "failed")
@@ -20,7 +20,7 @@ FINAL = ("completed", "cancelled", "failed")
 
 def claimed(app: Any, count: int, **options: Any) -> list[int]:
     """The ids of tasks that worker-1 holds for 60 seconds."""
-    ids = [task.id for task in app.enqueue_many([NewTask("resize", **options) for _ in range(count)])]
+    ids = [task.id for task in enqueue_all(app, [NewTask("resize", **options) for _ in range(count)])]
     taken = [claim.task_id for _ in range(0, count, 1000) for claim in app.claim_many("worker-1", 1000)]
     assert taken == ids
     return ids
@@ -46,7 +46,7 @@ def test_a_second_promotion_finds_nothing_to_do(app: Any, clock: Clock) -> None:
 
 
 def test_promotion_goes_in_batches(app: Any, clock: Clock) -> None:
-    app.enqueue_many([NewTask("resize", delay=1) for _ in range(1200)])
+    enqueue_all(app, [NewTask("resize", delay=1) for _ in range(1200)])
     clock.advance(1)
     assert [app.promote() for _ in range(4)] == [500, 500, 200, 0]
 
@@ -61,7 +61,7 @@ def test_the_longest_due_are_promoted_first(app: Any, clock: Clock) -> None:
 
 
 def test_one_upkeep_promotes_everything_that_is_due_however_many_batches(app: Any, clock: Clock) -> None:
-    app.enqueue_many([NewTask("resize", delay=1) for _ in range(1200)])
+    enqueue_all(app, [NewTask("resize", delay=1) for _ in range(1200)])
     app.enqueue("resize", delay=2)
     clock.advance(1)
     assert app.upkeep().promoted == 1200
@@ -114,10 +114,10 @@ def test_one_upkeep_recovers_everything_that_is_lost_however_many_batches(app: A
 
 
 def test_upkeep_of_a_starting_program_leaves_live_claims_alone(
-    app: Any, open_app: Callable[..., Any], clock: Clock
+    app: Any, url: str, open_app: Callable[..., Any], clock: Clock
 ) -> None:
     task = task_in(app, "claimed")
-    newcomer = open_app(app.url, clock=clock)
+    newcomer = open_app(url, clock=clock)
     assert newcomer.upkeep().recovered == 0
     assert newcomer.get(task.id) == task
 
@@ -262,7 +262,7 @@ def test_eight_upkeeps_at_once_on_several_clients_move_each_task_once(
 ) -> None:
     apps = [open_app(url, clock=clock) for _ in range(4)]
     lost = claimed(apps[0], 300)
-    due = [task.id for task in apps[0].enqueue_many([NewTask("resize", delay=1) for _ in range(1200)])]
+    due = [task.id for task in enqueue_all(apps[0], [NewTask("resize", delay=1) for _ in range(1200)])]
     old = [task.id for task in apps[0].enqueue_many([NewTask("resize") for _ in range(50)])]
     for task_id in old:
         apps[0].cancel(task_id)

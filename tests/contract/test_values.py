@@ -184,6 +184,7 @@ def test_a_registered_schema_lets_no_bad_value_through(app: Any) -> None:
     assert app.list_tasks() == []
 
 
+@pytest.mark.database("a request takes one mebibyte with everything that is in it")
 @pytest.mark.parametrize("letter", ["x", "é", "\U0001f600"])
 def test_params_and_results_may_take_up_to_one_mebibyte(app: Any, letter: str) -> None:
     size = len(letter.encode())

@@ -11,15 +11,16 @@ import socket
 import threading
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 CHUNK = 64 * 1024
 
 
 class Proxy:
-    """Stands between a client and the server at (host, port)."""
+    """Stands between clients and the server at this URL."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._server = (host, port)
+    def __init__(self, url: str) -> None:
+        self._target = urlsplit(url)
         self._lock = threading.Condition()
         self._to_lose = 0
         self._delay = 0.0
@@ -35,7 +36,11 @@ class Proxy:
     @property
     def url(self) -> str:
         """Where clients reach the server through this proxy."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self.port}{self._target.path}"
+
+    def lead_to(self, url: str) -> None:
+        """Lead new connections to another server; where to on it is for the client to say."""
+        self._target = urlsplit(url)
 
     def lose_answers(self, count: int = 1) -> None:
         """Throw the next answers away, each with its connection."""
@@ -87,7 +92,7 @@ class Proxy:
                 return
             self.connections += 1
             try:
-                server = socket.create_connection(self._server, timeout=5)
+                server = socket.create_connection((self._target.hostname, self._target.port), timeout=5)
             except OSError:
                 _close(client)
                 continue

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from dibs import Task
+from dibs import NewTask, Task
+from dibs.claim import MAX_BATCH
 from dibs.task import from_micros
 from tests.helpers.clients import Clock
 
@@ -32,15 +34,20 @@ def task_in(app: Any, state: str, type: str = "resize", worker_id: str = "worker
 
 def dead(app: Any, count: int = 1, error: str = "broken", **options: Any) -> list[int]:
     """The ids of new tasks in the dead letter."""
-    from dibs import Failed, Failure, NewTask
+    from dibs import Failed, Failure
 
-    ids = [task.id for task in app.enqueue_many([NewTask(**{"type": "resize", **options}) for _ in range(count)])]
+    ids = [task.id for task in enqueue_all(app, [NewTask(**{"type": "resize", **options}) for _ in range(count)])]
     claims: list[Any] = []
     while len(claims) < count:
         claims += app.claim_many("worker-1", min(1000, count - len(claims)))
     assert sorted(claim.task_id for claim in claims) == sorted(ids)
     app.finish([(claim, Failed(Failure("Error", error), permanent=True)) for claim in claims])
     return ids
+
+
+def enqueue_all(app: Any, tasks: Sequence[NewTask]) -> list[Task]:
+    """Any number of tasks, in batches that every engine takes."""
+    return [task for at in range(0, len(tasks), MAX_BATCH) for task in app.enqueue_many(tasks[at : at + MAX_BATCH])]
 
 
 def moment(clock: Clock) -> datetime:

@@ -46,9 +46,10 @@ def get(path: str, query: Mapping[str, Any] | None = None, *, or_none: str | Non
     return Call("GET", f"{path}?{urlencode(given)}" if given else path, or_none=or_none)
 
 
-def post(path: str, body: Mapping[str, Any] | None = None, *, safe: bool = True) -> Call:
+def post(path: str, body: Mapping[str, Any] | None = None, *, safe: bool = True, or_none: str | None = None) -> Call:
     """A change."""
-    return Call("POST", path, None if body is None else msgspec.json.encode(without_nones(body)), safe)
+    content = None if body is None else msgspec.json.encode(without_nones(body))
+    return Call("POST", path, content, safe, or_none)
 
 
 def place(*parts: str | int) -> str:

@@ -1,15 +1,20 @@
-"""Connections to the server: one client for the threads of a process, one for each event loop."""
+"""Connections to the server: one client for the threads of a process, one for each event loop.
+
+Closing takes nothing away from those who wait for an answer: the last of them closes the client.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
+import time
 import weakref
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 
-from dibs.errors import StoreUnavailable
 from dibs.store.operation import drive, drive_async
 from dibs.store.remote.address import Address, request_options
 from dibs.store.remote.call import Call
@@ -28,67 +33,95 @@ class Connections:
         self.pid = os.getpid()
         self.wakeups = RemoteWakeups(address)
         self._address = address
-        self._closing = threading.Event()
         self._lock = threading.Lock()
-        self._client: httpx.Client | None = None
-        self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient]
-        self._async_clients = weakref.WeakKeyDictionary()
+        self._line: _Line | None = None
+        self._async_lines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncLine]
+        self._async_lines = weakref.WeakKeyDictionary()
 
     def send(self, call: Call, by: str | None) -> bytes | None:
         """The answer to the call."""
+        with self._borrow() as client:
 
-        def act(step: Call | Rest) -> httpx.Response | None:
-            if isinstance(step, Call):
-                return self._sync().request(step.method, self._address.url(step), **request_options(step, by))
-            if self._closing.wait(step.seconds):
-                raise _closed()
-            return None
+            def act(step: Call | Rest) -> httpx.Response | None:
+                if isinstance(step, Call):
+                    return client.request(step.method, self._address.url(step), **request_options(step, by))
+                time.sleep(step.seconds)
+                return None
 
-        return drive(conversation(call, self._address.host), act)
+            return drive(conversation(call, self._address.host), act)
 
     async def send_async(self, call: Call, by: str | None) -> bytes | None:
         """`send`, without blocking the event loop."""
+        async with self._borrow_async() as client:
 
-        async def act(step: Call | Rest) -> httpx.Response | None:
-            if isinstance(step, Call):
-                return await self._async().request(step.method, self._address.url(step), **request_options(step, by))
-            await asyncio.sleep(step.seconds)
-            return None
+            async def act(step: Call | Rest) -> httpx.Response | None:
+                if isinstance(step, Call):
+                    return await client.request(step.method, self._address.url(step), **request_options(step, by))
+                await asyncio.sleep(step.seconds)
+                return None
 
-        return await drive_async(conversation(call, self._address.host), act)
+            return await drive_async(conversation(call, self._address.host), act)
 
     def close(self) -> None:
         """Let go of the connections that threads use."""
         if self.pid != os.getpid():
             return
-        self._closing.set()
         self.wakeups.close()
         with self._lock:
-            if self._client is not None:
-                self._client.close()
+            line, self._line = self._line, None
+            idle = line is not None and line.users == 0
+        if line is not None and idle:
+            line.client.close()
 
     async def close_async(self) -> None:
         """Let go of those of this event loop."""
-        if (client := self._async_clients.pop(asyncio.get_running_loop(), None)) is not None:
-            await client.aclose()
+        line = self._async_lines.pop(asyncio.get_running_loop(), None)
+        if line is not None and line.users == 0:
+            await line.client.aclose()
 
-    def _sync(self) -> httpx.Client:
-        if self._client is None:
+    @contextmanager
+    def _borrow(self) -> Iterator[httpx.Client]:
+        with self._lock:
+            if self._line is None:
+                self._line = _Line(httpx.Client(limits=LIMITS, **self._address.client_options()))
+            line = self._line
+            line.users += 1
+        try:
+            yield line.client
+        finally:
             with self._lock:
-                if self._closing.is_set():
-                    raise _closed()
-                if self._client is None:
-                    self._client = httpx.Client(limits=LIMITS, **self._address.client_options())
-        return self._client
+                line.users -= 1
+                forsaken = line is not self._line and line.users == 0
+            if forsaken:
+                line.client.close()
 
-    def _async(self) -> httpx.AsyncClient:
+    @asynccontextmanager
+    async def _borrow_async(self) -> AsyncIterator[httpx.AsyncClient]:
         loop = asyncio.get_running_loop()
-        client = self._async_clients.get(loop)
-        if client is None:
-            client = httpx.AsyncClient(limits=LIMITS, **self._address.client_options())
-            self._async_clients[loop] = client
-        return client
+        line = self._async_lines.get(loop)
+        if line is None:
+            line = _AsyncLine(httpx.AsyncClient(limits=LIMITS, **self._address.client_options()))
+            self._async_lines[loop] = line
+        line.users += 1
+        try:
+            yield line.client
+        finally:
+            line.users -= 1
+            if line is not self._async_lines.get(loop) and line.users == 0:
+                await line.client.aclose()
 
 
-def _closed() -> StoreUnavailable:
-    return StoreUnavailable("The store was closed while it spoke to its server.", hint="Its next use opens it again.")
+class _Line:
+    """A client, and how many wait for an answer on it."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+        self.users = 0
+
+
+class _AsyncLine:
+    """The same, for an event loop."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.users = 0

@@ -85,8 +85,8 @@ class RemoteHouse:
             "cron": due.schedule.cron,
             "timezone": due.schedule.timezone,
         }
-        call = post(_schedule(due.schedule.name, "tick"), given)
-        return asking("tick_schedule", call, wire.read_count, wakes=True)
+        call = post(_schedule(due.schedule.name, "tick"), given, or_none="schedule_not_found")
+        return asking("tick_schedule", call, lambda said: 0 if said is None else wire.read_count(said), wakes=True)
 
     # Upkeep
 

@@ -87,7 +87,8 @@ class RemoteTasks:
 
     def get(self, task_id: int) -> Operation[Task | None]:
         """The task, or None."""
-        return looking("get", get(place("tasks", task_id), or_none="task_not_found"), _read_task_or_none)
+        call = get(place("tasks", task_id), or_none="task_not_found")
+        return looking("get", call, lambda said: None if said is None else wire.read_task(said))
 
     def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
         """A page of tasks, newest first."""
@@ -106,7 +107,8 @@ class RemoteTasks:
 
     def history(self, task_id: int) -> Operation[list[HistoryEntry]]:
         """Everything that happened to the task, in order."""
-        return looking("history", get(place("tasks", task_id, "history")), wire.read_history)
+        call = get(place("tasks", task_id, "history"), or_none="task_not_found")
+        return looking("history", call, lambda said: [] if said is None else wire.read_history(said))
 
     def history_after(self, entry_id: int, limit: int) -> Operation[list[HistoryEntry]]:
         """The history of all tasks in order, page by page."""
@@ -182,7 +184,3 @@ def _check_fits(count: int, size: int) -> None:
         hint="A batch is stored all or none, so dibs does not split it: enqueue smaller ones, or keep large data "
         "elsewhere and send a reference to it.",
     )
-
-
-def _read_task_or_none(content: bytes | None) -> Task | None:
-    return None if content is None else wire.read_task(content)

@@ -47,11 +47,9 @@ class RemoteWakeups(Wakeups):
             self._socket = None
 
     def close(self) -> None:
-        """See Wakeups. The watcher sits in a read: only its socket can end that early."""
+        """See Wakeups. The watcher sits in a read: only the end of its socket can end that early."""
         self._closed = True
-        if (listening := self._socket) is not None:
-            with contextlib.suppress(OSError):  # it is closed already
-                listening.shutdown(socket.SHUT_RDWR)
+        self._hang_up()
         super().close()
 
     def _listen(self, client: httpx.Client) -> None:
@@ -75,6 +73,13 @@ class RemoteWakeups(Wakeups):
     def _remember_socket(self, event: str, info: dict[str, Any]) -> None:
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             self._socket = info["return_value"].get_extra_info("socket")
+            if self._closed:  # while we connected
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        if (listening := self._socket) is not None:
+            with contextlib.suppress(OSError):  # it has ended already
+                listening.shutdown(socket.SHUT_RDWR)
 
     def _rest(self) -> None:
         seconds = min(LONGEST, SHORTEST * 2.0 ** min(self._failures - 1, 10)) * random.uniform(0.5, 1.0)
