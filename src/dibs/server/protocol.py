@@ -95,9 +95,20 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         if not self.url.startswith(b"/"):
             self._take_host_from_target()
+        ahead = len(self.pipeline)
         super().on_headers_complete()
-        if len(self.pipeline) > MAX_PIPELINE:
+        if self.parser.should_upgrade():
+            self.cycle.keep_alive = False  # it is not upgraded, and the parser reads nothing more on this line
+        if len(self.pipeline) == ahead:
+            self._running = self.cycle
+        elif ahead == MAX_PIPELINE:
             raise ValueError("too many requests at once")  # answered like any other that cannot be read
+
+    def on_response_complete(self) -> None:
+        """An answer is there, and the turn is the next request's."""
+        if self.pipeline and not self.transport.is_closing():
+            self._running = self.pipeline[-1][0]
+        super().on_response_complete()
 
     def on_message_complete(self) -> None:
         """The request is there."""
@@ -125,10 +136,6 @@ class Connection(HttpToolsProtocol):
         if self._whole or self._in_head:  # it has not come so far that anybody runs it
             return bool(running.response_complete)
         return running is self.cycle and not running.response_started
-
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
 
     def _take_host_from_target(self) -> None:
         """`GET http://name/path`: the name there counts, and the Host header does not (RFC 9112, 3.2.2)."""
