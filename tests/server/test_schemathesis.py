@@ -51,6 +51,7 @@ def test_every_answer_is_one_that_the_description_promises(
 
 def schemathesis(folder: Path, url: str, key: dibs.MintedKey, *options: str) -> subprocess.CompletedProcess[str]:
     """A run of Schemathesis with all its checks, as somebody who may do everything."""
+    # One worker: with several a seed repeats nothing, and ast.parse in several threads fails on Python 3.11.
     excluded = [word for path in NOT_ASKED for word in ("--exclude-path", path)]
     return subprocess.run(
         [
@@ -63,7 +64,7 @@ def schemathesis(folder: Path, url: str, key: dibs.MintedKey, *options: str) -> 
                 "-H",
                 f"X-API-Key: {key.key}",
             ),
-            *("--checks", "all", "--mode", "all", "--seed", str(SEED), "--no-color", "--workers", "2"),
+            *("--checks", "all", "--mode", "all", "--seed", str(SEED), "--no-color", "--workers", "1"),
             *("--continue-on-failure", *excluded, *options),
         ],
         cwd=folder,
