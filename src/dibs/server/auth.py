@@ -85,7 +85,7 @@ class KeyRing:
     def __init__(self, store: DatabaseStore) -> None:
         self._store = store
         self._known: dict[str, _Known] = {}
-        self._asking: dict[str, asyncio.Task[_Known]] = {}
+        self._asking: dict[tuple[str, int], asyncio.Task[_Known]] = {}
         self._epoch = 0
         self.used: set[str] = set()
         """The keys that were used since somebody last took note of it."""
@@ -127,16 +127,17 @@ class KeyRing:
         return known if fresh else None
 
     async def _look_up(self, key_id: str) -> _Known:
-        if (asking := self._asking.get(key_id)) is None:  # of many requests that come at once, one asks for all
-            asking = self._asking[key_id] = asyncio.create_task(self._ask(key_id))
+        question = (key_id, self._epoch)  # what was asked before a key was revoked must not answer afterwards
+        if (asking := self._asking.get(question)) is None:  # of many requests that come at once, one asks for all
+            asking = self._asking[question] = asyncio.create_task(self._ask(*question))
         return await asyncio.shield(asking)
 
-    async def _ask(self, key_id: str) -> _Known:
-        epoch, read_at = self._epoch, time.monotonic()
+    async def _ask(self, key_id: str, epoch: int) -> _Known:
+        read_at = time.monotonic()
         try:
             known = _Known(await self._store.run_async(self._store.get_key(key_id)), epoch, read_at)
         finally:
-            del self._asking[key_id]
+            del self._asking[key_id, epoch]
         if known.key is None:  # anybody can make up ids: they are not kept
             self._known.pop(key_id, None)
         else:
