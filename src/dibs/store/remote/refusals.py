@@ -30,7 +30,7 @@ def read_refusal(content: bytes) -> Reply | None:
 def refusal(said: Reply) -> DibsError:
     """The exception that the server's own engine raised."""
     error = _BUILDERS.get(said.code, _other)(said)
-    if said.hint is not None:
+    if said.hint is not None and not isinstance(error, NotAllowed):  # there the server speaks of headers, we of keys
         error.hint = said.hint
     return error
 
@@ -48,7 +48,7 @@ def _not_allowed(said: Reply) -> DibsError:
 
 
 _KEY_HINTS = {
-    "unauthorized": "Give api_key=… or set DIBS_API_KEY; `dibs keys create` makes a key.",
+    "unauthorized": "Give api_key=… or set DIBS_API_KEY; `dibs keys create` makes a key, `dibs keys list` shows them.",
     "forbidden": "Use a key that has the missing scope; `dibs keys create --scopes` makes one.",
     "queue_not_allowed": "Use a key for that queue, or name one of the queues that this key is limited to.",
     "key_limited_to_queues": "Use a key that is not limited to queues.",

@@ -1,0 +1,71 @@
+"""The command line on a store behind a server: the same commands, with a key from the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs.server.config import ServerConfig
+from tests.cli.running import Done, run_dibs
+
+PROGRAM = """
+import dibs
+app = dibs.Dibs("sqlite:///nowhere.db")
+
+@app.task
+def hello():
+    return "world"
+"""
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[dibs.Dibs]:
+    """A client of the database behind the server."""
+    with dibs.Dibs(f"sqlite:///{tmp_path}/dibs.db") as app:
+        yield app
+
+
+@pytest.fixture
+def server(house: Any, database: dibs.Dibs) -> Iterator[str]:
+    """A server that wants keys."""
+    with house.serving(database.url, ServerConfig(port=0, access_log=False, upkeep=False)) as url:
+        yield url
+
+
+def test_a_task_is_enqueued_run_and_looked_at(server: str, database: dibs.Dibs, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    key = database.create_key("everything", ["admin"], rate_limit="none").key
+
+    def run(*args: str) -> Done:
+        return run_dibs(*args, url=server, cwd=tmp_path, DIBS_API_KEY=key)
+
+    assert run("enqueue", "hello", "--json").json["task"]["status"] == "pending"
+    assert run("worker", "program:app", "--url", server, "--burst").code == 0
+    [task] = run("tasks", "list", "--json").json["tasks"]
+    assert (task["status"], task["result"]) == ("completed", "world")
+    assert run("top", "--json").json["stats"]["depth"] == {"completed": 1}
+    for command in (["doctor"], ["migrate"], ["queues", "list"], ["workers"], ["keys", "list"]):
+        done = run(*command)
+        assert done.code == 0, done
+        assert key not in done.out + done.err
+
+
+def test_a_task_that_is_not_there_is_refused(server: str, database: dibs.Dibs) -> None:
+    key = database.create_key("reader", ["read"]).key
+    assert run_dibs("tasks", "show", "404", url=server, DIBS_API_KEY=key).code == 1
+
+
+@pytest.mark.parametrize("key", ["", "dibs_abcdefghijkl_wrong"])
+def test_a_key_that_is_not_let_in_is_as_good_as_no_store(server: str, key: str) -> None:
+    done = run_dibs("tasks", "list", url=server, DIBS_API_KEY=key)
+    assert (done.code, "DIBS_API_KEY" in done.err) == (3, True)
+    assert not key or key not in done.out + done.err
+
+
+def test_a_server_that_is_not_there_is_no_store() -> None:
+    done = run_dibs("tasks", "list", "--json", url="http://127.0.0.1:9")
+    assert (done.code, done.json["code"]) == (3, "store_unavailable")
