@@ -98,7 +98,7 @@ class Endpoint:
 
     `scopes`: a key needs one of them; empty for what needs no key. `answers`: status to (the type of its content, what
     it means); refusals that any endpoint can give are added by the description. `media`: what a good answer is, where
-    that is not JSON.
+    that is not JSON. `headers`: those that it reads, in the words of the description.
     """
 
     method: str
@@ -113,6 +113,7 @@ class Endpoint:
     examples: Mapping[str, Any] = field(default_factory=dict)
     body_optional: bool = False
     media: str = "application/json"
+    headers: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         decoder = None if self.body is None else msgspec.json.Decoder(self.body)

@@ -225,7 +225,8 @@ def _scope(endpoint: Endpoint) -> str:
 
 def _parameters(endpoint: Endpoint, schemas: Schemas) -> list[Part]:
     signature = [{"$ref": "#/components/parameters/Signature"}] if endpoint.scopes else []
-    return [*_in_path(endpoint), *_in_query(endpoint, schemas), *signature]
+    headers = [{"in": "header", **each} for each in endpoint.headers]
+    return [*_in_path(endpoint), *_in_query(endpoint, schemas), *headers, *signature]
 
 
 def _in_path(endpoint: Endpoint) -> list[Part]:

@@ -35,6 +35,11 @@ CHECK_EVERY = 2.0
 STALL = 30.0
 """Seconds for which a client may take nothing of what it is sent."""
 
+LAST_EVENT_ID = {
+    "name": "Last-Event-ID",
+    "description": "The id of the last event that was heard; what came after it is told first.",
+    "schema": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
+}
 RETRY = b"retry: 2000\n\n"
 _WORD = "|".join(Event)
 
@@ -68,6 +73,7 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Scope.READ,
     tag=TAG,
     query=EventsQuery,
+    headers=(LAST_EVENT_ID,),
     media=MEDIA,
     answers={200: (str, "Server-sent events, until the client leaves, the key is revoked or the server stops.")},
 )
