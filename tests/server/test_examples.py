@@ -54,8 +54,7 @@ class Hired:
 
     @property
     def log(self) -> str:
-        self._log.seek(0)
-        return self._log.read().decode()
+        return os.pread(self._log.fileno(), 2**20, 0).decode()  # a seek would move the place where it writes
 
     def send(self, number: int) -> None:
         """A signal to all its processes."""
@@ -105,12 +104,13 @@ def proxy(serve: Callable[..., Served]) -> Iterator[Proxy]:
 def hire(proxy: Proxy, app: dibs.Dibs, tmp_path: Path) -> Iterator[Hire]:
     """Starts workers, which may do nothing but work."""
     hired: list[Hired] = []
-    limits = {"rate_limit": "none"}
 
     def start(program: str, *, command: list[str] | None = None, **options: Any) -> Hired:
-        key = options.pop("key", None) or app.create_key(program, ["work"], **limits).key
-        hired.append(Hired(command or PROGRAMS[program], proxy.url, key, **options))
-        return hired[-1]
+        key = options.pop("key", None) or app.create_key(program, ["work"], rate_limit="none").key
+        worker = Hired(command or PROGRAMS[program], proxy.url, key, **options)
+        hired.append(worker)
+        until(lambda: "begins" in worker.log, 30)  # it hears signals from then on
+        return worker
 
     yield start
     (tmp_path / "go").touch()  # for jobs that outlive their worker
