@@ -215,16 +215,16 @@ UNSTORABLE = {
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("value", UNSTORABLE.values(), ids=UNSTORABLE)
-def test_a_value_that_no_engine_could_store_is_refused_wherever_json_goes(value: str, http: httpx.Client) -> None:
-    for path, body in (
-        ("/api/tasks", '{"task_type": "t", "params": %s}'),
-        ("/api/tasks/batch", '{"tasks": [{"task_type": "t"}, {"task_type": "t", "params": %s}]}'),
-        ("/api/schedules", '{"name": "s", "cron": "0 3 * * *", "task_type": "t", "params": %s}'),
-        ("/api/task-types", '{"name": "t", "defaults": %s}'),
-        ("/api/workers/heartbeat", '{"worker_id": "w", "metadata": %s}'),
-    ):
-        refused(http.post(path, content=body % value, headers=JSON))
+def test_a_value_that_no_engine_could_store_is_refused_wherever_json_goes(http: httpx.Client) -> None:
+    for value in UNSTORABLE.values():
+        for path, body in (
+            ("/api/tasks", '{"task_type": "t", "params": %s}'),
+            ("/api/tasks/batch", '{"tasks": [{"task_type": "t"}, {"task_type": "t", "params": %s}]}'),
+            ("/api/schedules", '{"name": "s", "cron": "0 3 * * *", "task_type": "t", "params": %s}'),
+            ("/api/task-types", '{"name": "t", "defaults": %s}'),
+            ("/api/workers/heartbeat", '{"worker_id": "w", "metadata": %s}'),
+        ):
+            refused(http.post(path, content=body % value, headers=JSON))
 
 
 def test_a_result_that_no_engine_could_store_leaves_the_task_claimed(http: httpx.Client, app: dibs.Dibs) -> None:
@@ -308,24 +308,30 @@ def test_a_name_in_a_path_may_hold_anything_that_a_name_may(http: httpx.Client) 
             assert (paused["queue"], paused["paused"]) == (name, True)
 
 
-@pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("name", ["", "x" * 256, "😀" * 256, "a\nb", "a\x7fb", "a\x85b", "\x00", "a\tb"], ids=repr)
-def test_what_is_no_name_is_refused_wherever_a_name_goes(name: str, http: httpx.Client) -> None:
-    for field in ("task_type", "queue", "idempotency_key"):
-        refused(http.post("/api/tasks", json={"task_type": "t", field: name}))
-    for field in ("queues", "task_types"):
-        refused(http.post("/api/tasks/claim", json={"worker_id": "w", field: [name]}))
-        refused(http.post("/api/tasks/peek", json={field: [name]}))
-    if name:
-        refused(http.post(f"/api/queues/{quote(name)}/pause"))
+NO_NAMES = ["", "x" * 256, "😀" * 256, "a\nb", "a\x7fb", "a\x85b", "\x00", "a\tb"]
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("worker_id", ["", "a b", "a.b", "a/b", "ü", "w\n", "w" * 256, "\x00", "'; --"], ids=repr)
-def test_a_malformed_worker_id_is_refused_everywhere(worker_id: str, http: httpx.Client) -> None:
-    for endpoint in TAKERS:
-        if "worker_id" in sample(endpoint):
-            refused(send(http, endpoint, json.dumps({**sample(endpoint), "worker_id": worker_id})))
+def test_what_is_no_name_is_refused_wherever_a_name_goes(http: httpx.Client) -> None:
+    for name in NO_NAMES:
+        for field in ("task_type", "queue", "idempotency_key"):
+            refused(http.post("/api/tasks", json={"task_type": "t", field: name}))
+        for field in ("queues", "task_types"):
+            refused(http.post("/api/tasks/claim", json={"worker_id": "w", field: [name]}))
+            refused(http.post("/api/tasks/peek", json={field: [name]}))
+        if name:
+            refused(http.post(f"/api/queues/{quote(name)}/pause"))
+
+
+NO_WORKERS = ["", "a b", "a.b", "a/b", "ü", "w\n", "w" * 256, "\x00", "'; --"]
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_malformed_worker_id_is_refused_everywhere(http: httpx.Client) -> None:
+    for worker_id in NO_WORKERS:
+        for endpoint in TAKERS:
+            if "worker_id" in sample(endpoint):
+                refused(send(http, endpoint, json.dumps({**sample(endpoint), "worker_id": worker_id})))
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -342,16 +348,16 @@ def test_an_unknown_order_is_refused(http: httpx.Client) -> None:
         refused(http.post("/api/tasks/exchange", json={"worker_id": "w", "outcomes": [], "claim": wish}))
 
 
+NO_IDS = [str(HUGE - 1), str(HUGE), str(2**64), "9" * 100, "9" * 5000, "0", "-1", "1.0", "x", "%00", "\uff11", "1%20"]
+
+
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize(
-    "task_id",
-    [str(HUGE - 1), str(HUGE), str(2**64), "9" * 100, "9" * 5000, "0", "-1", "1.0", "x", "%00", "\uff11", "1%20"],
-)
-def test_an_id_that_no_task_can_have_is_that_of_no_task(task_id: str, http: httpx.Client) -> None:
-    for endpoint in BY_TASK:
-        path = endpoint.path.replace("{id:int}", task_id if task_id.isascii() else quote(task_id))
-        body = json.dumps({**sample(endpoint)}) if endpoint.body is not None else b""
-        refused(http.request(endpoint.method, path, content=body, headers=JSON), 404)
+def test_an_id_that_no_task_can_have_is_that_of_no_task(http: httpx.Client) -> None:
+    for task_id in NO_IDS:
+        for endpoint in BY_TASK:
+            path = endpoint.path.replace("{id:int}", task_id if task_id.isascii() else quote(task_id))
+            body = json.dumps({**sample(endpoint)}) if endpoint.body is not None else b""
+            refused(http.request(endpoint.method, path, content=body, headers=JSON), 404)
 
 
 @pytest.mark.usefixtures("unchanged")
