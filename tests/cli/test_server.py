@@ -126,6 +126,7 @@ def test_what_it_was_told_holds_in_each_of_several_processes(url: str, tmp_path:
     options = ["--no-keys", "--processes", "2", "--allowed-host", "dibs.example.com", "--trust-proxy", "127.0.0.0/8"]
     with server_process(url, tmp_path, *options, "--grace", "7") as process:
         assert f"listening on {process.url} with 2 processes" in process.log
+        until(lambda: len(process.voices()) == 2, 60)
         for _ in range(10):
             with process.connect() as connection:
                 connection.send(

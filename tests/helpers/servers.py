@@ -59,6 +59,14 @@ class ServerProcess:
         except OSError:
             return True
 
+    def voices(self, tries: int = 40) -> set[str]:
+        """The names of the processes that answer on the port, without keys; each is asked sooner or later."""
+        found: set[str] = set()
+        for _ in range(tries):
+            with contextlib.suppress(OSError, EOFError), self.connect() as connection:
+                found.add(connection.ask("GET", "/api/wakeups").json["process"])
+        return found
+
     def _place(self) -> tuple[str, str] | None:
         assert self.process.poll() is None, self.log
         found = PLACE.search(self.log)

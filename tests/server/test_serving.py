@@ -246,15 +246,6 @@ def test_what_was_acknowledged_before_kill_9_is_stored_and_repeating_all_is_exac
 # Several processes
 
 
-def processes_behind(process: ServerProcess, tries: int = 60) -> set[str]:
-    """The names of the server processes that answer on the port."""
-    found = set()
-    for _ in range(tries):
-        with contextlib.suppress(OSError, EOFError), process.connect() as connection:
-            found.add(connection.ask("GET", "/api/wakeups").json["process"])
-    return found
-
-
 def children(pid: int) -> set[int]:
     """The processes that this one has started."""
     return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
@@ -268,12 +259,12 @@ def test_several_processes_share_a_port_and_one_that_is_killed_is_started_again(
     url: str, app: dibs.Dibs, tmp_path: Path
 ) -> None:
     with server_process(url, tmp_path, "--no-keys", "--processes", "2") as process:
-        before = until(lambda: found if len(found := processes_behind(process)) == 2 else None, 60)
+        before = until(lambda: found if len(found := process.voices()) == 2 else None, 60)
         with Storm(process.url) as storm:
             until(lambda: len(storm.acknowledged) > 20, 60)
             killed, lives = sorted(children(process.process.pid))
             os.kill(killed, signal.SIGKILL)
-            until(lambda: len(found := processes_behind(process)) == 2 and found != before, 60)
+            until(lambda: len(found := process.voices()) == 2 and found != before, 60)
             assert lives in children(process.process.pid)
         assert "server process" in process.log
         assert "died with exit code -9; again in 1 s" in process.log
@@ -289,11 +280,11 @@ def test_several_processes_share_a_port_and_one_that_is_killed_is_started_again(
 
 def test_several_processes_stop_like_one(url: str, app: dibs.Dibs, tmp_path: Path) -> None:
     with server_process(url, tmp_path, "--no-keys", "--processes", "2") as process:
-        until(lambda: len(processes_behind(process)) == 2, 60)
+        until(lambda: len(process.voices()) == 2, 60)
         with process.connect() as waiting, process.connect() as writing, no_writes(url) as let_go:
             wait_for_a_change(waiting)
             writing.request("POST", "/api/tasks", {"task_type": "resize"})
-            until(lambda: len(processes_behind(process)) == 2, 60)  # both have had time to hear them
+            until(lambda: len(process.voices()) == 2, 60)  # both have had time to hear them
             process.terminate()
             until(process.refuses_connections)
             assert waiting.hear().status == 200
