@@ -82,6 +82,21 @@ def test_a_key_that_was_revoked_elsewhere_is_refused_within_a_second(keyed: Serv
     until(lambda: client.get("/api/tasks").status_code == 401, timeout=2)
 
 
+def test_a_key_that_was_revoked_while_it_waited_gets_no_task(keyed: Served, app: dibs.Dibs) -> None:
+    key = keyed.key("work")
+    client = keyed.client_with(**{"X-API-Key": key.key})
+    with ThreadPoolExecutor(1) as crew:
+        waiting = crew.submit(client.post, "/api/tasks/claim", json={"worker_id": "w", "wait_seconds": 20})
+        until(lambda: keyed.service.room.waiting == 1)
+        app.revoke_key(key.about.id)
+        until(lambda: client.get("/api/tasks/next-due").status_code == 401, timeout=3)
+        task = app.enqueue("resize")
+        assert waiting.result().status_code == 401
+    after = app.get(task.id)
+    assert after is not None
+    assert (after.state, after.attempts) == ("pending", 0)
+
+
 def test_a_key_expires_by_the_clock_of_the_database(serve: Callable[..., Served], clock: Clock, url: str) -> None:
     server = serve(keys=True, clock=clock)
     with dibs.Dibs(url, clock=clock) as app:
@@ -157,3 +172,12 @@ def test_an_address_that_guesses_is_stopped_and_good_keys_from_it_are_not(keyed:
     assert statuses == [401] * limits.FAILURES + [429] * 5
     assert good.get("/api/tasks").status_code == 200
     assert keyed.client_with(**{"X-API-Key": "dibs_x"}).get("/api/tasks").status_code == 429
+
+
+def test_a_household_of_ipv6_addresses_counts_as_one() -> None:
+    strangers = limits.Strangers()
+    for number in range(limits.FAILURES):
+        strangers.failed(f"2001:db8::{number:x}")
+    assert strangers.blocked("2001:db8::ffff")
+    assert not strangers.blocked("2001:db8:0:1::1")
+    assert not strangers.blocked("192.0.2.1")

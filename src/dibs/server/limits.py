@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from ipaddress import IPv6Network
 
 from dibs.key import ApiKey, RateLimit
 from dibs.server.refusing import Refusal
@@ -81,7 +82,7 @@ class Limits:
 
 
 class Strangers:
-    """How often each address came without a good key."""
+    """How often each address came without a good key. Of IPv6 a customer has a whole /64: it counts as one address."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
@@ -89,6 +90,7 @@ class Strangers:
     def failed(self, address: str) -> None:
         """It did so again."""
         now = time.monotonic()
+        address = _household(address)
         count, until = self._failures.pop(address, (0, 0.0))
         self._failures[address] = (count + 1, until) if now < until else (1, now + WITHIN)
         if len(self._failures) > ADDRESSES:
@@ -96,17 +98,28 @@ class Strangers:
 
     def blocked(self, address: str) -> bool:
         """True for an address that did so too often."""
-        return self._failures.get(address, (0, 0.0))[0] >= FAILURES and self._left(address) > 0
+        if not self._failures:
+            return False
+        return self._failures.get(_household(address), (0, 0.0))[0] >= FAILURES and self._left(address) > 0
 
     def refusal(self, address: str) -> Refusal:
         """What such an address is told."""
         return too_many("Too many requests without a good key have come from this address.", self._left(address))
 
     def _left(self, address: str) -> float:
-        return self._failures.get(address, (0, 0.0))[1] - time.monotonic()
+        return self._failures.get(_household(address), (0, 0.0))[1] - time.monotonic()
 
 
 def too_many(message: str, retry_in: float) -> Refusal:
     """The refusal of a request that came too early."""
     hint = "Wait as long as Retry-After says; `dibs keys create --rate-limit` makes a key with another limit."
     return Refusal("rate_limited", message, hint=hint, retry_after=retry_in)
+
+
+def _household(address: str) -> str:
+    if ":" not in address:
+        return address
+    try:
+        return str(IPv6Network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import secrets
 
-from dibs.claim import Claim
 from dibs.codec import check_name
 from dibs.errors import DibsError, InvalidValue
 from dibs.key import Scope as KeyScope
@@ -93,9 +92,11 @@ class Service:
             raise refusal
         return Caller(key, signature)
 
-    async def release(self, claims: list[Claim]) -> None:
-        """Give tasks back that were claimed for somebody who is gone."""
-        await self.room.release(claims)
+    async def check_still_admitted(self, scope: Scope, caller: Caller) -> None:
+        """Refuse a caller whose key was revoked or has expired while it waited."""
+        text = _text(header(scope, b"x-api-key"))
+        if caller.key is not None and await self.ring.find(text) is None:
+            raise _unauthorized(text)
 
     async def _follow_changes(self) -> None:
         """Let the keys be read again after a change; a hint can be lost, so they also age by themselves."""

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from dibs import shape
 from dibs.claim import DEFAULT_LEASE, Claim, ClaimRequest
+from dibs.errors import DibsError
 from dibs.key import Scope
 from dibs.server.api.fencing import TAG
 from dibs.server.api.ordering import Ordered, order_of
@@ -43,6 +44,7 @@ class ClaimByIdBody(Body, frozen=True):
 
     worker_id: WorkerId
     lease_seconds: Lease = DEFAULT_LEASE
+    request_id: RequestId | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -100,6 +102,7 @@ async def claim(call: Call) -> Answer:
     if not claims and body.wait_seconds > 0:
         async with call.departure() as gone:
             claims = await call.service.room.wait(request, call.sign, body.wait_seconds, gone)
+        await _check_after_waiting(call, claims)
     return _claimed(claims, body) if claims else _none_available(body)
 
 
@@ -117,9 +120,18 @@ async def claim_by_id(call: Call) -> Answer:
     """Claim this task."""
     body: ClaimByIdBody = call.body
     await call.check_visible(call.task_id)
-    request = ClaimRequest(worker_id=body.worker_id, lease=body.lease_seconds)
+    request = ClaimRequest(worker_id=body.worker_id, lease=body.lease_seconds, request=body.request_id)
     claimed = await call.run(call.service.store.claim_by_id(call.task_id, request))
     return Answer(Claimed(True, shape.task(claimed.task), "Task claimed successfully"))
+
+
+async def _check_after_waiting(call: Call, claims: list[Claim]) -> None:
+    try:
+        await call.service.check_still_admitted(call.http[0], call.caller)
+    except DibsError:
+        if claims:
+            await call.service.room.release(claims)
+        raise
 
 
 def request_of(call: Call, wish: ClaimWish, worker_id: str) -> ClaimRequest:

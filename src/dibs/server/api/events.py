@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from dibs.errors import DibsError
+from dibs.errors import DibsError, StoreError
 from dibs.key import Scope
 from dibs.server.endpoint import Call, endpoint
 from dibs.server.feed import Feed, Follower, Wants
@@ -142,13 +142,13 @@ class _Stream:
 
 
 async def _still_admitted(call: Call) -> bool:
-    if call.caller.key is None:
-        return True
-    text = (header(call.http[0], b"x-api-key") or b"").decode("latin-1")
     try:
-        return await call.service.ring.find(text) is not None
-    except DibsError:  # while the database is away there is nothing to tell either
+        await call.service.check_still_admitted(call.http[0], call.caller)
+    except StoreError:  # while the database is away there is nothing to tell either
         return True
+    except Refusal:
+        return False
+    return True
 
 
 def _last_event_id(call: Call) -> int | None:

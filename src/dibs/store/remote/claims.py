@@ -32,7 +32,7 @@ from dibs.errors import DibsError, InvalidValue
 from dibs.store.operation import Operation
 from dibs.store.operations.finishing import check_claims, check_reports
 from dibs.store.remote import wire
-from dibs.store.remote.call import LIMIT, Call, Steps, asking, joined, place, post, split, without_nones
+from dibs.store.remote.call import LIMIT, Call, Steps, joined, place, post, split, without_nones
 from dibs.store.remote.refusals import NOTHING_PENDING, refusal
 from dibs.store.remote.tasks import filters_body
 from dibs.store.remote.wire import Reply
@@ -58,9 +58,8 @@ class RemoteClaims:
         return Operation("claim", lambda: _claim(request), read=_read_claims)
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
-        """Claim this task, or say why not. Not safe twice: the second time we would be refused by our own claim."""
-        given = {"worker_id": request.worker_id, "lease_seconds": request.lease}
-        return asking("claim_by_id", post(place("tasks", task_id, "claim"), given, safe=False), wire.read_claim)
+        """Claim this task, or say why not. Repeating it is safe: under its name it is answered as the first time."""
+        return Operation("claim_by_id", lambda: _claim_by_id(task_id, request), read=wire.read_claim)
 
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes; each is fenced and answered on its own."""
@@ -106,14 +105,23 @@ def claim_body(request: ClaimRequest) -> dict[str, Any]:
         "lease_seconds": request.lease,
         "incarnation": request.incarnation,
         "ahead": request.ahead or None,
-        "request_id": request.request or uuid.uuid4().hex,
+        "request_id": _name_of(request),
     }
+
+
+def _name_of(request: ClaimRequest) -> str:
+    return request.request or uuid.uuid4().hex
 
 
 def _claim(request: ClaimRequest) -> Steps[Any]:
     given = {"worker_id": request.worker_id, **claim_body(request), "wait_seconds": request.wait or None}
     body = msgspec.json.encode(without_nones(given))
     return (yield Call("POST", "/api/tasks/claim", body, or_none=NOTHING_PENDING, wait=request.wait))
+
+
+def _claim_by_id(task_id: int, request: ClaimRequest) -> Steps[Any]:
+    given = {"worker_id": request.worker_id, "lease_seconds": request.lease, "request_id": _name_of(request)}
+    return (yield post(place("tasks", task_id, "claim"), given))
 
 
 def _read_claims(content: bytes | None) -> list[Claim]:
