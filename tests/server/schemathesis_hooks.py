@@ -23,13 +23,9 @@ OWN_KEY = os.environ.get("DIBS_TEST_OWN_KEY", "")
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
     """Keep to the rules below, wherever in the request they apply."""
-    if repr(plain := written_plainly(case.body)) != repr(case.body):
-        case.body = plain
     for place in (case.query, *objects(case.body)):
         if isinstance(place, dict):
             wait_for_a_moment(place)
-            set_upright(place)
-            end_once(place)
             tell_the_time(place)
     if case.operation.path == "/api/task-types":
         register_elsewhere(case.body)
@@ -37,36 +33,11 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         keep_own_key(case.path_parameters)
 
 
-def written_plainly(value: Any) -> Any:
-    """To JSON Schema 19.0 is an integer. The API wants integers without a point, as most programs write them."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: written_plainly(item) for key, item in value.items()}
-    return [written_plainly(item) for item in value] if isinstance(value, list) else value
-
-
 def wait_for_a_moment(place: dict[str, Any]) -> None:
     """A claim may wait for a minute; a test has no time for that."""
     wait = place.get("wait_seconds")
     if isinstance(wait, int | float) and not isinstance(wait, bool) and A_MOMENT < wait <= 60:
         place["wait_seconds"] = A_MOMENT
-
-
-def set_upright(place: dict[str, Any]) -> None:
-    """A backoff's base is not above its cap: JSON Schema cannot compare two fields."""
-    base, cap = place.get("base_seconds", 1), place.get("cap_seconds", 300)
-    given = {"base_seconds", "cap_seconds"} & set(place)
-    if given and all(isinstance(each, int | float) for each in (base, cap)) and base > cap:
-        place["cap_seconds"] = base
-
-
-def end_once(place: dict[str, Any]) -> None:
-    """A claim has one outcome: JSON Schema cannot say that two of a list's items differ in some of their fields."""
-    outcomes = place.get("outcomes")
-    if isinstance(outcomes, list) and all(isinstance(each, dict) for each in outcomes):
-        different = {(str(each.get("task_id")), str(each.get("token"))): each for each in outcomes}
-        place["outcomes"] = list(different.values())
 
 
 def tell_the_time(place: dict[str, Any]) -> None:

@@ -296,3 +296,22 @@ def test_many_who_wait_hold_no_connection_to_the_database(serve: Callable[..., S
         app.enqueue_many(dibs.NewTask("resize") for _ in range(40))
         ids = [answer.result().json()["task"]["id"] for answer in answers]
     assert len(set(ids)) == 40
+
+
+def test_of_two_outcomes_for_one_claim_the_second_is_refused_alone(http: httpx.Client) -> None:
+    task_id = http.post("/api/tasks", json={"task_type": "resize"}).json()["task"]["id"]
+    claim(http)
+    outcome = {"task_id": task_id, "token": 1, "outcome": "completed"}
+    other = {"task_id": task_id + 1, "token": 1, "outcome": "completed"}
+    answer = http.post("/api/tasks/finish", json={"worker_id": "worker-1", "outcomes": [outcome, other, outcome]})
+    codes = [each.get("code") for each in answer.json()["answers"]]
+    assert (answer.status_code, codes) == (200, [None, "task_not_found", "invalid_value"])
+
+
+def test_a_whole_number_with_a_point_is_an_integer_and_stays_a_float_in_params(http: httpx.Client) -> None:
+    sent = b'{"task_type": "resize", "priority": 3.0, "params": {"width": 2.0}}'
+    answer = http.post("/api/tasks", content=sent, headers={"content-type": "application/json"})
+    assert answer.status_code == 201
+    assert answer.json()["task"]["priority"] == 3
+    assert '"width":2.0' in answer.text
+    assert claim(http, count=1.5).status_code == 400

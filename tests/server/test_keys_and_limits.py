@@ -167,17 +167,27 @@ def test_a_window_that_is_over_begins_anew(serve: Callable[..., Served], app: di
 def test_an_address_that_guesses_is_stopped_and_good_keys_from_it_are_not(keyed: Served) -> None:
     good = keyed.client("read")
     assert good.get("/api/tasks").status_code == 200
-    guessing = keyed.client()
-    statuses = [guessing.get("/api/tasks").status_code for _ in range(limits.FAILURES + 5)]
-    assert statuses == [401] * limits.FAILURES + [429] * 5
+    guessing = keyed.client_with(**{"X-API-Key": join(*mint()[:2])})
+    most = limits.PATIENCE // limits.GUESS
+    statuses = [guessing.get("/api/tasks").status_code for _ in range(most + 5)]
+    assert statuses == [401] * most + [429] * 5
     assert good.get("/api/tasks").status_code == 200
-    assert keyed.client_with(**{"X-API-Key": "dibs_x"}).get("/api/tasks").status_code == 429
+    assert keyed.client().get("/api/tasks").status_code == 429
+
+
+def test_who_only_forgot_the_key_is_told_so_for_longer() -> None:
+    strangers = limits.Strangers()
+    for _ in range(limits.PATIENCE - 1):
+        strangers.failed("192.0.2.1", guessed=False)
+    assert not strangers.blocked("192.0.2.1")
+    strangers.failed("192.0.2.1", guessed=False)
+    assert strangers.blocked("192.0.2.1")
 
 
 def test_a_household_of_ipv6_addresses_counts_as_one() -> None:
     strangers = limits.Strangers()
-    for number in range(limits.FAILURES):
-        strangers.failed(f"2001:db8::{number:x}")
+    for number in range(limits.PATIENCE):
+        strangers.failed(f"2001:db8::{number:x}", guessed=False)
     assert strangers.blocked("2001:db8::ffff")
     assert not strangers.blocked("2001:db8:0:1::1")
     assert not strangers.blocked("192.0.2.1")

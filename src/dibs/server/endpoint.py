@@ -192,13 +192,35 @@ async def _departed(receive: Receive) -> None:
 def decode_json(decoder: Any, body: bytes) -> Any:
     """The value of a JSON body; anything but what is expected there is refused, with the place where it stands."""
     try:
-        return decoder.decode(body)
+        return _decode(decoder, body)
     except DibsError:
         raise
     except RecursionError:
         raise Refusal("bad_request", "The JSON is nested too deeply.") from None
     except (msgspec.DecodeError, ValueError) as error:
         raise Refusal("bad_request", _sentence(error)) from None
+
+
+def _decode(decoder: Any, body: bytes) -> Any:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        if "got `float`" not in str(error):
+            raise
+    # To JSON, 2.0 is an integer, and some programs write it so.
+    return decoder.decode(msgspec.json.encode(_without_points(msgspec.json.decode(body))))
+
+
+FREE = frozenset({"params", "result", "defaults", "schema", "metadata"})
+"""Fields whose content belongs to the client: a float stays one."""
+
+
+def _without_points(value: Any) -> Any:
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is dict:
+        return {name: item if name in FREE else _without_points(item) for name, item in value.items()}
+    return [_without_points(item) for item in value] if type(value) is list else value
 
 
 def decode_query(text: bytes, model: Any) -> Any:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from dibs.claim import MAX_BATCH
 from dibs.codec import MAX_NAME
-from dibs.retry import YEAR
+from dibs.retry import YEAR, Backoff
 from dibs.schedule import MAX_SCHEDULE_NAME
 from dibs.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MAX_SECONDS
 
@@ -113,5 +113,11 @@ class Empty(Body, frozen=True):
 class BackoffBody(Body, frozen=True):
     """How long a failed task rests: base, doubled with every attempt, up to the cap (seconds)."""
 
-    base_seconds: Annotated[float, Meta(ge=0, le=YEAR, description="After the first failure; at most the cap.")] = 1.0
+    base_seconds: Annotated[
+        float, Meta(ge=0, le=YEAR, description="After the first failure, unless the cap is shorter.")
+    ] = 1.0
     cap_seconds: Annotated[float, Meta(ge=0, le=YEAR, description="Never longer than this.")] = 300.0
+
+    def backoff(self) -> Backoff:
+        """The same in the store's words."""
+        return Backoff(min(self.base_seconds, self.cap_seconds), self.cap_seconds)

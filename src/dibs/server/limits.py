@@ -21,8 +21,11 @@ from dibs.store.contract import DatabaseStore
 SHARE = 200
 """A process takes this fraction of a limit at a time."""
 
-FAILURES, WITHIN = 60, 60.0
-"""Times that an address may come without a good key, in so many seconds."""
+PATIENCE, WITHIN = 1000, 60.0
+"""Requests without a key that an address may make, in so many seconds."""
+
+GUESS = 10
+"""As many of them count for one with a key that is well formed, and wrong."""
 
 ADDRESSES = 10_000
 
@@ -87,12 +90,12 @@ class Strangers:
     def __init__(self) -> None:
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
-    def failed(self, address: str) -> None:
+    def failed(self, address: str, *, guessed: bool) -> None:
         """It did so again."""
         now = time.monotonic()
-        address = _household(address)
+        address, cost = _household(address), GUESS if guessed else 1
         count, until = self._failures.pop(address, (0, 0.0))
-        self._failures[address] = (count + 1, until) if now < until else (1, now + WITHIN)
+        self._failures[address] = (count + cost, until) if now < until else (cost, now + WITHIN)
         if len(self._failures) > ADDRESSES:
             self._failures.popitem(last=False)
 
@@ -100,7 +103,7 @@ class Strangers:
         """True for an address that did so too often."""
         if not self._failures:
             return False
-        return self._failures.get(_household(address), (0, 0.0))[0] >= FAILURES and self._left(address) > 0
+        return self._failures.get(_household(address), (0, 0.0))[0] >= PATIENCE and self._left(address) > 0
 
     def refusal(self, address: str) -> Refusal:
         """What such an address is told."""

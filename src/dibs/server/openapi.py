@@ -32,7 +32,7 @@ Those who share a key can tell themselves apart by a name in the header `X-Dibs-
 **Errors.** Whatever is refused has changed nothing. The answer is
 `{"success": false, "error": "what happened", "code": "a_stable_word", "hint": "what to do"}`, with the task's id, token
 and status where they matter. Programs should look at `code`. Fields and query parameters that are not known are
-refused, never ignored; integers are written without a point. A path that does not exist is answered with 404, a method
+refused, never ignored. A path that does not exist is answered with 404, a method
 that a path does not have with 405 and `Allow`. A 503 says that the store did not answer in time: ask again after
 `Retry-After` seconds.
 

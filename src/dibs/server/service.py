@@ -10,6 +10,7 @@ import secrets
 from dibs.codec import check_name
 from dibs.errors import DibsError, InvalidValue
 from dibs.key import Scope as KeyScope
+from dibs.key import split
 from dibs.server.auth import Caller, KeyRing, missing
 from dibs.server.config import ServerConfig
 from dibs.server.desk import Desk
@@ -84,7 +85,7 @@ class Service:
             raise self.strangers.refusal(address)
         key = await self.ring.find(text)
         if key is None:
-            self.strangers.failed(address)
+            self.strangers.failed(address, guessed=split(text) is not None)
             raise _unauthorized(text)
         scope["dibs.key"] = key.id  # for the access log
         await self.limits.spend(key)

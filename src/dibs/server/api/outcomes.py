@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -10,6 +9,7 @@ from msgspec import Meta
 
 from dibs import shape
 from dibs.claim import Cancelled, ClaimRef, Completed, Failed, Finished, Outcome, Released
+from dibs.errors import DibsError, InvalidValue
 from dibs.key import Scope
 from dibs.server.api.claims import ClaimWish, request_of
 from dibs.server.api.fencing import (
@@ -231,12 +231,9 @@ async def release(call: Call) -> Answer:
 async def finish(call: Call) -> Answer:
     """Write many outcomes in one transaction, each fenced by its token."""
     body: FinishBody = call.body
-    answers = await fenced(
-        call,
-        refs_of(body.worker_id, body.outcomes),
-        lambda refs: call.service.store.finish(_reports(refs, body.outcomes)),
-    )
-    return Answer(FinishedAnswers(True, [or_refusal(answer, _finished) for answer in answers]))
+    told = _told(body)
+    answers = await fenced(call, list(told), lambda refs: call.service.store.finish([(ref, told[ref]) for ref in refs]))
+    return Answer(FinishedAnswers(True, _answers(body, dict(zip(told, answers, strict=True)))))
 
 
 @endpoint(
@@ -258,12 +255,12 @@ async def exchange(call: Call) -> Answer:
     """Finish the last tasks and claim the next ones, in one request and one transaction."""
     body: ExchangeBody = call.body
     request = request_of(call, body.claim, body.worker_id)
-    refs = refs_of(body.worker_id, body.outcomes)
+    told = _told(body)
+    refs = list(told)
     seen, visible = await seen_of(call, refs)
-    told, claims = await call.run(call.service.store.exchange(_reports(seen, body.outcomes), request))
-    answers = with_unseen(refs, visible, told)
-    finished = [or_refusal(answer, _finished) for answer in answers]
-    return Answer(Exchanged(True, finished, [shape.task(claim.task) for claim in claims]))
+    done, claims = await call.run(call.service.store.exchange([(ref, told[ref]) for ref in seen], request))
+    answers = dict(zip(refs, with_unseen(refs, visible, done), strict=True))
+    return Answer(Exchanged(True, _answers(body, answers), [shape.task(claim.task) for claim in claims]))
 
 
 async def _finish_one(call: Call) -> Answer:
@@ -272,15 +269,23 @@ async def _finish_one(call: Call) -> Answer:
     return Answer(_finished(done))
 
 
-def _reports(refs: Sequence[ClaimRef], outcomes: Sequence[AnyOutcome]) -> list[tuple[ClaimRef, Outcome]]:
-    """The outcomes of those claims that the caller may see."""
-    if len(refs) == len(outcomes):
-        return [(ref, each.outcome()) for ref, each in zip(refs, outcomes, strict=True)]
-    seen = {ref.task_id for ref in refs}
-    return [
-        (ref, each.outcome())
-        for ref, each in zip(refs, (each for each in outcomes if each.task_id in seen), strict=True)
-    ]
+def _told(body: FinishBody) -> dict[ClaimRef, Outcome]:
+    """The outcome of each claim; of several for one claim the first."""
+    told: dict[ClaimRef, Outcome] = {}
+    for ref, each in zip(refs_of(body.worker_id, body.outcomes), body.outcomes, strict=True):
+        told.setdefault(ref, each.outcome())
+    return told
+
+
+def _answers(body: FinishBody, answers: dict[ClaimRef, Any]) -> list[Any]:
+    """An answer to each outcome; a claim ends once, so a second outcome for it is refused."""
+    left = dict(answers)
+    refs = refs_of(body.worker_id, body.outcomes)
+    return [or_refusal(left.pop(ref, None) or _ended_twice(ref), _finished) for ref in refs]
+
+
+def _ended_twice(ref: ClaimRef) -> DibsError:
+    return InvalidValue(f"Another outcome of this request names the claim of task {ref.task_id}: a claim ends once.")
 
 
 def _finished(done: Finished) -> FinishedShape:

@@ -63,7 +63,7 @@ class ScheduleBody(Body, frozen=True):
 
     def schedule(self) -> NewSchedule:
         """The schedule, checked."""
-        rest = Backoff() if self.backoff is None else Backoff(self.backoff.base_seconds, self.backoff.cap_seconds)
+        rest = Backoff() if self.backoff is None else self.backoff.backoff()
         return NewSchedule(
             name=self.name,
             cron=self.cron,

@@ -61,7 +61,7 @@ class NewTaskBody(Body, frozen=True):
 
     def task(self) -> NewTask:
         """The task, checked."""
-        rest = Backoff() if self.backoff is None else Backoff(self.backoff.base_seconds, self.backoff.cap_seconds)
+        rest = Backoff() if self.backoff is None else self.backoff.backoff()
         return NewTask(
             self.task_type, self.params, self.queue, self.priority, self.max_attempts, self.delay_seconds,
             self.run_at, self.timeout_seconds, self.idempotency_key, rest
