@@ -34,6 +34,7 @@ LINGER = 1.0
 its system throw our answer away."""
 
 CLOSE = (b"connection", b"close")
+STATUS = b"HTTP/1.1 "
 
 
 class Connection(HttpToolsProtocol):
@@ -172,10 +173,25 @@ class Polite:
         self._transport = transport
         self._connection = connection
         self._leaving = False
-        self.write = transport.write
+        self._head: bytes | None = None
         self.get_extra_info = transport.get_extra_info
         self.pause_reading = transport.pause_reading
         self.resume_reading = transport.resume_reading
+
+    def write(self, data: bytes) -> None:
+        """Send it; the head of an answer together with the body that follows at once, in one packet."""
+        if self._head is not None:
+            data, self._head = self._head + data, None
+        elif data.startswith(STATUS):
+            self._head = data
+            self._connection.loop.call_soon(self._flush)
+            return
+        self._transport.write(data)
+
+    def _flush(self) -> None:
+        if self._head is not None:
+            head, self._head = self._head, None
+            self._transport.write(head)
 
     def is_closing(self) -> bool:
         """True once no more is read or written."""
@@ -183,6 +199,7 @@ class Polite:
 
     def close(self) -> None:
         """Say that nothing more will come, and hang up."""
+        self._flush()
         if self._leaving or self._connection.received_whole or self._transport.is_closing():
             self._transport.close()
             return

@@ -59,7 +59,7 @@ class TaskTypes(msgspec.Struct, frozen=True):
     answers={201: (RegisteredType, "Registered; the same again gives the version that is there.")},
     examples={
         "with a schema": {
-            "name": "youtube_video_scrape",
+            "name": "thumbnail",
             "schema": {
                 "type": "object",
                 "properties": {"video_id": {"type": "string"}},
