@@ -39,7 +39,17 @@ def test_asked_again_a_claim_gives_the_same_and_changes_nothing(app: Any, url: s
 def test_the_same_is_given_however_much_is_asked_for_and_in_whatever_order(app: Any) -> None:
     fill(app, 10)
     claims = app.claim_many("worker-1", 2, request="r-1")
-    assert app.claim_many("worker-1", 7, request="r-1", order="lifo", queues=["elsewhere"]) == claims
+    assert app.claim_many("worker-1", 7, request="r-1", order="lifo", types=["other"]) == claims
+
+
+def test_the_same_is_given_only_of_the_queues_that_are_asked_for(app: Any) -> None:
+    fill(app, 1, queue="theirs")
+    fill(app, 1, queue="ours")
+    claims = app.claim_many("worker-1", 2, request="r-1")
+    [ours] = [claim for claim in claims if claim.task.queue == "ours"]
+    assert app.claim_many("worker-1", 2, request="r-1", queues=["ours"]) == [ours]
+    assert app.claim_many("worker-1", 2, request="r-1", queues=["elsewhere"]) == []
+    assert app.claim_many("worker-1", 2, request="r-1", queues=["ours", "theirs"]) == claims
 
 
 def test_fewer_than_asked_for_are_not_filled_up(app: Any) -> None:

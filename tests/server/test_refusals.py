@@ -580,6 +580,19 @@ def test_an_idempotency_key_of_a_foreign_queue_does_not_show_its_task(keyed: Ser
     assert everything(app) == before
 
 
+def test_a_request_id_that_was_guessed_does_not_show_tasks_of_a_foreign_queue(keyed: Served, app: dibs.Dibs) -> None:
+    app.enqueue("t", {"secret": 1}, queue="theirs")
+    wish = {"worker_id": WORKER, "request_id": "r-1"}
+    assert keyed.client("work", queues=["theirs"]).post("/api/tasks/claim", json=wish).status_code == 200
+    client = keyed.client("admin", queues=["ours"])
+    before = everything(app)
+    for waiting in ({}, {"wait_seconds": 0.05}):
+        assert client.post("/api/tasks/claim", json={**wish, **waiting}).status_code == 404
+    exchange = {"worker_id": WORKER, "outcomes": [], "claim": {"request_id": "r-1"}}
+    assert client.post("/api/tasks/exchange", json=exchange).json()["tasks"] == []
+    assert everything(app) == before
+
+
 WHOLE_STORE = [
     ("POST", "/api/keys"), ("GET", "/api/keys"), ("DELETE", "/api/keys/{id:name}"), ("GET", "/api/history"),
     ("GET", "/api/doctor"), ("POST", "/api/task-types"), ("GET", "/api/upkeep/due-schedules"),

@@ -12,7 +12,7 @@ import msgspec
 from dibs.claim import Claim, ClaimRequest, Filters
 from dibs.errors import AlreadyClaimed, InvalidValue, NotClaimable, TaskNotFound
 from dibs.store.operation import Operation, Rows, Statement, Steps
-from dibs.store.operations.rows import read_claim, read_claims, read_task
+from dibs.store.operations.rows import queue_of, read_claim, read_claims, read_task
 from dibs.store.operations.tending import Tending
 from dibs.task import State, Task
 
@@ -55,7 +55,7 @@ class Claiming(Tending, ABC):
         return Operation("claim_each", lambda: self._claim(whole, hands=hands), read=lambda rows: _deal(requests, rows))
 
     def _claim(self, request: ClaimRequest, atomic: bool = False, hands: Hands | None = None) -> Steps[Rows]:
-        if request.request is not None and (asked := (yield Statement("asked", claim_params(request)))):
+        if request.request is not None and (asked := (yield from self._asked(request))):
             return asked
         swept = (yield from self._sweep()) if time.monotonic() >= self._next_sweep else None
         claims = yield from self.take(request, atomic, hands)
@@ -66,6 +66,12 @@ class Claiming(Tending, ABC):
             if swept:
                 claims = yield from self.take(request, atomic, hands)
         return claims
+
+    def _asked(self, request: ClaimRequest) -> Steps[Rows]:
+        """What was claimed under the request's name and is still held. Only of the queues that it names: whoever may
+        see no others must not be shown them because it guessed a name."""
+        rows = yield Statement("asked", claim_params(request))
+        return [row for row in rows if request.queues is None or queue_of(row) in request.queues]
 
     def _sweep(self) -> Steps[int]:
         self._next_sweep = time.monotonic() + self.sweep_every
@@ -79,7 +85,7 @@ class Claiming(Tending, ABC):
 
     def _claim_by_id(self, task_id: int, request: ClaimRequest) -> Steps[Claim]:
         if request.request is not None:
-            for row in (yield Statement("asked", claim_params(request))):
+            for row in (yield from self._asked(request)):
                 if row[0] == task_id:
                     return read_claim(row)
         statement = Statement("claim_by_id", {"id": task_id, **claim_params(request)}, change=True)

@@ -42,6 +42,12 @@ def read_claims(rows: Rows) -> list[Claim]:
     return [read_claim(row) for row in rows]
 
 
+def queue_of(row: Row) -> str:
+    """The queue of the task in a row of a claim statement."""
+    queue: str = row[WIDTH + 2]
+    return queue
+
+
 def moment(micros: int | None) -> Any:
     """A datetime, or None."""
     return None if micros is None else from_micros(micros)
