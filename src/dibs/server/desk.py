@@ -53,7 +53,15 @@ class Desk:
         except DibsError as error:  # one of them is refused, and with it all: find out which
             if len(tasks) == 1:
                 return [error]
-            return [answer for task in tasks for answer in await self._enqueue(by, [task])]
+            return [await self._enqueue_alone(by, task) for task in tasks]
+
+    async def _enqueue_alone(self, by: By, task: NewTask) -> Task | Exception:
+        """The task or what is wrong with it, also where the store gave up: those before it are stored by then."""
+        try:
+            [answer] = await self._enqueue(by, [task])
+        except StoreError as error:
+            return error
+        return answer
 
     async def _claim(self, kind: tuple[Any, ...], requests: Sequence[ClaimRequest]) -> Sequence[list[Claim]]:
         if len(requests) == 1:

@@ -115,7 +115,7 @@ class WaitingRoom:
                 if line:  # nothing more for them now
                     await asyncio.sleep(REST)
                     await self._store.wakeups.wait_async(seen, POLL)
-        except DibsError as error:
+        except Exception as error:  # whatever it is: nobody must wait for an answer that never comes
             for waiter in line:
                 if not waiter.claims.done():
                     waiter.claims.set_exception(error)
@@ -129,7 +129,7 @@ class WaitingRoom:
             waiter = line.popleft()
             try:
                 claims = await self._store.run_async(waiter.sign(self._store.claim(waiter.request)))
-            except DibsError as error:
+            except Exception as error:
                 waiter.claims.set_exception(error)
                 raise
             if claims or waiter.leaving or self._closed:

@@ -1,0 +1,70 @@
+"""What is done together, or in one line, is answered one by one: what befalls one request befalls no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+
+import dibs
+from dibs import KeyConflict, NewTask, StoreBusy
+from dibs.claim import ClaimRequest
+from dibs.server.desk import Desk
+from dibs.server.waiting import WaitingRoom
+from dibs.store.open import open_store
+from dibs.store.operation import Operation
+
+T = TypeVar("T")
+SOON = 10.0
+
+
+def with_store(url: str, do: Callable[[Any], Awaitable[T]]) -> T:
+    async def run() -> T:
+        store = open_store(url)
+        try:
+            return await asyncio.wait_for(do(store), SOON)
+        finally:
+            await store.close_async()
+
+    return asyncio.run(run())
+
+
+def fail_at(store: Any, turn: int, error: Exception) -> None:
+    """The store that gives up once, at its so many-th operation from now."""
+    run_async, turns = store.run_async, iter(range(1, 1000))
+
+    async def fail_in_turn(operation: Operation[Any]) -> Any:
+        if next(turns) == turn:
+            raise error
+        return await run_async(operation)
+
+    store.run_async = fail_in_turn
+
+
+def test_a_store_that_gives_up_among_many_does_not_deny_what_it_has_stored(url: str, app: dibs.Dibs) -> None:
+    app.enqueue("t", {"n": 0}, key="taken")
+    news = [NewTask("t", {"n": 1}), NewTask("t", {"n": 2}), NewTask("t", {"n": 3}, key="taken"), NewTask("t", {"n": 4})]
+
+    async def do(store: Any) -> list[Any]:
+        fail_at(store, 5, StoreBusy("The store is busy."))  # the first alone, the rest together, and these one by one
+        desk = Desk(store)
+        return await asyncio.gather(*(desk.enqueue(new, None) for new in news), return_exceptions=True)
+
+    first, second, third, fourth = with_store(url, do)
+    assert (first.params, second.params) == ({"n": 1}, {"n": 2})
+    assert isinstance(third, KeyConflict)
+    assert isinstance(fourth, StoreBusy)
+    assert {task.params["n"] for task in app.list_tasks(limit=10)} == {0, 1, 2}
+
+
+def test_whatever_goes_wrong_while_clients_wait_all_of_them_hear_of_it(url: str, app: dibs.Dibs) -> None:
+    async def do(store: Any) -> list[Any]:
+        fail_at(store, 2, RuntimeError("nobody expected this"))
+        room, gone = WaitingRoom(store), asyncio.get_running_loop().create_future()
+        requests = [ClaimRequest(worker_id=f"worker-{n}") for n in range(3)]
+        waits = (room.wait(request, lambda operation: operation, 0.5, gone) for request in requests)
+        return await asyncio.gather(*waits, return_exceptions=True)
+
+    assert [type(each) for each in with_store(url, do)] == [RuntimeError] * 3
