@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import pytest
-
 import dibs
 from dibs import KeyConflict, NewTask, StoreBusy
 from dibs.claim import ClaimRequest
