@@ -427,6 +427,17 @@ def test_nobody_can_forge_an_entry_of_the_log(connect: Connect, access: Callable
     assert re.fullmatch(r"127\.0\.0\.1 GET /%0aforged%1b\[31m 404 \d+\.\d ms", second)
 
 
+def test_a_key_in_a_path_by_mistake_is_not_written_to_the_log(
+    serve: Callable[..., Any], access: Callable[[], list[str]]
+) -> None:
+    served = serve(keys=True, access_log=True)
+    key = served.key("admin")
+    served.client_with(**{"X-API-Key": key.key}).delete(f"/api/keys/{key.key}")
+    [line] = until(access)
+    assert f"/api/keys/dibs_{key.about.id}_*** " in line
+    assert key.key.rpartition("_")[2] not in line
+
+
 def test_no_line_is_written_where_none_is_wanted(connect: Connect, access: Callable[[], list[str]]) -> None:
     assert connect(access_log=False).ask("GET", "/health").status == 200
     assert access() == []

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from dibs.key import without_secrets
 from dibs.server.config import Network
 from dibs.server.http import Message, Receive, Scope, Send, refuse
 from dibs.server.refusing import Refusal
@@ -160,7 +161,9 @@ def _tell(scope: Scope, status: int, took: float) -> None:
 
 
 def _line(text: str) -> str:
-    """Text that cannot forge a line of the log, whatever a client sent."""
+    """Text that cannot forge a line of the log, whatever a client sent, and that gives no key away which was put into a
+    path by mistake."""
+    text = without_secrets(text)
     return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode()
 
 
