@@ -108,8 +108,8 @@ def _shortly_before(expression: str, timezone: str, first: datetime, last: datet
 
 
 def _reaches(expression: str, timezone: str, start: datetime, last: datetime, limit: int) -> bool:
-    newest = next(islice(_ticks_after(expression, timezone, start), limit - 1, None), None)
-    return newest is not None and newest <= last
+    ticks = takewhile(lambda tick: tick <= last, _ticks_after(expression, timezone, start))
+    return next(islice(ticks, limit - 1, None), None) is not None
 
 
 def _zone(name: str) -> tzinfo:
