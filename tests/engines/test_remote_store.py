@@ -299,7 +299,14 @@ def test_what_the_server_perhaps_did_is_asked_again_only_if_that_is_safe(
 def test_what_is_no_answer_of_dibs_is_said_to_be_none(open_app: Callable[..., Any], answer: Any) -> None:
     with Scripted(answer) as server:
         app = open_app(server.url)
-        for ask in (lambda: app.get(1), lambda: app.claim("worker-1")):
+        for ask in (
+            lambda: app.get(1),
+            lambda: app.claim("worker-1"),
+            lambda: app.pause("default"),
+            lambda: app.heartbeat("worker-1"),
+            lambda: app.remove_schedule("nightly"),
+            app.migrate,
+        ):
             with pytest.raises(dibs.StoreError, match="not understood"):
                 ask()
 
@@ -534,6 +541,19 @@ def test_a_claim_waits_at_the_server_and_gets_the_task_at_once(app: Any, proxy: 
     assert proxy.connections == connections  # nothing but that one request
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_claim_that_waits_survives_a_restart_however_long_it_waited(
+    app: Any, proxy: Proxy, direct: dibs.Dibs
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(app.claim, "worker-1", wait=30)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=conversation.PATIENCE * 2)
+        proxy.cut()
+        task = direct.enqueue("resize")
+        assert waiting.result(timeout=10).task_id == task.id
+
+
 def test_closing_does_not_wait_for_the_server(server: str, open_app: Callable[..., Any]) -> None:
     app = open_app(server)
     wakeups = app._store.wakeups
@@ -684,3 +704,19 @@ def test_threads_share_connections_and_lose_nothing(proxy: Proxy, app: Any, dire
         assert sum(pool.map(enqueue, range(10))) == 200
     assert direct.stats().depth == {"pending": 200}
     assert proxy.connections <= 20
+
+
+def test_connections_of_many_threads_are_kept_for_the_next_requests(proxy: Proxy, app: Any) -> None:
+    crowd = 40
+    barrier = threading.Barrier(crowd)
+
+    def look(_: int) -> None:
+        barrier.wait(10)
+        assert app.get(1) is None
+
+    proxy.delay(0.3)  # so that all of them ask at once
+    with ThreadPoolExecutor(crowd) as pool:
+        list(pool.map(look, range(crowd)))
+        connections = proxy.connections
+        list(pool.map(look, range(crowd)))
+    assert proxy.connections - connections < crowd / 4  # one that is closed while another thread sends on it loses both

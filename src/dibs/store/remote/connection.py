@@ -21,9 +21,10 @@ from dibs.store.remote.call import Call
 from dibs.store.remote.conversation import Rest, conversation
 from dibs.store.remote.wakeups import RemoteWakeups
 
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=20.0)
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=20.0)
 """An idle connection is given up long before the server does so (dibs after 75 s, proxies mostly after 60): a request
-that crosses with the server's goodbye would leave its outcome unknown."""
+that crosses with the server's goodbye would leave its outcome unknown. By age alone, not by number: the pool may close
+what it takes for surplus at the moment another thread sends on it, and that outcome would be unknown as well."""
 
 
 class Connections:

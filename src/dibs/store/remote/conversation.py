@@ -75,6 +75,7 @@ class _Tries:
 
     def after_error(self, error: httpx.TransportError) -> float:
         """Seconds to rest before the next try, or the error that ends the trying."""
+        self._forgive_the_wait()
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if isinstance(error, NOT_SENT):
             return self._rest(f"The server at {self._host} cannot be reached ({reason}).")
@@ -82,6 +83,7 @@ class _Tries:
 
     def after_refusal(self, response: httpx.Response, said: Reply | None) -> float:
         """The same, after an answer that is no success."""
+        self._forgive_the_wait()
         if said is None:
             return self._after_strange(response)
         if said.code == "rate_limited":
@@ -110,6 +112,11 @@ class _Tries:
             raise RateLimited(f"{said.error} The server asks for a pause of {seconds:.0f} seconds.")
         self._began += seconds  # a pause that was asked for is not held against a server that is slow to come back
         return seconds + random.uniform(0, SHORTEST)
+
+    def _forgive_the_wait(self) -> None:
+        """What we asked the server to wait for is not held against it; once, so that a bad line has an end."""
+        if not self._failures:
+            self._began += min(self._call.wait, time.monotonic() - self._began)
 
     def _rest_if_safe(self, reason: str, error: DibsError | None = None) -> float:
         self._perhaps_done = True

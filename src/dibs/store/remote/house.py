@@ -34,7 +34,7 @@ class RemoteHouse:
             "metadata": msgspec.Raw(encode(beat.metadata, "metadata")) if beat.metadata else None,
             "leaving": beat.leaving or None,
         }
-        return asking("heartbeat", post("/api/workers/heartbeat", given), wire.read_nothing)
+        return asking("heartbeat", post("/api/workers/heartbeat", given), wire.read_done)
 
     def workers(self) -> Operation[list[WorkerInfo]]:
         """Every worker that has been heard of, with the ids of the tasks it holds."""
@@ -59,7 +59,7 @@ class RemoteHouse:
 
     def remove_schedule(self, name: str) -> Operation[None]:
         """Forget the schedule. Not safe twice: the second time it is no longer there."""
-        return asking("remove_schedule", Call("DELETE", _schedule(name), safe=False), wire.read_nothing)
+        return asking("remove_schedule", Call("DELETE", _schedule(name), safe=False), wire.read_done)
 
     def enable_schedule(self, name: str) -> Operation[Schedule]:
         """Let a disabled schedule tick again, from now on."""

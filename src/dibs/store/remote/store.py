@@ -18,7 +18,7 @@ from dibs.store.remote.call import Call, get, looking
 from dibs.store.remote.connection import Connections
 from dibs.store.remote.operations import RemoteOperations
 from dibs.store.remote.wakeups import RemoteWakeups
-from dibs.store.remote.wire import read_checks, read_nothing
+from dibs.store.remote.wire import read_checks, read_ready
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class RemoteStore(RemoteOperations):
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Nothing, once the server has answered: it migrates its database itself."""
-        self.run(looking("ready", get("/ready"), read_nothing))
+        self.run(looking("ready", get("/ready"), read_ready))
         return []
 
     def maintain(self) -> None:

@@ -76,12 +76,12 @@ class RemoteTasks:
     def pause(self, queue: str) -> Operation[None]:
         """Let nobody claim from the queue until it is resumed."""
         check_name(queue, "The queue")
-        return asking("pause", post(place("queues", queue, "pause")), wire.read_nothing, wakes=True)
+        return asking("pause", post(place("queues", queue, "pause")), wire.read_done, wakes=True)
 
     def resume(self, queue: str) -> Operation[None]:
         """Let the queue be claimed from again."""
         check_name(queue, "The queue")
-        return asking("resume", post(place("queues", queue, "resume")), wire.read_nothing, wakes=True)
+        return asking("resume", post(place("queues", queue, "resume")), wire.read_done, wakes=True)
 
     # Look
 

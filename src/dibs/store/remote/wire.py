@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -236,6 +236,16 @@ class Woken(msgspec.Struct, frozen=True):
     generation: int
 
 
+class _Done(msgspec.Struct):
+    """It was done, and that is all there is to say: but a dibs server says it, whoever else answers 200 does not."""
+
+    success: Literal[True]
+
+
+class _Ready(msgspec.Struct):
+    status: Literal["ready"]
+
+
 class _Task(msgspec.Struct):
     task: WireTask
     deduplicated: bool = False
@@ -361,7 +371,5 @@ read_count = _reader(_Count, lambda said: said.count)
 read_redriven = _reader(_Redriven, lambda said: said.redriven)
 read_seconds = _reader(_Seconds, lambda said: said.seconds)
 read_woken = _reader(Woken, lambda said: said)
-
-
-def read_nothing(content: bytes) -> None:
-    """It was done, and that is all there is to say."""
+read_done = _reader(_Done, lambda said: None)
+read_ready = _reader(_Ready, lambda said: None)
