@@ -64,7 +64,7 @@ class SqliteStore(SqliteOperations):
             opened = self._opened()
             try:
                 if operation.writes:
-                    return operation.result(opened.writer.run(operation))
+                    return self._written(opened, operation, opened.writer.run(operation))
                 return operation.result(opened.read(operation, self.clock()))
             except Closed:  # by a fork, or by another thread: open it again
                 continue
@@ -82,7 +82,7 @@ class SqliteStore(SqliteOperations):
                 opened = await asyncio.to_thread(self._opened)
             try:
                 if operation.writes:
-                    return operation.result(await opened.writer.run_async(operation))
+                    return self._written(opened, operation, await opened.writer.run_async(operation))
                 return operation.result(await opened.read_async(operation, self.clock()))
             except Closed:
                 continue
@@ -134,11 +134,19 @@ class SqliteStore(SqliteOperations):
         with types_of_its_own():
             return operation.result(run_joined(operation, on, self.clock))
 
+    def _written(self, opened: _Open, operation: Operation[T], done: Any) -> T:
+        """The result of a write, told only if it can be read again: the look costs a few microseconds."""
+        self._check_in_place(opened)
+        return operation.result(done)
+
     def _check_in_place(self, opened: _Open) -> None:
         """A file that is gone takes everything with it that is written to it, without an error: say so, and let go."""
         if opened.in_place:
             return
-        self.close()
+        with self._opening:
+            if self._open is opened:  # otherwise another thread has let go of it, and may have opened the new one
+                self._open = None
+                self._finalize()
         raise StoreError(
             f"The file {self.path} was deleted or replaced while it was open.",
             hint="What was written since went with the old file. Stop every program before you move the file.",
@@ -286,6 +294,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     """What tells this file from another at the same path."""
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return status.st_dev, status.st_ino
