@@ -19,6 +19,7 @@ import uvicorn
 from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
 from dibs.server.gate import Gate
+from dibs.server.service import Service
 from dibs.store.open import open_store
 
 CONFIG = ServerConfig(port=0, keys=False, access_log=False, upkeep=False)
@@ -29,6 +30,9 @@ class House:
 
     def __init__(self) -> None:
         self._apps: dict[str, Gate] = {}
+        self.services: dict[str, Service] = {}
+        """What lies behind each URL, for tests that look inside."""
+
         self._names = (f"/{number}" for number in itertools.count(1))
         self._loop: asyncio.AbstractEventLoop | None = None
         config = uvicorn.Config(
@@ -48,10 +52,12 @@ class House:
         """A server before the database at this URL, for as long as the block lasts; its own URL."""
         name = next(self._names)
         gate = self._do(self._move_in(name, url, config, options))
+        place = f"http://127.0.0.1:{self._socket.getsockname()[1]}{name}"
+        self.services[place] = gate.service
         try:
-            yield f"http://127.0.0.1:{self._socket.getsockname()[1]}{name}"
+            yield place
         finally:
-            del self._apps[name]
+            del self._apps[name], self.services[place]
             self._do(gate.service.stop())
 
     def close(self) -> None:

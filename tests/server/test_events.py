@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -176,8 +177,9 @@ def test_streams_end_when_the_server_stops(url: str, app: dibs.Dibs) -> None:
 
 
 def test_who_listens_too_slowly_is_cut_off_and_can_go_on_where_it_was(
-    feeds: list[feed.Feed], server: Served, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+    feeds: list[feed.Feed], serve: Callable[..., Served], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    server = serve()
     monkeypatch.setattr(feed, "BEHIND", 200)
     monkeypatch.setattr(feed, "PAGE", 100)
     address = urlsplit(server.url)

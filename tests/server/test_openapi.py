@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import unescape
 from typing import Any
 
@@ -188,8 +188,8 @@ def test_the_page_tells_of_every_operation_and_every_link_leads_somewhere(docume
 
 
 @on_sqlite
-def test_every_command_of_the_page_works_as_it_stands(keyed: Served) -> None:
-    client = keyed.client("admin")
+def test_every_command_of_the_page_works_as_it_stands(serve: Callable[..., Served]) -> None:
+    client = serve(keys=True).client("admin")
     commands = re.findall(r"<pre><code>(curl.*?)</code></pre>", client.get("/api/docs").text, re.DOTALL)
 
     assert len(commands) == len(ENDPOINTS)

@@ -383,15 +383,15 @@ def test_a_path_that_does_not_exist_or_a_method_it_has_not_is_said_so(http: http
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_body_over_1_mib_is_refused_before_it_has_been_sent(server: Served) -> None:
-    with connect(server) as wire:
+def test_a_body_over_1_mib_is_refused_before_it_has_been_sent(serve: Callable[..., Served]) -> None:
+    with connect(serve()) as wire:
         wire.sendall(head("POST", "/api/tasks", f"Content-Length: {MAX_BYTES + 1}"))
         assert b" 413 " in wire.recv(4096)
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_body_of_unknown_length_is_refused_as_soon_as_it_is_over_1_mib(server: Served) -> None:
-    with connect(server) as wire:
+def test_a_body_of_unknown_length_is_refused_as_soon_as_it_is_over_1_mib(serve: Callable[..., Served]) -> None:
+    with connect(serve()) as wire:
         wire.sendall(head("POST", "/api/tasks", "Transfer-Encoding: chunked"))
         chunk = b"%x\r\n%s\r\n" % (65536, b" " * 65536)
         for _ in range(MAX_BYTES // 65536 + 1):  # and no end after it
