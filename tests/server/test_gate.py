@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dibs.server import protocol
+from tests.helpers.databases import run_sql
 from tests.helpers.servers import Heard, Raw
 from tests.helpers.waiting import until
 
@@ -436,6 +437,17 @@ def test_a_key_in_a_path_by_mistake_is_not_written_to_the_log(
     [line] = until(access)
     assert f"/api/keys/dibs_{key.about.id}_*** " in line
     assert key.key.rpartition("_")[2] not in line
+
+
+def test_the_log_tells_once_why_a_store_makes_requests_fail(
+    serve: Callable[..., Any], url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = serve().client()
+    run_sql(url, "ALTER TABLE dibs_tasks RENAME TO dibs_away")
+    answers = [client.post("/api/tasks", json={"task_type": "t"}) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [503] * 3
+    told = [record.getMessage() for record in caplog.records if record.name == "dibs.server"]
+    assert told == [f"the store fails ({answers[0].json()['code']}): {answers[0].json()['error']}"]
 
 
 def test_no_line_is_written_where_none_is_wanted(connect: Connect, access: Callable[[], list[str]]) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from dibs.errors import DibsError, TaskNotFound
+from dibs.errors import DibsError, StoreError, TaskNotFound
 from dibs.key import Scope as KeyScope
 from dibs.server.auth import Caller
 from dibs.server.http import Gone, Headers, Receive, Scope, Send, answer, header, read_body, refuse
@@ -132,6 +132,8 @@ class Endpoint:
         except Gone:
             return
         except DibsError as error:
+            if isinstance(error, StoreError):
+                service.tell_of_failure(error)
             await refuse(send, error)
             return
         if answered is not None:

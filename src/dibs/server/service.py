@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import time
 
 from dibs.codec import check_name
-from dibs.errors import DibsError, InvalidValue
+from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.key import Scope as KeyScope
 from dibs.key import split
 from dibs.server.auth import Caller, KeyRing, missing
@@ -30,6 +31,9 @@ FOLLOW_GAP = 0.02
 
 NOTE_EVERY = 2.0
 
+TELL_EVERY = 10.0
+"""Seconds between two lines about a store that fails: one tells enough, and every request would write one."""
+
 
 class Service:
     """One server process."""
@@ -48,6 +52,7 @@ class Service:
         self.metrics = Metrics()
         self._keeper = Keeper(store, config)
         self._beside: list[asyncio.Task[None]] = []
+        self._silent_until = 0.0
 
     async def start(self) -> None:
         """Begin what runs beside the requests."""
@@ -98,6 +103,13 @@ class Service:
         text = _text(header(scope, b"x-api-key"))
         if caller.key is not None and await self.ring.find(text) is None:
             raise _unauthorized(text)
+
+    def tell_of_failure(self, error: StoreError) -> None:
+        """Say in the log why requests are refused that nothing is wrong with."""
+        now = time.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + TELL_EVERY
+            logger.warning("the store fails (%s): %s", error.code, error.message)
 
     async def _follow_changes(self) -> None:
         """Let the keys be read again after a change; a hint can be lost, so they also age by themselves."""
