@@ -121,6 +121,23 @@ def test_an_empty_body_is_refused_where_something_must_be_said(http: httpx.Clien
 
 
 @pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"", "empty"),
+        (b'{"task_type": "t", "params": {"a": "\\ud800"}}', "surrogate"),
+        (b'{"task_type": "t", "params": {"a": "\xff"}}', "not UTF-8"),
+        (b'{"task_type": "t"', "truncated"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_told_what_is_wrong_with_it(
+    http: httpx.Client, content: bytes, word: str
+) -> None:
+    told = refused(http.post("/api/tasks", content=content, headers=JSON), 400, "bad_request")
+    assert word in told["error"]
+
+
+@pytest.mark.usefixtures("unchanged")
 def test_a_body_must_say_that_it_is_json(http: httpx.Client) -> None:
     for endpoint in TAKERS:
         body = json.dumps(sample(endpoint))

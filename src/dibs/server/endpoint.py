@@ -199,8 +199,21 @@ def decode_json(decoder: Any, body: bytes) -> Any:
         raise
     except RecursionError:
         raise Refusal("bad_request", "The JSON is nested too deeply.") from None
+    except UnicodeDecodeError:
+        raise Refusal("bad_request", "The body is not UTF-8.") from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise Refusal("bad_request", _sentence(error)) from None
+        raise Refusal("bad_request", _malformed(decoder, body, error)) from None
+
+
+def _malformed(decoder: Any, body: bytes, error: Exception) -> str:
+    if not body:
+        return "The body is empty."
+    if "truncated" in str(error):
+        try:  # near the end of a body, half of a surrogate pair is taken for a body that was cut off
+            decoder.decode(body + b" " * 12)
+        except (msgspec.DecodeError, ValueError) as clearer:
+            error = clearer
+    return _sentence(error)
 
 
 def _decode(decoder: Any, body: bytes) -> Any:
