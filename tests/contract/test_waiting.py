@@ -218,6 +218,17 @@ def test_a_waiting_claim_is_woken_when_its_queue_is_resumed(
     assert again_until_done(waiter, lambda: elsewhere.resume("slow")).task_id == task.id
 
 
+def test_upkeep_that_finds_nothing_to_do_wakes_nobody(here: Any) -> None:
+    wakeups = here._store.wakeups
+    seen = wakeups.generation
+    here.promote()
+    here.recover()
+    here.redrive()
+    assert wakeups.generation == seen
+    here.enqueue("resize")
+    assert wakeups.generation > seen
+
+
 def test_a_scheduled_task_is_claimed_by_a_waiter_when_it_is_due(here: Any) -> None:
     task = here.enqueue("resize", delay=0.3)
     claim = here.claim("worker-1", wait=LONG)

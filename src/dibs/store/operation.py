@@ -70,6 +70,10 @@ class Operation(Generic[T]):
     read: Callable[[Any], T] | None = None
     quick: bool = False
 
+    def woke(self, of_steps: Any) -> bool:
+        """True if those who wait should look again; not after a round of upkeep, say, that found nothing to do."""
+        return self.wakes and of_steps != 0
+
     def result(self, of_steps: Any) -> T:
         """The result of the operation, from that of its steps."""
         result: T = of_steps if self.read is None else self.read(of_steps)

@@ -99,7 +99,7 @@ class PostgresStore(PostgresOperations):
                 opened.pool().check()  # if one connection broke, others probably did
                 tries += 1
             else:
-                opened.wrote(operation)
+                opened.wrote(operation, result)
                 return operation.result(result)
 
     async def run_async(self, operation: Operation[T], on: Any = None) -> T:
@@ -124,7 +124,7 @@ class PostgresStore(PostgresOperations):
                 await (await opened.async_pool()).check()
                 tries += 1
             else:
-                opened.wrote(operation)
+                opened.wrote(operation, result)
                 return operation.result(result)
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
@@ -274,8 +274,8 @@ class _Open:
         self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]]
         self._async_pools = weakref.WeakKeyDictionary()
 
-    def wrote(self, operation: Operation[Any]) -> None:
-        if operation.wakes:
+    def wrote(self, operation: Operation[Any], result: Any) -> None:
+        if operation.woke(result):
             self.wakeups.wrote()
 
     def plans_are_old(self, connection: Any) -> bool:

@@ -48,9 +48,10 @@ class RemoteStore(RemoteOperations):
             return opened.send(call, operation.by)
 
         answer = drive(operation.begin(), send)
-        if operation.wakes:
+        result = operation.result(answer)
+        if operation.woke(result):
             opened.wakeups.wake()
-        return operation.result(answer)
+        return result
 
     async def run_async(self, operation: Operation[T], on: Any = None) -> T:
         """`run`, without blocking the event loop."""
@@ -61,9 +62,10 @@ class RemoteStore(RemoteOperations):
             return await opened.send_async(call, operation.by)
 
         answer = await drive_async(operation.begin(), send)
-        if operation.wakes:
+        result = operation.result(answer)
+        if operation.woke(result):
             opened.wakeups.wake()
-        return operation.result(answer)
+        return result
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Nothing, once the server has answered: it migrates its database itself."""

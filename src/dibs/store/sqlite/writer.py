@@ -209,7 +209,7 @@ class Writer:
             if failure is not error:
                 raise
             return
-        if any(isinstance(job.work, Operation) and job.work.wakes for job in jobs):
+        if any(_woke(job.work, answer) for job, answer in zip(jobs, answers, strict=True)):
             self._on_change()
         _deliver(jobs, answers)
 
@@ -281,6 +281,10 @@ class Writer:
         with contextlib.suppress(sqlite3.Error):  # the error that brought us here says more
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+
+
+def _woke(work: Work, answer: Answer) -> bool:
+    return isinstance(work, Operation) and isinstance(answer, tuple) and work.woke(answer[0])
 
 
 def _deliver(jobs: list[_Job], answers: Sequence[Answer]) -> None:
