@@ -164,6 +164,15 @@ def test_a_window_that_is_over_begins_anew(serve: Callable[..., Served], app: di
     until(lambda: client.get("/api/tasks").status_code == 200, timeout=3)
 
 
+def test_a_key_that_was_revoked_is_no_guess(keyed: Served, app: dibs.Dibs) -> None:
+    key = keyed.key("read")
+    app.revoke_key(key.about.id)
+    late = keyed.client_with(**{"X-API-Key": key.key})
+    statuses = {late.get("/api/tasks").status_code for _ in range(limits.PATIENCE // limits.GUESS + 5)}
+    assert statuses == {401}
+    assert keyed.client("read").get("/api/tasks").status_code == 200, "a new key from the same address is heard"
+
+
 def test_an_address_that_guesses_is_stopped_and_good_keys_from_it_are_not(keyed: Served) -> None:
     good = keyed.client("read")
     assert good.get("/api/tasks").status_code == 200

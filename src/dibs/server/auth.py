@@ -95,7 +95,7 @@ class KeyRing:
         self._epoch += 1
 
     def trusts(self, text: str | None) -> bool:
-        """True for a key that was good a while ago, without asking the store."""
+        """True for a key that was good a while ago, even if it is no longer, without asking the store."""
         parts = split(text)
         known = self._known.get(parts[0]) if parts else None
         return parts is not None and known is not None and _proves(parts[1], known)

@@ -90,7 +90,8 @@ class Service:
             raise self.strangers.refusal(address)
         key = await self.ring.find(text)
         if key is None:
-            self.strangers.failed(address, guessed=split(text) is not None)
+            # One that was good once is no guess: a worker that still has it must not shut out its neighbours.
+            self.strangers.failed(address, guessed=split(text) is not None and not self.ring.trusts(text))
             raise _unauthorized(text)
         scope["dibs.key"] = key.id  # for the access log
         await self.limits.spend(key)
