@@ -262,6 +262,17 @@ def test_a_pause_that_the_server_asks_for_is_kept(open_app: Callable[..., Any]) 
         assert len(server.asked) == 2
 
 
+def test_pauses_that_the_server_asks_for_are_told_once_in_the_log(
+    open_app: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    limited = refuses(429, "rate_limited", Retry_After="0")
+    with Scripted(limited, limited, ENQUEUED) as server:
+        assert open_app(server.url).enqueue("resize").id == 1
+    told = [record for record in caplog.records if record.name == "dibs.remote"]
+    assert [record.levelname for record in told] == ["WARNING"]
+    assert "rate limit" in told[0].getMessage()
+
+
 def test_a_pause_that_is_too_long_is_an_error_at_once(open_app: Callable[..., Any]) -> None:
     with Scripted(refuses(429, "rate_limited", Retry_After="61")) as server:
         with pytest.raises(dibs.RateLimited, match="61 seconds"):

@@ -7,6 +7,7 @@ I/O: the conversation says what to send and how long to rest, and is driven sync
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Generator
@@ -20,11 +21,16 @@ from dibs.store.remote.call import Call
 from dibs.store.remote.refusals import read_refusal, refusal
 from dibs.store.remote.wire import Reply, not_understood
 
+logger = logging.getLogger("dibs.remote")
+
 PATIENCE = 10.0
 """Seconds for which a server that cannot be reached, or cannot do it now, is asked again."""
 
 LIMIT_PATIENCE = 60.0
 """Seconds for which we wait when the server says that we ask too often."""
+
+SAY_AGAIN = 60.0
+"""Seconds between two words in the log about such waits: nobody else would tell why nothing happens."""
 
 SHORTEST, LONGEST = 0.05, 2.0
 
@@ -110,6 +116,7 @@ class _Tries:
         self._limited_since = self._limited_since or now
         if now + seconds > self._limited_since + LIMIT_PATIENCE:
             raise RateLimited(f"{said.error} The server asks for a pause of {seconds:.0f} seconds.")
+        _tell_of_limit(self._host, seconds, now)
         self._began += seconds  # a pause that was asked for is not held against a server that is slow to come back
         return seconds + random.uniform(0, SHORTEST)
 
@@ -137,6 +144,15 @@ class _Tries:
             return OutcomeUnknown(reason)
         hint = "Check that the server runs and that the URL is right; trying again is safe with a key or token."
         return StoreUnavailable(reason, hint=hint)
+
+
+_told_at: dict[str, float] = {}
+
+
+def _tell_of_limit(host: str, seconds: float, now: float) -> None:
+    if now - _told_at.get(host, -SAY_AGAIN) >= SAY_AGAIN:
+        _told_at[host] = now
+        logger.warning("%s: the key has used up its rate limit; the next request waits for %.0f s", host, seconds)
 
 
 def _retry_after(response: httpx.Response) -> float:
