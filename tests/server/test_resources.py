@@ -648,3 +648,12 @@ def test_what_a_browser_sends_for_another_site_changes_nothing(http: httpx.Clien
     answer = http.post("/api/queues/a/pause", headers={"Origin": "http://evil.example"})
     assert refused(answer, 403, "wrong_origin")
     assert app.queues() == []
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/api/docs"])
+def test_what_needs_no_key_can_be_probed_with_head(keyed: Served, path: str) -> None:
+    client = keyed.client()
+    asked, probed = client.get(path), client.head(path)
+    assert (probed.status_code, probed.content) == (200, b"")
+    assert probed.headers["content-length"] == asked.headers["content-length"]
+    assert client.head("/api/tasks").status_code == 405

@@ -62,10 +62,12 @@ def _by_path(endpoints: Iterable[Endpoint]) -> dict[str, _Methods]:
 
 
 class _Methods:
-    """The endpoints of one path."""
+    """The endpoints of one path. What needs no key may also be asked for with HEAD: probes do, and uvicorn leaves the
+    body out."""
 
     def __init__(self, methods: Mapping[str, Endpoint]) -> None:
-        self._methods = methods
+        public = methods.get("GET")
+        self._methods = {**methods, "HEAD": public} if public is not None and not public.scopes else methods
         self._allow = ", ".join(sorted(methods)).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
