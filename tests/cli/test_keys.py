@@ -25,6 +25,11 @@ def test_a_key_stands_alone_on_standard_output(run: Run, client: dibs.Dibs) -> N
     assert made.err == f"The key {stored.id} for backup. Keep it now: it is shown only this once.\n"
 
 
+def test_whoever_makes_a_key_for_a_worker_is_told_of_its_limit(run: Run, client: dibs.Dibs) -> None:
+    assert "--rate-limit none" in run("keys", "create", "worker", "--scopes", "work").err
+    assert "--rate-limit" not in run("keys", "create", "worker", "--scopes", "work", "--rate-limit", "none").err
+
+
 def test_a_key_has_what_the_options_say(run: Run, client: dibs.Dibs) -> None:
     options = [
         "--scopes",

@@ -61,6 +61,8 @@ def create(
         minted = client.create_key(name, split_names(scopes), **options)
         if not output.as_json:
             output.note(f"The key {minted.about.id} for {text.line(name)}. Keep it now: it is shown only this once.")
+            if rate_limit is None and "work" in split_names(scopes):
+                output.note("It may ask 100 times a minute; for a busy worker make one with --rate-limit none.")
         output.say(minted.key)  # alone on standard output, for KEY=$(dibs keys create …)
         output.answer({"success": True, "key": minted.key, **_shape(minted.about)})
 
