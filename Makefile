@@ -29,8 +29,9 @@ demo: setup ## watch two workers on a lively sample, one of them killed on the w
 test: setup ## run the whole suite, on SQLite and on a real PostgreSQL
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-stress: setup ## ask the API for longer, on both engines (STRESS_EXAMPLES=2000 for each operation)
+stress: setup ## ask the API for longer (STRESS_EXAMPLES=2000 for each operation), and all contracts over HTTP, sync and async
 	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) tests/server/test_schemathesis.py $(ARGS)
+	DIBS_TEST_EVERYTHING=1 $(BIN)/python -m pytest -n $(JOBS) tests/contract -k http $(ARGS)
 
 check: setup ## check format, lint, types, imports, and that every fence is tested
 	$(BIN)/ruff format --check .

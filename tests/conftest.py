@@ -1,4 +1,4 @@
-"""Every contract test runs on SQLite, on PostgreSQL and over HTTP, sync and async, on a database of its own.
+"""Every contract test runs on SQLite and PostgreSQL, sync and async, and over HTTP, on a database of its own.
 
 Over HTTP the database is a SQLite file (or PostgreSQL) as well: `url` is its URL, and the clients that `open_app` opens
 speak to a server before it. So a test can look at the rows themselves on every engine.
@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -25,12 +26,34 @@ SERVED = {"http": "sqlite", "http+postgres": "postgres"}
 ON_POSTGRES_TOO = frozenset({"test_claim", "test_fencing", "test_finish", "test_idempotency"})
 """Contracts that a server must keep whatever its database: those about racing and repeating."""
 
+ON_SQLITE_ONLY = frozenset({"test_examples"})
+"""To a worker in another language the store is a URL; what stands behind the server is tested elsewhere."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the data folder of the private PostgreSQL once, before worker processes inherit the environment."""
     os.environ.setdefault("DIBS_TEST_PGDATA", postgres.new_data_folder())
     if broken := os.environ.get("DIBS_TEST_MUTATION"):
         mutation.apply(mutation.read(broken))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Over HTTP a contract test runs once, sync or async by turns: the two differ only in how a call is sent. With
+    DIBS_TEST_EVERYTHING each runs both ways, and so do those about racing and repeating always."""
+    if os.environ.get("DIBS_TEST_EVERYTHING"):
+        return
+    left_out = [item for item in items if _is_other_mode_over_http(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not _is_other_mode_over_http(item)]
+
+
+def _is_other_mode_over_http(item: pytest.Item) -> bool:
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    if params.get("engine") != "http" or item.path.stem in ON_POSTGRES_TOO:
+        return False
+    mode = ("sync", "async")[crc32(item.originalname.encode()) % 2]  # type: ignore[attr-defined]
+    return params.get("mode", mode) != mode
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +85,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def engines_for(metafunc: pytest.Metafunc) -> tuple[str, ...]:
     """Contract tests also run over HTTP, but for those that are about the database itself."""
+    if metafunc.definition.path.stem in ON_SQLITE_ONLY:
+        return ("sqlite",)
     about_database = metafunc.definition.get_closest_marker("database") is not None
     if about_database or "open_app" not in metafunc.fixturenames or "contract" not in metafunc.definition.path.parts:
         return ENGINES
