@@ -38,8 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Over HTTP a contract test runs once, sync or async by turns: the two differ only in how a call is sent. With
-    DIBS_TEST_EVERYTHING each runs both ways, and so do those about racing and repeating always."""
+    """Over HTTP a contract test runs sync or async by turns: the two differ only in how a call is sent. Those about
+    racing and repeating run both ways, one before each engine. With DIBS_TEST_EVERYTHING all run both ways."""
     if os.environ.get("DIBS_TEST_EVERYTHING"):
         return
     left_out = [item for item in items if _is_other_mode_over_http(item)]
@@ -50,9 +50,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_other_mode_over_http(item: pytest.Item) -> bool:
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    if params.get("engine") != "http" or item.path.stem in ON_POSTGRES_TOO:
+    engine = params.get("engine")
+    if engine not in SERVED:
         return False
-    mode = ("sync", "async")[crc32(item.originalname.encode()) % 2]  # type: ignore[attr-defined]
+    turn = crc32(item.originalname.encode()) + (engine != "http")  # type: ignore[attr-defined]
+    mode = ("sync", "async")[turn % 2]
     return params.get("mode", mode) != mode
 
 
