@@ -26,7 +26,7 @@ from dibs.claim import ClaimRequest
 from dibs.server.config import ServerConfig
 from dibs.store.operations.tending import Retention
 from dibs.store.remote import conversation
-from dibs.store.remote.call import FILL, split
+from dibs.store.remote.call import FILL, get, split
 from dibs.store.remote.store import RemoteStore
 from tests.helpers import forking
 from tests.helpers.clients import run
@@ -563,6 +563,20 @@ def test_a_claim_that_waits_survives_a_restart_however_long_it_waited(
         proxy.cut()
         task = direct.enqueue("resize")
         assert waiting.result(timeout=10).task_id == task.id
+
+
+def test_a_call_that_closing_overtakes_leaves_no_connection_open(server: str) -> None:
+    app = dibs.Dibs(server)
+    connections = app._store._opened()  # type: ignore[attr-defined]
+    app.close()  # between the look for the connections and their use
+    assert connections.send(get("/api/queues", {}), None) is not None
+    assert connections._line is None
+
+    async def use_late() -> int:
+        await connections.send_async(get("/api/queues", {}), None)
+        return len(connections._async_lines)
+
+    assert asyncio.run(use_late()) == 0
 
 
 def test_closing_does_not_wait_for_the_server(server: str, open_app: Callable[..., Any]) -> None:

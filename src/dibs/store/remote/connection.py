@@ -35,6 +35,7 @@ class Connections:
         self.wakeups = RemoteWakeups(address)
         self._address = address
         self._lock = threading.Lock()
+        self._closed = False  # who is still here, or comes too late, leaves nothing open behind
         self._line: _Line | None = None
         self._async_lines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncLine]
         self._async_lines = weakref.WeakKeyDictionary()
@@ -69,6 +70,7 @@ class Connections:
             return
         self.wakeups.close()
         with self._lock:
+            self._closed = True
             line, self._line = self._line, None
             idle = line is not None and line.users == 0
         if line is not None and idle:
@@ -76,6 +78,7 @@ class Connections:
 
     async def close_async(self) -> None:
         """Let go of those of this event loop."""
+        self._closed = True
         line = self._async_lines.pop(asyncio.get_running_loop(), None)
         if line is not None and line.users == 0:
             await line.client.aclose()
@@ -92,7 +95,9 @@ class Connections:
         finally:
             with self._lock:
                 line.users -= 1
-                forsaken = line is not self._line and line.users == 0
+                forsaken = line.users == 0 and (self._closed or line is not self._line)
+                if forsaken and line is self._line:
+                    self._line = None
             if forsaken:
                 line.client.close()
 
@@ -108,7 +113,10 @@ class Connections:
             yield line.client
         finally:
             line.users -= 1
-            if line is not self._async_lines.get(loop) and line.users == 0:
+            kept = self._async_lines.get(loop)
+            if line.users == 0 and (self._closed or line is not kept):
+                if line is kept:
+                    del self._async_lines[loop]
                 await line.client.aclose()
 
 
