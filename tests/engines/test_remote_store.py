@@ -624,12 +624,12 @@ def test_a_worker_goes_on_when_its_server_is_restarted(house: Any, database: str
     with house.serving(database) as first, Proxy(first) as proxy:
         app = dibs.Dibs(proxy.url)
         app.task(name="resize")(lambda image: image * 2)
-        with app.worker(concurrency=2, poll=0.2):
+        with app.worker(concurrency=2, poll=0.2) as worker:
             before = direct.enqueue("resize", {"image": 1})
             until(lambda: direct.get(before.id).state == "completed")  # type: ignore[union-attr]
             proxy.refuse()
             during = direct.enqueue("resize", {"image": 2})
-            time.sleep(0.5)  # the worker finds nobody for a while
+            until(lambda: worker._contact.silent_for > 0.5)  # it finds nobody
             proxy.accept()
             until(lambda: direct.get(during.id).state == "completed", timeout=30)  # type: ignore[union-attr]
         app.close()
