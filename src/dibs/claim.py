@@ -12,6 +12,7 @@ import msgspec
 
 from dibs.codec import check_name
 from dibs.errors import InvalidValue
+from dibs.step import NewStep
 from dibs.task import FINAL, MAX_MAX_ATTEMPTS, Failure, State, Task, check_integer, check_seconds
 
 DEFAULT_LEASE = 60.0
@@ -116,9 +117,10 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Completed(msgspec.Struct, frozen=True, tag=True):
-    """The handler returned."""
+    """The handler returned. `steps`: what it adds to its workflow; who waits for it waits for these as well."""
 
     result: Any = None
+    steps: Sequence[NewStep] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -158,6 +160,8 @@ class Finished(msgspec.Struct, frozen=True):
     attempts: int
     run_at: datetime | None = None
     repeated: bool = False
+    finalize: int | None = None
+    """The workflow that has nothing more to run because of this, and now waits for its finalization."""
 
     @property
     def will_retry(self) -> bool:

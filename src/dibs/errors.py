@@ -33,6 +33,47 @@ class SchemaViolation(InvalidValue):
     code = "schema_violation"
 
 
+class InvalidGraph(InvalidValue):
+    """A workflow that could not run to its end: a step waits for itself, or for one that does not exist."""
+
+    code = "invalid_graph"
+
+
+class WorkflowNotFound(DibsError, LookupError):
+    """No workflow has this id: it never existed, or it was pruned after its retention."""
+
+    code = "workflow_not_found"
+
+    def __init__(self, workflow_id: int) -> None:
+        super().__init__(
+            f"There is no workflow {workflow_id}.", hint="Ended workflows are pruned after their retention."
+        )
+        self.workflow_id = workflow_id
+
+
+class WrongWorkflowState(DibsError):
+    """A verb that does not fit a workflow in this state (cancel a completed one, retry a running one)."""
+
+    code = "workflow_state"
+
+    def __init__(self, message: str, *, workflow_id: int, state: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.workflow_id = workflow_id
+        self.state = state
+
+
+class FinalizationLost(DibsError):
+    """A finalizer whose claim is no longer its own: its lease ran out and another took over. It changed nothing."""
+
+    code = "finalization_lost"
+    default_hint = "Stop: another processor finalizes this workflow, or has done so."
+
+    def __init__(self, message: str, *, workflow_id: int, token: int) -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.token = token
+
+
 class TaskNotFound(DibsError, LookupError):
     """No task has this id: it never existed, or it was pruned after its retention."""
 
@@ -79,11 +120,15 @@ class KeyConflict(DibsError):
     code = "key_conflict"
     default_hint = "Use a new key for new work; the same key must always come with the same type and params."
 
-    def __init__(self, key: str, task_id: int | None = None) -> None:
+    def __init__(self, key: str, task_id: int | None = None, workflow_id: int | None = None) -> None:
         owner = "another task of this batch" if task_id is None else f"task {task_id}"
-        super().__init__(f"The key {key!r} already belongs to {owner}, which has another type or other params.")
+        message = f"The key {key!r} already belongs to {owner}, which has another type or other params."
+        if workflow_id is not None:
+            message = f"The key {key!r} already belongs to workflow {workflow_id}, which is another graph."
+        super().__init__(message)
         self.key = key
         self.task_id = task_id
+        self.workflow_id = workflow_id
 
 
 class ClaimLost(DibsError):

@@ -43,7 +43,7 @@ class Event(StrEnum):
     """What can happen to a task; the history holds one row for each time it did."""
 
     ENQUEUED = "enqueued"
-    PROMOTED = "promoted"  # its time came
+    PROMOTED = "promoted"  # its time came, or its parents are done
     CLAIMED = "claimed"
     COMPLETED = "completed"
     FAILED = "failed"  # an attempt failed; `to` says whether another follows
@@ -58,7 +58,7 @@ class Event(StrEnum):
 _S = State
 MOVES: dict[Event, tuple[frozenset[State | None], frozenset[State]]] = {
     Event.ENQUEUED: (frozenset({None}), frozenset({_S.SCHEDULED, _S.BLOCKED, _S.PENDING})),
-    Event.PROMOTED: (frozenset({_S.SCHEDULED, _S.BLOCKED}), frozenset({_S.PENDING})),
+    Event.PROMOTED: (frozenset({_S.SCHEDULED, _S.BLOCKED}), frozenset({_S.SCHEDULED, _S.PENDING})),
     Event.CLAIMED: (frozenset({_S.PENDING}), frozenset({_S.CLAIMED})),
     Event.COMPLETED: (frozenset({_S.CLAIMED}), frozenset({_S.COMPLETED})),
     Event.FAILED: (frozenset({_S.CLAIMED}), frozenset({_S.SCHEDULED, _S.PENDING, _S.FAILED})),
@@ -66,7 +66,7 @@ MOVES: dict[Event, tuple[frozenset[State | None], frozenset[State]]] = {
     Event.RECOVERED: (frozenset({_S.CLAIMED}), frozenset({_S.PENDING, _S.FAILED, _S.CANCELLED})),
     Event.CANCEL_REQUESTED: (frozenset({_S.CLAIMED}), frozenset({_S.CLAIMED})),
     Event.CANCELLED: (WAITING | {_S.CLAIMED}, frozenset({_S.CANCELLED})),
-    Event.RETRIED: (frozenset({_S.FAILED, _S.CANCELLED, _S.SCHEDULED}), frozenset({_S.PENDING})),
+    Event.RETRIED: (frozenset({_S.FAILED, _S.CANCELLED, _S.SCHEDULED}), frozenset({_S.PENDING, _S.BLOCKED})),
     Event.PRUNED: (FINAL, FINAL),
 }
 """Every allowed move: event -> (states it may leave, states it may reach)."""
@@ -109,6 +109,8 @@ class Task(msgspec.Struct, frozen=True, dict=True):
     deduplicated: bool = False
     dropped: int = 0
     """How often its worker was lost while it was claimed ahead of its turn."""
+    workflow_id: int | None = None
+    """The workflow that it is a step of."""
 
     @property
     def finished(self) -> bool:

@@ -28,6 +28,7 @@ ONLY = {
         "paused",
         "pick",  # tasks are picked line by line under the write lock
         "pick_race",
+        "note_finalization",  # PostgreSQL does it in the function that claims, for those who call that in SQL
         "fresh_keys",  # both keys of a task in one fragment; PostgreSQL's enqueue needs them one by one
     },
     "postgres": {
@@ -44,12 +45,13 @@ ONLY = {
         "to_one",  # for whom the picked tasks are; SQLite has a statement for each worker
         "to_many",
         "claim_any",  # other claims may hold the locks of all candidates
+        "hold_workflows",  # on SQLite the write lock keeps everybody else out
         "peek",  # on SQLite the same probes as for a claim
     },
 }
 
 # Words that the code fills in from fixed tables; every other placeholder is a fragment.
-WORDS = {"order", "index", "key", "count", "limit", "reach", "candidates", "conditions", "argument", "hands"}
+WORDS = {"order", "index", "key", "count", "limit", "reach", "candidates", "conditions", "argument", "hands", "which"}
 
 # The only SQL that is put together in Python. Each part is a constant of its module.
 ASSEMBLED = {
@@ -128,9 +130,9 @@ def test_every_file_is_used() -> None:
         mentioned = {text for path, tree in modules(STORE) if engine in engines_of(path) for text in literals(tree)}
         fragments = {name for text in mentioned for name in placeholders(text)}
         fragments |= {name for path in folder(engine).glob("*.sql") for name in placeholders(path.read_text("utf-8"))}
-        fragments |= {
-            f"by_{name}" for name in ("state", "type", "queue", "queues", "cursor", "error")
-        }  # the conditions of a list
+        of_tasks = ("state", "type", "queue", "queues", "cursor", "error")
+        of_workflows = ("workflow_state", "workflow_name", "workflow_cursor", "workflow_queues")
+        fragments |= {f"by_{name}" for name in (*of_tasks, *of_workflows)}  # the conditions of lists
         assert names(engine) - mentioned - fragments == set()
 
 

@@ -14,6 +14,18 @@ from dibs.claim import Claim, ClaimRef, ClaimRequest, Filters, Finished, Outcome
 from dibs.errors import DibsError
 from dibs.key import ApiKey, MintedKey, NewKey, Permits, RateLimit
 from dibs.schedule import NewSchedule, Schedule, Source
+from dibs.step import (
+    ExecutionContext,
+    FinalizationAttempt,
+    FinalizationClaim,
+    Finalized,
+    NewStep,
+    NewWorkflow,
+    Step,
+    StepResult,
+    Workflow,
+    WorkflowFilter,
+)
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note
 from dibs.store.operation import Operation
@@ -193,6 +205,79 @@ class Store(Protocol):
     def tick_schedule(self, due: Due) -> Operation[int]:
         """The schedule moves on from the tick that was read and its tasks are enqueued, both or neither; how many
         tasks, 0 where somebody else did it first."""
+
+    # Workflows
+
+    def start_workflow(self, new: NewWorkflow) -> Operation[Workflow]:
+        """The whole graph is stored, or nothing. A key that is taken gives the workflow that has it, marked
+        `deduplicated`; with another graph it is a KeyConflict."""
+
+    def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
+        """More steps for a workflow that still runs; they may be after steps that it has. All or none."""
+
+    def get_workflow(self, workflow_id: int) -> Operation[Workflow | None]:
+        """The workflow, or None."""
+
+    def list_workflows(self, which: WorkflowFilter) -> Operation[list[Workflow]]:
+        """A page of workflows, newest first."""
+
+    def steps(self, workflow_id: int) -> Operation[list[Step]]:
+        """The workflow's steps in the order in which they were added, or WorkflowNotFound."""
+
+    def results(self, task_id: int) -> Operation[list[StepResult]]:
+        """What the parents of this step came to, in the order in which they were added. For a finalizer: what those
+        steps came to that no other step waits for. Nothing for a task that is no step."""
+
+    def cancel_workflow(self, workflow_id: int) -> Operation[Workflow]:
+        """Nothing more is begun; running steps are asked to stop. WorkflowNotFound, or WrongWorkflowState where it has
+        ended otherwise."""
+
+    def retry_workflow(self, workflow_id: int) -> Operation[Workflow]:
+        """A failed or cancelled workflow goes on from where it stopped: what failed or was cancelled runs, with all
+        its attempts; what was completed stays. Or WrongWorkflowState."""
+
+    def expire_workflows(self, limit: int = ...) -> Operation[int]:
+        """Workflows past their deadline begin nothing more, their running steps are asked to stop; how many."""
+
+    def mend_workflows(self, limit: int = ...) -> Operation[int]:
+        """Steps that ended without their workflow being told (by a program older than workflows, say) are made up for;
+        how many."""
+
+    # Finalize
+
+    def execution_context(self, workflow_id: int) -> Operation[ExecutionContext]:
+        """How the workflow's steps stand and what follows from that, or WorkflowNotFound."""
+
+    def due_finalizations(self, limit: int = ...) -> Operation[list[int]]:
+        """Workflows that wait for their finalization and that nobody holds, the longest wait first. Advisory."""
+
+    def claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
+        """The right to finalize the workflow, for `lease` microseconds, to this processor alone, under the next token;
+        asked again by who has it, it is extended under the same token. Otherwise the answer says why not. Every wish
+        is recorded with its reason."""
+
+    def renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
+        """The claim is extended, if this processor has it; nobody gets a new one by this."""
+
+    def release_finalization(self, workflow_id: int, processor: str) -> Operation[bool]:
+        """The claim is given up, if this processor has it: True. By anybody else: False, and nothing changes."""
+
+    def finalize(self, workflow_id: int, processor: str, token: int) -> Operation[Finalized]:
+        """The holder of the claim acts on the execution context, in one transaction: the workflow is completed (or its
+        finalizer begins), fails, or is left to be checked later. The claim ends with it. FinalizationLost where the
+        token is not the live one: nothing changes."""
+
+    def finalization_attempts(self, workflow_id: int) -> Operation[list[FinalizationAttempt]]:
+        """Every recorded wish to finalize the workflow, in order."""
+
+    # Checkpoints
+
+    def checkpoints(self, task_id: int) -> Operation[dict[str, Any]]:
+        """What earlier attempts of the task have kept, by name."""
+
+    def keep_checkpoint(self, claim: Ref, name: str, value: Any) -> Operation[Any]:
+        """Keep a value for later attempts, if the token is live; else ClaimLost. The value that is kept: an earlier one
+        under this name stays."""
 
     # Keys
 

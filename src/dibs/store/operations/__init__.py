@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dibs.store.operations.enqueueing import Enqueueing
+from dibs.store.operations.checkpoints import Checkpoints
 from dibs.store.operations.exchanging import Exchanging
+from dibs.store.operations.finalizing import Finalizing
 from dibs.store.operations.keys import Keys
 from dibs.store.operations.looking import Looking
 from dibs.store.operations.managing import Managing
 from dibs.store.operations.registering import Registering
 from dibs.store.operations.scheduling import Scheduling
+from dibs.store.operations.workflows import Workflows
 
 
-class SqlOperations(Enqueueing, Exchanging, Managing, Looking, Registering, Scheduling, Keys):
+class SqlOperations(Exchanging, Managing, Workflows, Finalizing, Checkpoints, Looking, Registering, Scheduling, Keys):
     """Every operation of the contract, for engines that speak SQL."""
 
     served = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from dibs.codec import clean_text, decode, encode
 from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, TaskNotFound
 from dibs.retry import jitter
 from dibs.store.operation import WIDTH, Operation, Row, Statement, Steps
+from dibs.store.operations.growing import Growing, Growth
 from dibs.store.operations.rows import STATES, read_task
 from dibs.task import FINAL, Event, Failure, State, Task, from_micros
 
@@ -30,25 +32,51 @@ Prepared = tuple[RowsByStatement, dict[Name, Answer]]
 """The rows for each statement, and the answers to those whose result dibs cannot store."""
 
 
-class Finishing:
+class Finishing(Growing, ABC):
     """Outcomes, starts, renewals, progress; and how claims stand."""
 
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
         prepared = prepare(reports)
-        return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True)
+        return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True, atomic=_any_step(reports))
 
     def _finish(
         self, reports: Sequence[Report], statements: RowsByStatement, unstorable: dict[Name, Answer]
     ) -> Steps[list[Answer]]:
         answers = dict(unstorable)
+        steps = (yield from self.hold_steps([ref.task_id for ref, _ in reports])) if _any_step(reports) else set()
+        growth = yield from self._plan_growth(reports, answers)
+        ended: list[Row] = []
         for name, rows in statements.items():
-            done = yield Statement(name, rows=rows, change=True)
+            done = yield Statement(name, rows=_still_open(rows, answers), change=True)
             answers.update((_claim_in(row), _finished(row)) for row in done)
+            ended += [row for row in done if row[0] in steps and row[3] in FINAL]
+        if ended:
+            yield from self._advance(ended, growth, answers)
         refused = [report for report in reports if _name(report[0]) not in answers]
         if refused:
             answers.update((yield from self._answer_refused(refused)))
         return [answers[_name(ref)] for ref, _ in reports]
+
+    def _plan_growth(self, reports: Sequence[Report], answers: dict[Name, Answer]) -> Steps[dict[Name, Growth]]:
+        """What steps add to their workflows. Whoever cannot is told so, and not completed."""
+        growth: dict[Name, Growth] = {}
+        for ref, outcome in reports:
+            if isinstance(outcome, Completed) and outcome.steps and _name(ref) not in answers:
+                try:
+                    growth[_name(ref)] = yield from self.plan_growth(ref.task_id, outcome.steps)
+                except InvalidValue as error:
+                    answers[_name(ref)] = error
+        return growth
+
+    def _advance(self, ended: Sequence[Row], growth: dict[Name, Growth], answers: dict[Name, Answer]) -> Steps[None]:
+        """Let the workflows of these steps go on; one report of each that has nothing left to run says so."""
+        for row in ended:
+            if row[3] == State.COMPLETED and (grown := growth.get(_claim_in(row))) is not None:
+                yield from self.grow(grown)
+        due = yield from self.advance([row[0] for row in ended])
+        for workflow_id, row in zip(due, ended, strict=False):  # a due one that finds no report is left to upkeep
+            answers[_claim_in(row)] = msgspec.structs.replace(_finished(row), finalize=workflow_id)
 
     def _answer_refused(self, reports: Sequence[Report]) -> Steps[dict[Name, Answer]]:
         refs = [ref for ref, _ in reports]
@@ -64,7 +92,7 @@ class Finishing:
     def _start(self, claims: Sequence[Ref]) -> Steps[list[DibsError | None]]:
         if not claims:
             return []
-        rows = yield Statement("start", rows=[_fence(ref) for ref in claims])
+        rows = yield Statement("start", rows=[fence(ref) for ref in claims])
         return (yield from _or_refusals(claims, dict.fromkeys((row[:3] for row in rows), None)))
 
     def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
@@ -75,7 +103,7 @@ class Finishing:
     def _renew(self, claims: Sequence[Ref], lease: int) -> Steps[list[Renewed | DibsError]]:
         if not claims:
             return []
-        rows = yield Statement("renew", rows=[{**_fence(ref), "lease": lease} for ref in claims])
+        rows = yield Statement("renew", rows=[{**fence(ref), "lease": lease} for ref in claims])
         renewed = {row[:3]: Renewed(row[0], from_micros(row[3]), bool(row[4])) for row in rows}
         return (yield from _or_refusals(claims, renewed))
 
@@ -145,7 +173,7 @@ def prepare(reports: Sequence[Report]) -> Prepared:
     for ref, outcome in reports:
         name, values = _STATEMENTS[type(outcome)]
         try:
-            row = {**_fence(ref), **values(outcome)}
+            row = {**fence(ref), **values(outcome)}
         except InvalidValue as error:
             answers[_name(ref)] = error
         else:
@@ -163,6 +191,15 @@ def check_reports(reports: Sequence[Report]) -> None:
         raise InvalidValue("Two outcomes name the same claim.", hint="A claim ends once: send one outcome for each.")
 
 
+def _any_step(reports: Sequence[Report]) -> bool:
+    """False only if certainly none of the tasks is a step: who holds a claim knows, who was told its name does not."""
+    return any(not isinstance(ref, Claim) or ref.task.workflow_id is not None for ref, _ in reports)
+
+
+def _still_open(rows: list[dict[str, Any]], answers: dict[Name, Answer]) -> list[dict[str, Any]]:
+    return [row for row in rows if (row["id"], row["token"], row["worker_id"]) not in answers]
+
+
 def _name(ref: Ref) -> Name:
     return ref.task_id, ref.token, ref.worker_id
 
@@ -172,13 +209,14 @@ def _claim_in(row: Row) -> Name:
     return row[0], row[5], row[4]
 
 
-def _fence(ref: Ref) -> dict[str, Any]:
+def fence(ref: Ref) -> dict[str, Any]:
+    """What names a claim in a statement."""
     return {"id": ref.task_id, "token": ref.token, "worker_id": ref.worker_id}
 
 
 def _note(ref: Ref, percent: int, message: str | None) -> dict[str, Any]:
     text = None if message is None else clean_text(message)
-    return {**_fence(ref), "progress": percent, "progress_message": text}
+    return {**fence(ref), "progress": percent, "progress_message": text}
 
 
 def _complete(outcome: Completed) -> dict[str, Any]:

@@ -12,10 +12,14 @@ import msgspec
 from dibs.claim import MAX_BATCH, check_names
 from dibs.codec import check_name, decode
 from dibs.errors import InvalidValue, TaskNotFound
+from dibs.step import Kind
 from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
 from dibs.store.operations.registering import WorkerState, read_workers
 from dibs.store.operations.rows import STATES, moment, read_task, seconds
 from dibs.task import Event, State, Task, check_integer, from_micros
+
+PARENTS_NAMED = 10
+"""Parents that an explanation names at most."""
 
 RECENT = 1000
 FEW = 20
@@ -276,6 +280,8 @@ def _explain(task_id: int) -> Steps[Explanation]:
         reasons = yield from _reasons_pending(task)
     elif task.state is State.SCHEDULED:
         reasons = [(yield from _reason_scheduled(task))]
+    elif task.state is State.BLOCKED:
+        reasons = yield from _reasons_blocked(task)
     else:
         reasons = [_reason(task)]
     return Explanation(task.id, task.state, reasons)
@@ -293,14 +299,27 @@ def _reason_scheduled(task: Task) -> Steps[Reason]:
 def _reason(task: Task) -> Reason:
     if task.state is State.CLAIMED:
         asked = " It has been asked to stop." if task.cancel_requested else ""
+        if task.lease_until is None:  # a sub-workflow has no lease: it ends with its steps
+            return Reason("claimed", f"It is running: it stands for a workflow ({task.worker_id}).{asked}")
         until = f"{task.lease_until:%Y-%m-%d %H:%M:%S} UTC"
         return Reason("claimed", f"It is running: claimed by {task.worker_id} until {until}.{asked}")
-    if task.state is State.BLOCKED:
-        return Reason("blocked", "It is a workflow step that waits for its parents.")
     if task.state is State.FAILED:
         cause = f": {task.error.type}: {task.error.message}" if task.error else ""
         return Reason("failed", f"It failed after {task.attempts} attempts{cause}. Retry it to run it again.")
     return Reason(task.state.value, f"It is {task.state} since {task.finished_at:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+def _reasons_blocked(task: Task) -> Steps[list[Reason]]:
+    waits = yield Statement("waits_for", {"id": task.id}, words=limited(PARENTS_NAMED))
+    if waits:
+        return [
+            Reason("blocked", f"It waits for step {name!r} (task {parent}), which is {state}.")
+            for name, parent, state in waits
+        ]
+    step = yield Statement("step", {"ids": [task.id]})
+    if step and step[0][3] == Kind.FINALIZER:
+        return [Reason("blocked", f"It is the finalizer of workflow {step[0][1]}: it runs when all steps are done.")]
+    return [Reason("blocked", f"It is a step of workflow {task.workflow_id}, which has not begun.")]
 
 
 def _reasons_pending(task: Task) -> Steps[list[Reason]]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from dibs.codec import check_name
 from dibs.errors import TaskNotFound, WrongState
+from dibs.step import ENDED, WORKFLOW_STEP
 from dibs.store.operation import Operation, Statement, Steps, conditions, limited
+from dibs.store.operations.advancing import Advancing, Tally
 from dibs.store.operations.rows import read_task
 from dibs.task import FINAL, State, Task, check_integer
 
@@ -28,7 +32,7 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
                 check_name(value, what)
 
 
-class Managing:
+class Managing(Advancing, ABC):
     """Changing tasks from outside."""
 
     def cancel(self, task_id: int) -> Operation[Task]:
@@ -36,6 +40,7 @@ class Managing:
         return Operation("cancel", lambda: self._cancel(task_id), wakes=True, atomic=True)
 
     def _cancel(self, task_id: int) -> Steps[Task]:
+        steps = yield from self.hold_steps([task_id])
         while True:
             task = yield from _get(task_id)
             if task.state is State.CANCELLED or (task.state is State.CLAIMED and task.cancel_requested):
@@ -43,8 +48,11 @@ class Managing:
             if task.state in FINAL:
                 message = f"Task {task_id} cannot be cancelled: it is {task.state}."
                 raise WrongState(message, task_id=task_id, state=task.state, hint="Finished tasks stay as they are.")
+            if task.type == WORKFLOW_STEP and task.state is State.CLAIMED:
+                raise _stands_for_a_workflow(task, "cancelled", "Cancel")
             name = "request_cancel" if task.state is State.CLAIMED else "cancel"
             if (yield Statement(name, {"id": task_id, "from_state": task.state.value}, change=True)):
+                yield from self.advance([task_id] if task_id in steps else [])
                 return (yield from _get(task_id))
             # It moved between the look and the write: look again.
 
@@ -53,22 +61,62 @@ class Managing:
         return Operation("retry", lambda: self._retry(task_id), wakes=True, atomic=True)
 
     def _retry(self, task_id: int) -> Steps[Task]:
+        steps = yield from self.hold_steps([task_id])
         while True:
             task = yield from _get(task_id)
             if task.state not in (State.FAILED, State.CANCELLED, State.SCHEDULED):
                 message = f"Task {task_id} cannot be retried: it is {task.state}."
                 hint = "Only failed, cancelled and scheduled tasks can be retried; enqueue completed work anew."
                 raise WrongState(message, task_id=task_id, state=task.state, hint=hint)
+            if task_id in steps and task.state is not State.SCHEDULED:
+                yield from self._retry_step(task)
+                return (yield from _get(task_id))
             if (yield Statement("retry", {"id": task_id, "from_state": task.state.value}, change=True)):
                 return (yield from _get(task_id))
+
+    def _retry_step(self, task: Task) -> Steps[None]:
+        """A step goes on with its workflow: with all of it, if that has ended."""
+        [(_, workflow_id, _, _, passed, state, stopping, *_)] = yield Statement("step", {"ids": [task.id]})
+        if passed or (stopping is not None and state not in ENDED):
+            why = "its failure was ignored and its workflow went on" if passed else "its workflow is stopping"
+            message = f"Step {task.id} cannot be retried: {why}."
+            raise WrongState(message, task_id=task.id, state=task.state, hint="Retry the workflow once it has ended.")
+        tally = Tally()
+        if state in ENDED:
+            yield from self.reopen(workflow_id, tally)
+        else:
+            rows = yield Statement("unpassed_steps", {"id": workflow_id})
+            yield from self.reopen_steps(workflow_id, [row for row in rows if row[0] == task.id], tally)
+        yield from self.count(tally)
 
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` tasks of the dead letter that match; the oldest failures first."""
         check_integer(limit, "limit", 1, REDRIVE_BATCH)
         given = msgspec.structs.asdict(which)
-        words = (conditions(given, ("queue", "type", "error")), *limited(limit))
-        statement = Statement("redrive", given, words=words, change=True)
-        return Operation("redrive", lambda: _count(statement), wakes=True)
+        return Operation("redrive", lambda: self._redrive(given, limit), wakes=True, atomic=True)
+
+    def _redrive(self, given: dict[str, Any], limit: int) -> Steps[int]:
+        """Steps first, whose workflows must be held before any task is."""
+        which = conditions(given, ("queue", "type", "error"))
+        steps = yield from self._redrive_steps(Statement("dead_steps", given, words=(which, *limited(limit))))
+        if steps == limit:
+            return steps
+        rows = yield Statement("redrive", given, words=(which, *limited(limit - steps)), change=True)
+        return steps + len(rows)
+
+    def _redrive_steps(self, dead: Statement) -> Steps[int]:
+        rows = yield dead
+        if not rows:
+            return 0
+        yield from self.hold_trees({row[1] for row in rows})
+        moved = 0
+        for task_id, _ in rows:
+            task = yield from _get(task_id)
+            if task.state is State.FAILED:  # not retried along with another step of its workflow
+                with suppress(WrongState):  # nor one of a workflow that is just being stopped
+                    yield from self._retry_step(task)
+            moved += (yield from _get(task_id)).state is not State.FAILED
+        return moved
 
     def pause(self, queue: str) -> Operation[None]:
         """Let nobody claim from the queue until it is resumed; running tasks go on."""
@@ -95,6 +143,6 @@ def _get(task_id: int) -> Steps[Task]:
     return read_task(rows[0])
 
 
-def _count(statement: Statement) -> Steps[int]:
-    rows: list[Any] = yield statement
-    return len(rows)
+def _stands_for_a_workflow(task: Task, done: str, do: str) -> WrongState:
+    message = f"Task {task.id} cannot be {done}: it stands for a workflow ({task.worker_id})."
+    return WrongState(message, task_id=task.id, state=task.state, hint=f"{do} that workflow instead.")

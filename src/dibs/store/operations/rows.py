@@ -8,6 +8,7 @@ import msgspec
 
 from dibs.claim import Claim
 from dibs.codec import decode
+from dibs.step import OnFailure, Workflow, WorkflowState
 from dibs.store.operation import WIDTH, Row, Rows
 from dibs.task import Failure, State, Task, from_micros
 
@@ -19,13 +20,13 @@ def read_task(row: Row, start: int = 0, *, deduplicated: bool = False) -> Task:
     """The task in a row whose `{{task}}` columns begin at `start`."""
     (task_id, type_name, queue, state, params, priority, attempts, max_attempts, token, created_at, run_at,
      type_version, timeout, claimed_at, lease_until, finished_at, worker_id, key, cancel_requested, progress,
-     progress_message, result, error, dropped) = row[start : start + 24]  # fmt: skip
+     progress_message, result, error, dropped, workflow_id) = row[start : start + 25]  # fmt: skip
     return Task(
         task_id, type_name, queue, STATES[state], decode(params), priority, attempts, max_attempts, token,
         from_micros(created_at), from_micros(run_at), type_version, seconds(timeout), moment(claimed_at),
         moment(lease_until), moment(finished_at), worker_id, key, bool(cancel_requested), progress, progress_message,
         result if result is None else decode(result), error if error is None else _decode_failure(error), deduplicated,
-        dropped
+        dropped, workflow_id
     )  # fmt: skip
 
 
@@ -46,6 +47,41 @@ def queue_of(row: Row) -> str:
     """The queue of the task in a row of a claim statement."""
     queue: str = row[WIDTH + 2]
     return queue
+
+
+def read_workflow(row: Row, start: int = 0, *, deduplicated: bool = False) -> Workflow:
+    """The workflow in a row whose `{{workflow}}` columns begin at `start`."""
+    (workflow_id, name, state, steps, active, ended, failures, created_at, queues, root_id, key, deadline, finished_at,
+     on_failure, stopping, error, step_of, finalizer_id, token, by, until) = row[start : start + 21]  # fmt: skip
+    return Workflow(
+        id=workflow_id,
+        name=name,
+        state=WorkflowState(state),
+        steps=steps,
+        active=active,
+        ended=ended,
+        failures=failures,
+        created_at=from_micros(created_at),
+        queues=decode(queues),
+        root_id=root_id or workflow_id,
+        key=key,
+        deadline=moment(deadline),
+        finished_at=moment(finished_at),
+        on_failure=OnFailure(on_failure),
+        stopping=stopping,
+        error=read_failure(error),
+        step_of=step_of,
+        finalizer_id=finalizer_id,
+        finalization_token=token,
+        finalization_by=by,
+        finalization_until=moment(until),
+        deduplicated=deduplicated,
+    )
+
+
+def read_failure(error: str | None) -> Failure | None:
+    """How something ended that did not complete, or None."""
+    return None if error is None else _decode_failure(error)
 
 
 def moment(micros: int | None) -> Any:

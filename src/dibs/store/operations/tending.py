@@ -6,9 +6,13 @@ any number of upkeeps at once, since every statement moves only rows that still 
 
 from __future__ import annotations
 
+from abc import ABC
+
 import msgspec
 
 from dibs.store.operation import Operation, Statement, Steps, limited
+from dibs.store.operations.advancing import Advancing
+from dibs.task import FINAL
 
 BATCH = 500
 SWEEP_BATCH = 100
@@ -35,9 +39,12 @@ class Upkept(msgspec.Struct, frozen=True):
     history_pruned: int = 0
     workers_pruned: int = 0
     ticked: int = 0
+    expired: int = 0
+    finalized: int = 0
+    mended: int = 0
 
 
-class Tending:
+class Tending(Advancing, ABC):
     """Keeping the house, one small batch at a time."""
 
     def promote(self, limit: int = BATCH) -> Operation[int]:
@@ -52,11 +59,28 @@ class Tending:
     def recover(self, limit: int = BATCH) -> Operation[int]:
         """Take tasks back whose lease ran out: to pending, or to the dead letter when their attempts are spent. A task
         that was claimed ahead and is not known to be started is not charged."""
-        return Operation("recover", lambda: self.recover_some(limit), wakes=True)
+        return Operation("recover", lambda: self._recover(limit), wakes=True, atomic=True)
+
+    def _recover(self, limit: int) -> Steps[int]:
+        steps = yield from self._recover_steps(limit)
+        return steps + (yield from self.recover_some(limit))
+
+    def _recover_steps(self, limit: int) -> Steps[int]:
+        """Steps that end with their lease, together with what follows in their workflows; so not in passing."""
+        lost = yield Statement("lost_steps", words=limited(limit))
+        ids = [row[0] for row in lost]
+        if not ids:
+            return 0
+        yield from self.hold_steps(ids)
+        words = (("which", "{{with_these_ids}}"), *limited(limit))
+        rows = yield Statement("recover", {"error": LEASE_LOST, "ids": ids}, words=words, change=True)
+        yield from self.advance([row[0] for row in rows if row[3] in FINAL])
+        return len(rows)
 
     def recover_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:
         """The steps of `recover`, for operations that sweep in passing."""
-        rows = yield Statement("recover", {"error": LEASE_LOST}, words=limited(limit), change=True)
+        words = (("which", "{{that_go_on}}"), *limited(limit))
+        rows = yield Statement("recover", {"error": LEASE_LOST}, words=words, change=True)
         return len(rows)
 
     def next_due(self) -> Operation[float | None]:
@@ -65,25 +89,48 @@ class Tending:
 
     def prune(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
         """Delete finished tasks past their retention; their history stays until its own."""
-        return Operation("prune", lambda: self._prune(retention, limit))
+        return Operation("prune", lambda: self._prune(retention, limit), atomic=True)
 
     def _prune(self, retention: Retention, limit: int) -> Steps[int]:
         pruned = 0
         for state in ("completed", "cancelled", "failed"):
             kept = round(getattr(retention, state) * 1e6)
             rows = yield Statement("prune", {"state": state, "kept": kept}, words=limited(limit), change=True)
-            pruned += len(rows)
+            if rows:
+                yield Statement("forget_checkpoints", {"ids": [row[0] for row in rows]})
+            pruned += len(rows) + (yield from self._prune_workflows(state, kept, limit))
+        return pruned
+
+    def _prune_workflows(self, state: str, kept: int, limit: int) -> Steps[int]:
+        """The oldest workflow with all its steps; of a large one as many as one batch may hold."""
+        old = yield Statement("old_workflows", {"state": state, "kept": kept}, words=limited(1))
+        pruned = 0
+        for (root,) in old:
+            rows = yield Statement("prune_steps", {"id": root}, words=limited(limit), change=True)
+            gone = {"ids": [row[0] for row in rows]}
+            for name in ("forget_edges", "forget_checkpoints", "forget_steps"):
+                yield Statement(name, gone)
+            if len(rows) < limit:
+                yield Statement("forget_attempts", {"id": root})
+                yield Statement("forget_workflows", {"id": root})
+            pruned += max(len(rows), 1)
         return pruned
 
     def prune_history(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
         """Delete history past its retention, oldest first."""
-        statement = Statement("prune_history", {"kept": round(retention.history * 1e6)}, words=limited(limit))
-        return Operation("prune_history", lambda: _count(statement))
+        kept = {"kept": round(retention.history * 1e6)}
+        return Operation("prune_history", lambda: _prune_history(kept, limit))
 
     def prune_workers(self, retention: Retention) -> Operation[int]:
         """Forget workers that have not been heard of for long."""
         statement = Statement("prune_workers", {"kept": round(retention.workers * 1e6)})
         return Operation("prune_workers", lambda: _count(statement))
+
+
+def _prune_history(kept: dict[str, int], limit: int) -> Steps[int]:
+    entries = yield Statement("prune_history", kept, words=limited(limit))
+    attempts = yield Statement("prune_attempts", kept, words=limited(limit))
+    return len(entries) + len(attempts)
 
 
 def _next_due() -> Steps[float | None]:

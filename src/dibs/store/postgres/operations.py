@@ -35,6 +35,21 @@ class PostgresOperations(SqlOperations):
         inserted = yield Statement("enqueue", rows=rows)
         return {row[0]: row[1:] for row in inserted}
 
+    def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Steps[None]:
+        """See Adding."""
+        yield Statement("enqueue_steps", rows=rows)
+
+    def hold_roots(self, ids: list[int]) -> Steps[None]:
+        """See Advancing."""
+        if ids:
+            yield Statement("hold_workflows", {"ids": ids})
+
+    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[Row]:
+        """See Finalizing. A function of the database does it, for those who speak nothing but SQL as well."""
+        given = {"id": workflow_id, "processor": processor, "lease": lease}
+        rows = yield Statement("claim_finalization", given)
+        return rows[0]
+
     def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
         """See Claiming."""
         params = {**_filter_params(request), **claim_params(request)}

@@ -122,7 +122,7 @@ _LISTS = ("ids", "keys", "queues", "said")
 _TOGETHER = frozenset({"complete"})
 """Statements that take all their rows at once, as `said`."""
 
-_RETURNING = frozenset({"progress", "renew", "start", "told"})
+_RETURNING = frozenset({"count_steps", "progress", "renew", "start", "told"})
 
 
 def translate(error: sqlite3.Error) -> DibsError:

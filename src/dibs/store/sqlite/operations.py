@@ -10,10 +10,12 @@ from itertools import groupby
 from typing import Any
 
 from dibs.claim import ClaimRequest, Filters, Order
+from dibs.step import Reason, WorkflowState
 from dibs.store.operation import Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
 from dibs.store.operations.enqueueing import Inserted
+from dibs.store.operations.finalizing import Answered, already_complete, not_found
 
 Line = dict[str, Any]
 """One waiting line: the pending tasks of a queue and type with the same number of attempts left. Every filter is a
@@ -46,6 +48,46 @@ class SqliteOperations(SqlOperations):
         yield Statement("enqueue", rows=[row | {"id": first + n} for n, row in enumerate(free)])
         noted = yield Statement("enqueue_history", {"first": first, "last": first + len(free) - 1})
         return {free[note[0] - first]["place"]: note for note in noted}
+
+    def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Steps[None]:
+        """See Adding."""
+        yield Statement("enqueue_steps", rows=rows)
+        yield Statement("enqueue_history", {"first": rows[0]["id"], "last": rows[-1]["id"]})
+
+    def hold_roots(self, ids: list[int]) -> Steps[None]:
+        """See Advancing. This transaction is the only one that writes."""
+        yield from ()
+
+    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[Answered]:
+        """See Finalizing. Under the write lock nobody can come between the look and the claim: no race is lost."""
+        answer = yield from self._answer(workflow_id, processor, lease)
+        names = ("claimed", "already_claimed_by", "state", "message", "reason", "token")
+        yield Statement(
+            "note_finalization",
+            {"id": workflow_id, "processor": processor, **dict(zip(names, answer, strict=False))},
+        )
+        return answer
+
+    def _answer(self, workflow_id: int, processor: str, lease: int) -> Steps[Answered]:
+        workflow = yield from self.read_workflow(workflow_id)
+        if workflow is None:
+            return not_found()
+        if workflow.finished:
+            return already_complete(workflow)
+        if workflow.state is WorkflowState.FINALIZING:
+            return (yield from self.held_by_finalizer(workflow))
+        status = yield from self.execution_status(workflow_id)
+        if workflow.ended == 0 and workflow.steps > 0:
+            return False, None, status, "Workflow has no completed or failed steps", Reason.NOT_READY, None, None
+        given = {"id": workflow_id, "processor": processor, "lease": lease}
+        claimed = yield Statement("claim_finalization", given)
+        if not claimed:
+            by = workflow.finalization_by
+            return False, by, status, "Workflow already claimed for finalization", Reason.ALREADY_CLAIMED, None, None
+        token, until = claimed[0]
+        if token == workflow.finalization_token:
+            return True, processor, status, "Claim extended", Reason.EXTENDED, token, until
+        return True, None, status, "Successfully claimed for finalization", Reason.CLAIMED, token, until
 
     def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
         """See Claiming."""

@@ -1,11 +1,12 @@
 -- Promise: up to `limit` tasks that have been in this final state for longer than `kept` are deleted.
+-- Steps go with their workflow (see prune_steps.sql).
 -- Parameters: state, kept, limit, now, by. Rows: history columns. Index: dibs_tasks_finished.
 -- Safe: rows that somebody is retrying (or another prune is deleting) are skipped.
 WITH {{moment}},
 old AS MATERIALIZED (
     SELECT id FROM dibs_tasks
     WHERE state IN ('completed', 'failed', 'cancelled') AND state = %(state)s
-      AND finished_at <= (SELECT now FROM moment) - %(kept)s
+      AND finished_at <= (SELECT now FROM moment) - %(kept)s AND workflow_id IS NULL
     ORDER BY finished_at LIMIT {{limit}} FOR UPDATE SKIP LOCKED
 ),
 changed AS (

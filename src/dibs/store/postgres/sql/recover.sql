@@ -1,6 +1,7 @@
 -- Promise: up to `limit` tasks whose lease ran out are taken back: an attempt is spent, and they are pending again,
 -- or failed when it was their last, or cancelled when somebody asked for that. A task that was claimed ahead of its
 -- turn is not known to have been started: no attempt is spent, only `dropped` counts it, and the detail says so.
+-- Words: which (that_go_on or with_these_ids).
 -- Parameters: limit, error (what the dead letter says), now, by. Rows: history columns.
 -- Index: dibs_tasks_leases. Safe: judged by the lease alone, never by who seems alive, and looked at again under the
 -- row's lock, so a renewal or a finish that comes first wins; the old token is dead as soon as the state is no
@@ -9,7 +10,7 @@
 -- is now, which of the two it was.
 WITH {{moment}},
 lost AS MATERIALIZED (
-    SELECT id FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= (SELECT now FROM moment)
+    SELECT id FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= (SELECT now FROM moment) {{which}}
     ORDER BY lease_until LIMIT {{limit}} FOR UPDATE SKIP LOCKED
 ),
 changed AS (

@@ -1,6 +1,7 @@
 -- Promise: up to `limit` tasks whose lease ran out are taken back: an attempt is spent, and they are pending again,
 -- or failed when it was their last, or cancelled when somebody asked for that. A task that was claimed ahead of its
 -- turn is not known to have been started: no attempt is spent, only `dropped` counts it, and the detail says so.
+-- Words: which (that_go_on or with_these_ids).
 -- Parameters: limit, error (what the dead letter says), now. Rows: history columns.
 -- Index: dibs_tasks_leases. Safe: judged by the lease alone, never by who seems alive; the old token is dead as
 -- soon as the state is no longer 'claimed', and the next claim issues another.
@@ -19,6 +20,7 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN attempts_left <= 1 
     dropped = dropped + ahead,
     {{fresh_keys: dibs_tasks.attempts_left - 1 + dibs_tasks.ahead}}
 WHERE id IN (SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_leases
-             WHERE state = 'claimed' AND lease_until <= :now ORDER BY lease_until LIMIT {{limit}})
+             WHERE state = 'claimed' AND lease_until <= :now {{which}}
+             ORDER BY lease_until LIMIT {{limit}})
 RETURNING id, 'recovered', 'claimed', state, worker_id, token,
     CASE WHEN claimed_at IS NULL THEN '{"started":false}' END

@@ -1,4 +1,5 @@
 -- Promise: up to `limit` tasks of the dead letter that match are pending again, the oldest failures first.
+-- Steps go on with their workflow (see dead_steps.sql).
 -- Parameters: queue, type, error (text in its type and message), each if given; now. Words: conditions, limit.
 -- Rows: history columns.
 -- Index: dibs_tasks_finished.
@@ -7,6 +8,6 @@ SET state = 'pending', attempts = 0, cancel_requested = 0, run_at = :now, ready_
     {{fresh_keys: dibs_tasks.max_attempts}}
 WHERE id IN (
     SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_finished
-    WHERE state IN ('completed', 'failed', 'cancelled') AND state = 'failed' {{conditions}}
+    WHERE state IN ('completed', 'failed', 'cancelled') AND state = 'failed' AND workflow_id IS NULL {{conditions}}
     ORDER BY finished_at LIMIT {{limit}})
 RETURNING id, 'retried', 'failed', state, NULL, token, NULL

@@ -1,0 +1,224 @@
+"""Advance: a step has ended, its children may begin, and the last one makes the finalization due.
+
+All of it happens in the transaction that ended the step, while the root of the workflow's tree is held. Every step is
+settled once, so whoever is told twice of an end counts it once; and the counters are never the only truth: upkeep can
+derive from the steps what was missed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from dibs.step import Kind, OnFailure, Workflow, WorkflowState
+from dibs.store.operation import WIDTH, Rows, Statement, Steps
+from dibs.store.operations.rows import read_workflow
+from dibs.task import State
+
+WAITING = ("pending", "scheduled", "blocked")
+FAILED, CANCELLED, DEADLINE = "failed", "cancelled", "deadline"
+"""Why a workflow is stopping."""
+
+
+class Tally:
+    """By how much the counters of some workflows change."""
+
+    def __init__(self) -> None:
+        self._changes: defaultdict[int, dict[str, int]] = defaultdict(
+            lambda: {"steps": 0, "active": 0, "ended": 0, "failures": 0}
+        )
+
+    def note(self, workflow_id: int, **changes: int) -> None:
+        """So many more; with no changes the workflow is only looked at."""
+        counts = self._changes[workflow_id]
+        for name, by in changes.items():
+            counts[name] += by
+
+    def rows(self) -> list[dict[str, Any]]:
+        """For count_steps.sql."""
+        return [{"id": workflow_id, **counts} for workflow_id, counts in sorted(self._changes.items())]
+
+
+class Advancing(ABC):
+    """From the end of a step to what follows."""
+
+    # Holding
+
+    def hold_steps(self, task_ids: Collection[int]) -> Steps[set[int]]:
+        """Hold the trees of those tasks that are steps; which they are."""
+        rows = yield Statement("steps_among", {"ids": list(task_ids)})
+        yield from self.hold_roots(sorted({row[1] for row in rows}))
+        return {row[0] for row in rows}
+
+    def hold_trees(self, workflow_ids: Collection[int]) -> Steps[set[int]]:
+        """Hold the trees of these workflows; which of them exist."""
+        rows = yield Statement("roots_of", {"ids": list(workflow_ids)})
+        yield from self.hold_roots(sorted({row[1] for row in rows}))
+        return {row[0] for row in rows}
+
+    @abstractmethod
+    def hold_roots(self, ids: list[int]) -> Steps[None]:
+        """Let nobody else change the trees of these roots before the transaction ends."""
+
+    def read_workflow(self, workflow_id: int) -> Steps[Workflow | None]:
+        """The workflow as it is now."""
+        rows = yield Statement("get_workflow", {"id": workflow_id})
+        return read_workflow(rows[0]) if rows else None
+
+    # Advancing
+
+    def advance(self, ended: Sequence[int]) -> Steps[list[int]]:
+        """These steps have ended, and are held: let their children begin. The workflows that now wait for their
+        finalization."""
+        if not ended:
+            return []
+        tally = Tally()
+        yield from self.settle(ended, tally)
+        return (yield from self.count(tally))
+
+    def count(self, tally: Tally) -> Steps[list[int]]:
+        """Write the counters; the workflows that now wait for their finalization."""
+        rows = tally.rows()
+        if not rows:
+            return []
+        counted = yield Statement("count_steps", rows=rows)
+        return [row[0] for row in counted if row[1] is not None]
+
+    def settle(self, ended: Sequence[int], tally: Tally) -> Steps[None]:
+        """What the end of these steps means to their children and their workflows."""
+        rows = yield Statement("settle_steps", {"ids": list(ended), "given_up": False})
+        _tally(rows, tally)
+        steps = [row for row in rows if row[2] != Kind.FINALIZER]
+        yield from self._open_children([row[0] for row in steps if row[5]], tally)
+        for workflow_id in sorted({row[1] for row in steps if not row[5] and row[3] == OnFailure.FAIL}):
+            yield from self.give_up(workflow_id, FAILED, tally)
+        yield from self._end_finalized(rows, tally)
+
+    def _open_children(self, passed: list[int], tally: Tally) -> Steps[None]:
+        if not passed:
+            return
+        children = yield Statement("open_children", {"ids": passed})
+        yield from self.ready([row for row in children if row[3] == 0 and row[4] is None], tally)
+
+    def ready(self, steps: Rows, tally: Tally) -> Steps[None]:
+        """These steps wait for nothing any more. A sub-workflow begins with its first steps, which may be others."""
+        while steps:
+            yield Statement("ready_steps", {"ids": [row[0] for row in steps]}, change=True)
+            for row in steps:
+                tally.note(row[1], active=1)
+            gates = [row[0] for row in steps if row[2] == Kind.WORKFLOW]
+            steps = (yield from self._begin(gates, tally)) if gates else []
+
+    def _begin(self, gates: list[int], tally: Tally) -> Steps[Rows]:
+        opened = yield Statement("open_gates", {"ids": gates}, change=True)
+        workflows = [row[WIDTH] for row in opened]
+        for workflow_id in workflows:
+            tally.note(workflow_id)  # one without steps is due at once
+        yield Statement("begin_workflows", {"ids": workflows})
+        return (yield Statement("begin_steps", {"ids": workflows}))
+
+    # Stopping
+
+    def give_up(self, workflow_id: int, why: str, tally: Tally) -> Steps[None]:
+        """Begin nothing more. What runs may end, unless somebody wants the workflow to stop."""
+        if not (yield Statement("stop_workflow", {"id": workflow_id, "why": why})):
+            return
+        tally.note(workflow_id)
+        yield from self.cancel_waiting(workflow_id, tally)
+        if why != FAILED:
+            yield Statement("stop_steps", {"id": workflow_id}, change=True)
+        for sub, gate in (yield Statement("sub_workflows", {"id": workflow_id})):
+            if gate == State.CANCELLED:
+                yield from self.drop(sub, tally)
+            elif why != FAILED:
+                yield from self.give_up(sub, CANCELLED, tally)
+
+    def cancel_waiting(self, workflow_id: int, tally: Tally) -> Steps[None]:
+        """Cancel what has not begun."""
+        cancelled: list[int] = []
+        for state in WAITING:
+            rows = yield Statement("cancel_steps", {"id": workflow_id, "from_state": state}, change=True)
+            cancelled += [row[0] for row in rows]
+        if cancelled:
+            settled = yield Statement("settle_steps", {"ids": cancelled, "given_up": True})
+            _tally(settled, tally)
+            yield from self._end_finalized(settled, tally)
+
+    def drop(self, workflow_id: int, tally: Tally) -> Steps[None]:
+        """A sub-workflow that never began is cancelled, with all that is in it: there is nothing to finalize."""
+        yield from self.cancel_waiting(workflow_id, tally)
+        for sub, _ in (yield Statement("sub_workflows", {"id": workflow_id})):
+            yield from self.drop(sub, tally)
+        yield Statement("end_workflow", {"id": workflow_id, "state": CANCELLED, "error": None})
+
+    # Ending
+
+    def end(
+        self, workflow: Workflow, state: str, error: str | None, tally: Tally, result: str | None = None
+    ) -> Steps[None]:
+        """The workflow has ended so; if it is a step of another one, so has that step."""
+        ended = yield Statement("end_workflow", {"id": workflow.id, "state": state, "error": error})
+        if not ended or workflow.step_of is None:
+            return
+        if state == State.COMPLETED and workflow.finalizer_id is None:
+            result = yield from self._last_results(workflow.id)
+        said = {"id": workflow.step_of, "state": state, "result": result, "error": error}
+        if (yield Statement("finish_gate", said, change=True)):
+            yield from self.settle([workflow.step_of], tally)
+
+    def _end_finalized(self, settled: Rows, tally: Tally) -> Steps[None]:
+        """A workflow whose finalizer has ended, has ended."""
+        for task_id, workflow_id, kind, _, _, passed, _ in settled:
+            if kind != Kind.FINALIZER:
+                continue
+            workflow = yield from self.read_workflow(workflow_id)
+            if workflow is None or workflow.state is not WorkflowState.FINALIZING:
+                continue  # it was cancelled with the rest, before its turn came
+            [(result, error)] = yield Statement("outcome", {"id": task_id})
+            state = State.COMPLETED if passed else CANCELLED if workflow.stopping == CANCELLED else FAILED
+            yield from self.end(workflow, state, None if passed else error, tally, result)
+
+    def _last_results(self, workflow_id: int) -> Steps[str]:
+        rows = yield Statement("last_results", {"id": workflow_id})
+        results = {row[1]: None if row[4] is None else msgspec.Raw(row[4].encode()) for row in rows}
+        return msgspec.json.encode(results).decode()
+
+    # Going on
+
+    def reopen(self, workflow_id: int, tally: Tally) -> Steps[None]:
+        """An ended workflow runs again, from where it stopped."""
+        if (yield Statement("reopen_workflow", {"id": workflow_id})):
+            tally.note(workflow_id)
+            rows = yield Statement("unpassed_steps", {"id": workflow_id})
+            yield from self.reopen_steps(workflow_id, rows, tally)
+
+    def reopen_steps(self, workflow_id: int, rows: Rows, tally: Tally) -> Steps[None]:
+        """These steps (task, kind, waits, state) have not ended after all."""
+        ids = [row[0] for row in rows]
+        for state in (FAILED, CANCELLED):
+            some = [row[0] for row in rows if row[3] == state]
+            if some:
+                yield Statement("reopen_steps", {"ids": some, "from_state": state}, change=True)
+        if ids:
+            yield Statement("unsettle_steps", {"ids": ids})
+        steps = [row for row in rows if row[1] != Kind.FINALIZER]
+        tally.note(workflow_id, ended=-len(steps), failures=-len(steps))
+        for task_id, kind, _, _ in steps:
+            if kind == Kind.WORKFLOW:
+                yield from self._reopen_sub(task_id, tally)
+        ready = [(task_id, workflow_id, kind, waits) for task_id, kind, waits, _ in steps if waits == 0]
+        yield from self.ready(ready, tally)
+
+    def _reopen_sub(self, gate: int, tally: Tally) -> Steps[None]:
+        for row in (yield Statement("workflow_of_step", {"id": gate})):
+            yield from self.reopen(row[0], tally)
+
+
+def _tally(settled: Rows, tally: Tally) -> None:
+    for _, workflow_id, kind, _, waits, passed, _ in settled:
+        if kind != Kind.FINALIZER:  # it is not one of those that it waits for
+            tally.note(workflow_id, active=-(waits == 0), ended=1, failures=int(not passed))

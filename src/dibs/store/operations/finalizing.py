@@ -1,0 +1,264 @@
+"""Finalize: exactly one processor decides what became of a workflow, under a claim with a token and a lease.
+
+The loser of a claim loses nothing: that a finalization is due stands in the workflow's row until it is done.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import Any
+
+from dibs.errors import FinalizationLost, WorkflowNotFound
+from dibs.step import (
+    Action,
+    ExecutionContext,
+    ExecutionStatus,
+    FinalizationAttempt,
+    FinalizationClaim,
+    Finalized,
+    Reason,
+    Workflow,
+    WorkflowState,
+)
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operations.advancing import CANCELLED, DEADLINE, FAILED, Advancing, Tally
+from dibs.store.operations.finishing import encode_failure
+from dibs.store.operations.rows import moment, read_failure
+from dibs.store.operations.workflows import SOME
+from dibs.task import Failure, State, from_micros
+
+_STATES = ("pending", "scheduled", "claimed", "blocked", "completed", "failed", "cancelled")
+
+Answered = tuple[bool, str | None, str, str, str, int | None, int | None]
+"""claimed, already_claimed_by, state, message, reason, token, lease_until: what a wish to finalize is answered with."""
+
+
+class Finalizing(Advancing, ABC):
+    """Claim, renew, release, and act."""
+
+    @abstractmethod
+    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[Any]:
+        """Claim the finalization or say why not, and record it; an `Answered`."""
+
+    def claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
+        """The right to finalize, to one processor alone."""
+        return Operation("claim_finalization", lambda: self._claim_finalization(workflow_id, processor, lease))
+
+    def _claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[FinalizationClaim]:
+        answer = yield from self.ask_for_finalization(workflow_id, processor, lease)
+        claimed, holder, state, message, reason, token, until = answer
+        return FinalizationClaim(
+            workflow_id, processor, bool(claimed), Reason(reason), state, message, holder, token, moment(until)
+        )
+
+    def renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
+        """Extend the claim, if this processor has it."""
+        return Operation("renew_finalization", lambda: self._renew_finalization(workflow_id, processor, lease))
+
+    def _renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[FinalizationClaim]:
+        given = {"id": workflow_id, "processor": processor, "lease": lease}
+        rows = yield Statement("renew_finalization", given)
+        context = yield from self._context(workflow_id)
+        if rows and context is not None:
+            token, until = rows[0]
+            status = context.execution_status
+            extended = (True, processor, status.value, "Claim extended", Reason.EXTENDED, token, until)
+            return _answer(workflow_id, processor, extended)
+        return _answer(workflow_id, processor, (yield from self._why_not_renewed(workflow_id, context)))
+
+    def _why_not_renewed(self, workflow_id: int, context: ExecutionContext | None) -> Steps[Answered]:
+        workflow = yield from self.read_workflow(workflow_id)
+        if workflow is None or context is None:
+            return not_found()
+        if workflow.finished:
+            return already_complete(workflow)
+        message = "Workflow is not claimed for finalization by this processor"
+        return False, workflow.finalization_by, context.execution_status.value, message, "already_claimed", None, None
+
+    def release_finalization(self, workflow_id: int, processor: str) -> Operation[bool]:
+        """Give the claim up; only who has it can."""
+        statement = Statement("release_finalization", {"id": workflow_id, "processor": processor})
+        return Operation("release_finalization", lambda: _any(statement), wakes=True)
+
+    def finalize(self, workflow_id: int, processor: str, token: int) -> Operation[Finalized]:
+        """Act on the execution context, in one transaction, if the claim is live."""
+        steps = partial(self._finalize_workflow, workflow_id, processor, token)
+        return Operation("finalize", steps, wakes=True, atomic=True)
+
+    def _finalize_workflow(self, workflow_id: int, processor: str, token: int) -> Steps[Finalized]:
+        yield from self.hold_trees([workflow_id])
+        workflow = yield from self.read_workflow(workflow_id)
+        if workflow is None:
+            raise WorkflowNotFound(workflow_id)
+        _check_holder(workflow, processor, token)
+        context = yield from self._context(workflow_id)
+        assert context is not None
+        tally = Tally()
+        action = yield from self._act(workflow, context, tally)
+        due = yield from self.count(tally)
+        now = yield from self.read_workflow(workflow_id)
+        assert now is not None
+        return Finalized(workflow_id, now.state, context.execution_status, action, due)
+
+    def _act(self, workflow: Workflow, context: ExecutionContext, tally: Tally) -> Steps[Action]:
+        action = context.recommended_action
+        if action is Action.RECHECK_LATER:
+            yield Statement("leave_finalization", {"id": workflow.id})
+        elif action is Action.FAIL_WORKFLOW or workflow.stopping is not None:
+            action = Action.FAIL_WORKFLOW
+            yield from self.cancel_waiting(workflow.id, tally)
+            yield from self._end_subs(workflow.id, tally)
+            state = CANCELLED if workflow.stopping == CANCELLED else FAILED
+            error = None if state == CANCELLED else (yield from _cause(workflow))
+            yield from self.end(workflow, state, error, tally)
+        elif workflow.finalizer_id is None:
+            yield from self.end(workflow, State.COMPLETED, None, tally)
+        else:
+            yield from self._begin_finalizer(workflow, workflow.finalizer_id, tally)
+        return action
+
+    def _end_subs(self, workflow_id: int, tally: Tally) -> Steps[None]:
+        """Sub-workflows that never began end with the workflow."""
+        for sub, _ in (yield Statement("sub_workflows", {"id": workflow_id})):
+            yield from self.drop(sub, tally)
+
+    def _begin_finalizer(self, workflow: Workflow, task_id: int, tally: Tally) -> Steps[None]:
+        yield Statement("begin_finalizer", {"id": workflow.id})
+        yield Statement("begin_finalizer_step", {"id": task_id})
+        if not (yield Statement("ready_steps", {"ids": [task_id]}, change=True)):
+            gone = Failure("FinalizerCancelled", f"The finalizer, task {task_id}, was cancelled before its turn came.")
+            yield from self.end(workflow, FAILED, encode_failure(gone), tally)
+
+    # Look
+
+    def execution_context(self, workflow_id: int) -> Operation[ExecutionContext]:
+        """How the workflow's steps stand."""
+        return Operation("execution_context", lambda: self._found_context(workflow_id), writes=False)
+
+    def _found_context(self, workflow_id: int) -> Steps[ExecutionContext]:
+        context = yield from self._context(workflow_id)
+        if context is None:
+            raise WorkflowNotFound(workflow_id)
+        return context
+
+    def _context(self, workflow_id: int) -> Steps[ExecutionContext | None]:
+        rows = yield Statement("execution_context", {"id": workflow_id})
+        return _read_context(rows[0]) if rows else None
+
+    def execution_status(self, workflow_id: int) -> Steps[str]:
+        """How the steps of this workflow, which exists, stand."""
+        context = yield from self._context(workflow_id)
+        assert context is not None
+        return context.execution_status.value
+
+    def held_by_finalizer(self, workflow: Workflow) -> Steps[Answered]:
+        """The right to finalize has passed to the finalizer's own claim."""
+        rows = yield Statement("get", {"ids": [workflow.finalizer_id]})
+        holder = rows[0][16] if rows else None
+        message = "Workflow already claimed for finalization: its finalizer runs"
+        return False, holder, workflow.state.value, message, Reason.ALREADY_CLAIMED, None, None
+
+    def due_finalizations(self, limit: int = SOME) -> Operation[list[int]]:
+        """Workflows that wait for somebody to finalize them."""
+        return Operation(
+            "due_finalizations", lambda: _ids(Statement("due_finalizations", words=limited(limit))), writes=False
+        )
+
+    def finalization_attempts(self, workflow_id: int) -> Operation[list[FinalizationAttempt]]:
+        """Every recorded wish to finalize the workflow."""
+        return Operation("finalization_attempts", lambda: _attempts(workflow_id), writes=False)
+
+
+def not_found() -> Answered:
+    """There is no such workflow: that is no race."""
+    return False, None, "not_found", "Workflow not found", Reason.NOT_FOUND, None, None
+
+
+def already_complete(workflow: Workflow) -> Answered:
+    """Whatever was to be decided has been."""
+    return False, None, workflow.state.value, "Workflow already complete", Reason.ALREADY_COMPLETE, None, None
+
+
+def _answer(workflow_id: int, processor: str, answered: Answered) -> FinalizationClaim:
+    claimed, holder, state, message, reason, token, until = answered
+    return FinalizationClaim(
+        workflow_id, processor, claimed, Reason(reason), state, message, holder, token, moment(until)
+    )
+
+
+def _check_holder(workflow: Workflow, processor: str, token: int) -> None:
+    """The fence: the token is issued once, and belongs to one processor."""
+    if workflow.state is WorkflowState.RUNNING and (workflow.finalization_by, workflow.finalization_token) == (
+        processor,
+        token,
+    ):
+        return
+    if workflow.state is not WorkflowState.RUNNING:
+        where = f"it is {workflow.state}"
+    elif workflow.finalization_by is None:
+        where = "nobody holds it now"
+    else:
+        where = f"{workflow.finalization_by} holds it under token {workflow.finalization_token}"
+    message = f"{processor} does not hold the finalization of workflow {workflow.id} under token {token}: {where}."
+    raise FinalizationLost(message, workflow_id=workflow.id, token=token)
+
+
+def _cause(workflow: Workflow) -> Steps[str]:
+    """Why the workflow failed."""
+    rows = yield Statement("first_failure", {"id": workflow.id})
+    if workflow.stopping == DEADLINE:
+        return encode_failure(
+            Failure("DeadlineExceeded", f"It was not done by {workflow.deadline:%Y-%m-%d %H:%M:%S} UTC.")
+        )
+    if not rows:
+        return encode_failure(Failure("WorkflowStopped", "It was stopped before it was done."))
+    name, task_id, state, error = rows[0]
+    failure = read_failure(error)
+    because = "." if failure is None else f": {failure.type}: {failure.message}"
+    return encode_failure(
+        Failure(
+            "StepFailed",
+            f"Step {name!r} (task {task_id}) was {state}{because}"
+            if state == CANCELLED
+            else f"Step {name!r} (task {task_id}) failed{because}",
+        )
+    )
+
+
+def _read_context(row: Row) -> ExecutionContext:
+    workflow_id, state, steps, *counts, passed, failures, percentage, status, action = row
+    by_state = {name: int(count) for name, count in zip(_STATES, counts, strict=True) if count}
+    return ExecutionContext(
+        workflow_id,
+        WorkflowState(state),
+        steps,
+        by_state,
+        passed,
+        failures,
+        float(percentage),
+        ExecutionStatus(status),
+        Action(action),
+    )
+
+
+def _attempts(workflow_id: int) -> Steps[list[FinalizationAttempt]]:
+    rows = yield Statement("finalization_attempts", {"id": workflow_id})
+    return [_read_attempt(row) for row in rows]
+
+
+def _read_attempt(row: Row) -> FinalizationAttempt:
+    entry, workflow_id, processor, claimed, reason, state, message, holder, token, at = row
+    return FinalizationAttempt(
+        entry, workflow_id, processor, bool(claimed), Reason(reason), state, message, holder, token, from_micros(at)
+    )
+
+
+def _any(statement: Statement) -> Steps[bool]:
+    rows = yield statement
+    return bool(rows)
+
+
+def _ids(statement: Statement) -> Steps[list[int]]:
+    rows = yield statement
+    return [row[0] for row in rows]

@@ -1,0 +1,75 @@
+"""Growing: a step adds steps to its workflow, in the transaction that completes it.
+
+Who waits for the step waits for those as well: they come between. An attempt that fails adds nothing, and one that is
+told again adds nothing twice, since a step is completed once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dibs.errors import InvalidGraph, InvalidValue
+from dibs.step import NewStep, tasks_in
+from dibs.store.operation import Statement, Steps
+from dibs.store.operations.adding import Adding, Home, Known, Part, more_queues
+from dibs.store.operations.advancing import Tally
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What a step adds, checked and named. `stopping`: nothing more is begun in its workflow."""
+
+    task_id: int
+    home: Home
+    steps: Sequence[NewStep]
+    known: Known
+    queues: str
+    stopping: bool
+
+
+class Growing(Adding, ABC):
+    """Steps from steps."""
+
+    def plan_growth(self, task_id: int, steps: Sequence[NewStep]) -> Steps[Growth]:
+        """Check what this task wants to add; InvalidValue where that cannot be. The tree is held."""
+        rows = yield Statement("step", {"ids": [task_id]})
+        if not rows:
+            raise InvalidValue(f"Task {task_id} is no step of a workflow: it cannot add steps to one.")
+        _, workflow_id, name, _, _, _, stopping, on_failure, queues, root_id = rows[0]
+        named = _under(name, steps)
+        yield from self.check_tasks(list(tasks_in(named)))
+        known = yield from self.known_steps(workflow_id, named)
+        home = Home(workflow_id, root_id, on_failure)
+        return Growth(task_id, home, named, known, more_queues(queues, tasks_in(named)), stopping is not None)
+
+    def grow(self, growth: Growth) -> Steps[None]:
+        """Insert the steps, before those that wait for the one that adds them."""
+        tally = Tally()
+        names = yield from self.insert_graph(Part(growth.home, growth.steps, None, growth.known), tally)
+        parents = {parent for step in growth.steps for parent in step.after}
+        last = [task_id for name, task_id in names.items() if name not in parents]
+        children = [row[0] for row in (yield Statement("children", {"id": growth.task_id}))]
+        if children:
+            yield Statement(
+                "add_edges", rows=[{"parent_id": one, "child_id": child} for child in children for one in last]
+            )
+            yield Statement("add_waits", rows=[{"task_id": child, "more": len(last)} for child in children])
+        yield Statement("add_queues", {"id": growth.home.workflow_id, "queues": growth.queues})
+        if growth.stopping:
+            yield from self.cancel_waiting(growth.home.workflow_id, tally)
+        yield from self.count(tally)
+
+
+def _under(parent: str, steps: Sequence[NewStep]) -> list[NewStep]:
+    """The steps under the name of the one that adds them, so that they are not mistaken for others."""
+    names = {step.name: f"{parent}/{step.name}" for step in steps}
+    if len(names) < len(steps):
+        raise InvalidGraph("Two of the added steps have the same name.", hint="Give one of them another name.")
+    return [
+        msgspec.structs.replace(step, name=names[step.name], after=[names.get(each, each) for each in step.after])
+        for step in steps
+    ]

@@ -1,0 +1,266 @@
+"""Workflows: started whole, grown while they run, stopped, retried, looked at."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from dibs.codec import decode
+from dibs.errors import KeyConflict, WorkflowNotFound, WrongWorkflowState
+from dibs.step import (
+    Kind,
+    NewStep,
+    NewWorkflow,
+    OnFailure,
+    Step,
+    StepResult,
+    Workflow,
+    WorkflowFilter,
+    WorkflowState,
+    tasks_in,
+)
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
+from dibs.store.operations.adding import Adding, Home, Part, more_queues
+from dibs.store.operations.advancing import CANCELLED, DEADLINE, Tally
+from dibs.store.operations.rows import STATES, moment, read_failure, read_workflow
+
+SOME = 100
+"""Workflows that one batch of upkeep looks after."""
+
+
+class Workflows(Adding, ABC):
+    """The verbs of workflows."""
+
+    def start_workflow(self, new: NewWorkflow) -> Operation[Workflow]:
+        """Store the whole graph, or nothing."""
+        return Operation("start_workflow", lambda: self._start_workflow(new), wakes=True, atomic=True)
+
+    def _start_workflow(self, new: NewWorkflow) -> Steps[Workflow]:
+        content = None if new.key is None else fingerprint(new)
+        while True:
+            if new.key is not None and (known := (yield from self._with_key(new.key, content))) is not None:
+                return known
+            yield from self.check_tasks(list(new.tasks()))
+            workflow_id = yield from self.insert_workflow(new, content=content)
+            if workflow_id is not None:
+                break  # else somebody was faster with this key
+        tally = Tally()
+        home = Home(workflow_id, workflow_id, new.on_failure)
+        yield from self.insert_graph(Part(home, new.steps, new.finalizer), tally)
+        tally.note(workflow_id)
+        yield from self.count(tally)
+        return (yield from self._found(workflow_id))
+
+    def _with_key(self, key: str, content: str | None) -> Steps[Workflow | None]:
+        rows = yield Statement("workflow_with_key", {"key": key})
+        if not rows:
+            return None
+        workflow = read_workflow(rows[0], 1, deduplicated=True)
+        if rows[0][0] != content:
+            raise KeyConflict(key, workflow_id=workflow.id)
+        return workflow
+
+    def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
+        """More steps for a workflow that runs."""
+        return Operation("add_steps", lambda: self._add_steps(workflow_id, steps), wakes=True, atomic=True)
+
+    def _add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Steps[Workflow]:
+        workflow = yield from self._held(workflow_id)
+        if workflow.state is not WorkflowState.RUNNING or workflow.stopping is not None:
+            raise _wrong_state(workflow, "cannot get more steps", "Only a workflow that runs can grow.")
+        tasks = list(tasks_in(steps))
+        yield from self.check_tasks(tasks)
+        known = yield from self.known_steps(workflow_id, steps)
+        tally = Tally()
+        home = Home(workflow_id, workflow.root_id, workflow.on_failure, begun=(yield from self._begun(workflow)))
+        yield from self.insert_graph(Part(home, steps, None, known), tally)
+        queues = more_queues(msgspec.json.encode(workflow.queues).decode(), tasks)
+        yield Statement("add_queues", {"id": workflow_id, "queues": queues})
+        yield from self.count(tally)
+        return (yield from self._found(workflow_id))
+
+    def _begun(self, workflow: Workflow) -> Steps[bool]:
+        if workflow.step_of is None:
+            return True
+        rows = yield Statement("get", {"ids": [workflow.step_of]})
+        return bool(rows) and rows[0][3] == "claimed"
+
+    # Stop and go on
+
+    def cancel_workflow(self, workflow_id: int) -> Operation[Workflow]:
+        """Begin nothing more, and ask what runs to stop."""
+        return Operation("cancel_workflow", lambda: self._cancel_workflow(workflow_id), wakes=True, atomic=True)
+
+    def _cancel_workflow(self, workflow_id: int) -> Steps[Workflow]:
+        workflow = yield from self._held(workflow_id)
+        if workflow.state is WorkflowState.CANCELLED or workflow.stopping == CANCELLED:
+            return workflow
+        if workflow.finished:
+            raise _wrong_state(workflow, "cannot be cancelled", "Ended workflows stay as they are.")
+        tally = Tally()
+        yield from self.give_up(workflow_id, CANCELLED, tally)
+        yield from self.count(tally)
+        stopping = yield from self._found(workflow_id)
+        if stopping.active == 0 and stopping.state is WorkflowState.RUNNING:
+            yield from self._end_now(stopping)  # nothing runs that somebody would have to wait for
+        return (yield from self._found(workflow_id))
+
+    def _end_now(self, workflow: Workflow) -> Steps[None]:
+        tally = Tally()
+        yield from self.end(workflow, CANCELLED, None, tally)
+        yield from self.count(tally)
+
+    def retry_workflow(self, workflow_id: int) -> Operation[Workflow]:
+        """Go on from where a failed or cancelled workflow stopped."""
+        return Operation("retry_workflow", lambda: self._retry_workflow(workflow_id), wakes=True, atomic=True)
+
+    def _retry_workflow(self, workflow_id: int) -> Steps[Workflow]:
+        workflow = yield from self._held(workflow_id)
+        if workflow.state not in (WorkflowState.FAILED, WorkflowState.CANCELLED):
+            hint = "Only failed and cancelled workflows can be retried."
+            raise _wrong_state(workflow, "cannot be retried", hint)
+        if workflow.step_of is not None:
+            hint = f"Retry workflow {workflow.root_id}, which it is a part of."
+            raise _wrong_state(workflow, "cannot be retried on its own", hint)
+        tally = Tally()
+        yield from self.reopen(workflow_id, tally)
+        yield from self.count(tally)
+        return (yield from self._found(workflow_id))
+
+    # Upkeep
+
+    def expire_workflows(self, limit: int = SOME) -> Operation[int]:
+        """Stop workflows that are past their deadline."""
+        return Operation("expire_workflows", lambda: self._expire(limit), wakes=True, atomic=True)
+
+    def _expire(self, limit: int) -> Steps[int]:
+        rows = yield Statement("expired_workflows", words=limited(limit))
+        ids = [row[0] for row in rows]
+        if not ids:
+            return 0
+        yield from self.hold_trees(ids)
+        tally = Tally()
+        for workflow_id in ids:
+            yield from self.give_up(workflow_id, DEADLINE, tally)
+        yield from self.count(tally)
+        return len(ids)
+
+    def mend_workflows(self, limit: int = SOME) -> Operation[int]:
+        """Make up for steps that ended without their workflow being told."""
+        return Operation("mend_workflows", lambda: self._mend(limit), wakes=True, atomic=True)
+
+    def _mend(self, limit: int) -> Steps[int]:
+        rows = yield Statement("missed_steps", words=limited(limit))
+        ids = [row[0] for row in rows]
+        if ids:
+            yield from self.hold_steps(ids)
+            yield from self.advance(ids)
+            return len(ids)
+        forgotten = yield Statement("missed_finalizations")
+        return len(forgotten)
+
+    # Look
+
+    def get_workflow(self, workflow_id: int) -> Operation[Workflow | None]:
+        """The workflow, or None."""
+        return Operation("get_workflow", lambda: self.read_workflow(workflow_id), writes=False, quick=True)
+
+    def list_workflows(self, which: WorkflowFilter) -> Operation[list[Workflow]]:
+        """A page of workflows, newest first."""
+        return Operation("list_workflows", lambda: _list(which), writes=False)
+
+    def steps(self, workflow_id: int) -> Operation[list[Step]]:
+        """The workflow's steps, in order."""
+        return Operation("steps", lambda: self._steps(workflow_id), writes=False)
+
+    def _steps(self, workflow_id: int) -> Steps[list[Step]]:
+        yield from self._found(workflow_id)
+        rows = yield Statement("steps", {"id": workflow_id})
+        parents: defaultdict[int, list[int]] = defaultdict(list)
+        for parent, child in (yield Statement("edges", {"id": workflow_id})):
+            parents[child].append(parent)
+        return [_read_step(row, parents[row[0]]) for row in rows]
+
+    def results(self, task_id: int) -> Operation[list[StepResult]]:
+        """What the step's parents came to."""
+        return Operation("results", lambda: _results(task_id), writes=False)
+
+    def _found(self, workflow_id: int) -> Steps[Workflow]:
+        workflow = yield from self.read_workflow(workflow_id)
+        if workflow is None:
+            raise WorkflowNotFound(workflow_id)
+        return workflow
+
+    def _held(self, workflow_id: int) -> Steps[Workflow]:
+        """The workflow, which nobody else changes until this transaction ends."""
+        yield from self.hold_trees([workflow_id])
+        return (yield from self._found(workflow_id))
+
+
+def fingerprint(new: NewWorkflow) -> str:
+    """What a workflow's key stands for: the whole graph, whatever the order of the params' keys."""
+    content = msgspec.json.encode(msgspec.structs.replace(new, key=None), order="sorted")
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _wrong_state(workflow: Workflow, what: str, hint: str) -> WrongWorkflowState:
+    state = f"{workflow.state}, and stopping" if workflow.stopping and not workflow.finished else workflow.state
+    message = f"Workflow {workflow.id} {what}: it is {state}."
+    return WrongWorkflowState(message, workflow_id=workflow.id, state=workflow.state, hint=hint)
+
+
+def _list(which: WorkflowFilter) -> Steps[list[Workflow]]:
+    only = None if which.only is None else list(which.only)
+    given = {
+        "workflow_state": which.state,
+        "workflow_name": which.name,
+        "workflow_cursor": which.cursor,
+        "workflow_queues": only,
+        "queues": only,
+    }
+    which_ones = conditions(given, ("workflow_state", "workflow_name", "workflow_cursor", "workflow_queues"))
+    rows = yield Statement("list_workflows", given, words=(which_ones, *limited(which.limit)))
+    return [read_workflow(row) for row in rows]
+
+
+def _read_step(row: Row, after: list[int]) -> Step:
+    (task_id, name, kind, type_name, queue, state, attempts, max_attempts, waits, on_failure, passed, worker_id,
+     claimed_at, finished_at, error, workflow_id) = row  # fmt: skip
+    return Step(
+        task_id,
+        name,
+        Kind(kind),
+        type_name,
+        queue,
+        STATES[state],
+        attempts,
+        max_attempts,
+        after,
+        waits,
+        OnFailure(on_failure),
+        None if passed is None else bool(passed),
+        worker_id,
+        moment(claimed_at),
+        moment(finished_at),
+        read_failure(error),
+        workflow_id,
+    )
+
+
+def _results(task_id: int) -> Steps[list[StepResult]]:
+    rows: Rows = yield Statement("results", {"id": task_id})
+    if not rows:
+        step = yield Statement("step", {"ids": [task_id]})
+        if step and step[0][3] == Kind.FINALIZER:
+            rows = yield Statement("last_results", {"id": step[0][1]})
+    return [_read_result(row) for row in rows]
+
+
+def _read_result(row: Row) -> StepResult:
+    task_id, name, type_name, state, result, error = row
+    value = None if result is None else decode(result)
+    return StepResult(task_id, name, type_name, STATES[state], value, read_failure(error))

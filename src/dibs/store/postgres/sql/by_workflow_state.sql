@@ -1,0 +1,2 @@
+-- A condition of list_workflows.sql.
+AND workflow.state = %(workflow_state)s

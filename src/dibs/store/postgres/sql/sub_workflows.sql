@@ -1,0 +1,7 @@
+-- Promise: the sub-workflows that are steps of this workflow and have not ended. Parameters: id. Rows: (id, the step's state).
+SELECT sub.id, task.state
+FROM dibs_steps AS step
+JOIN dibs_workflows AS sub ON sub.step_of = step.task_id
+JOIN dibs_tasks AS task ON task.id = step.task_id
+WHERE step.workflow_id = %(id)s AND step.kind = 'workflow' AND sub.state IN ('running', 'finalizing')
+ORDER BY sub.id

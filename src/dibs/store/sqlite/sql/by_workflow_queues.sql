@@ -1,0 +1,3 @@
+-- A condition of list_workflows.sql: all of its tasks are in these queues.
+AND NOT EXISTS (SELECT 1 FROM json_each(workflow.queues) AS used
+                WHERE used.value NOT IN (SELECT value FROM json_each(:queues)))

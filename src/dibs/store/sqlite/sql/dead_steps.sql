@@ -1,0 +1,5 @@
+-- Promise: up to `limit` steps of the dead letter that match, the oldest failures first.
+-- Parameters: those of redrive.sql. Rows: (task_id, workflow_id).
+SELECT id, workflow_id FROM dibs_tasks INDEXED BY dibs_tasks_finished
+WHERE state IN ('completed', 'failed', 'cancelled') AND state = 'failed' AND workflow_id IS NOT NULL {{conditions}}
+ORDER BY finished_at LIMIT {{limit}}
