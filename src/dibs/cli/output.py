@@ -34,6 +34,9 @@ STYLES = {
     "completed": "green",
     "failed": "bold red",
     "cancelled": "bright_black",
+    "ignored": "yellow",
+    "running": "bold blue",
+    "finalizing": "cyan",
     "active": "green",
     "stale": "yellow",
     "gone": "bright_black",
@@ -101,6 +104,16 @@ class Output:
                 self.console.print(words, style=style)
         else:
             self.write(words)
+
+    def pieces(self, line: Sequence[tuple[str, str]]) -> None:
+        """A line for people, in pieces of their own styles."""
+        if self.on_terminal:
+            from rich.text import Text
+
+            with quiet_if_closed():
+                self.console.print(Text.assemble(*line), no_wrap=True, overflow="crop")
+        else:
+            self.write("".join(piece for piece, _ in line).rstrip())
 
     def write(self, words: str) -> None:
         """A line on standard output, at once."""
