@@ -10,7 +10,22 @@ from typing import Annotated
 
 import typer
 
-from dibs.cli import checking, dead, demo, enqueue, keys, queues, schedules, server, tasks, top, verify, worker, workers
+from dibs.cli import (
+    checking,
+    dead,
+    demo,
+    enqueue,
+    keys,
+    queues,
+    schedules,
+    server,
+    tasks,
+    top,
+    verify,
+    worker,
+    workers,
+    workflows,
+)
 from dibs.cli.options import Json, Url
 from dibs.cli.refusing import run
 from dibs.version import __version__
@@ -31,6 +46,7 @@ app.command("worker")(worker.worker)
 app.command("enqueue")(enqueue.enqueue)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(dead.app, name="dead")
+app.add_typer(workflows.app, name="workflows")
 app.add_typer(queues.app, name="queues")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(keys.app, name="keys")

@@ -65,25 +65,35 @@ def enqueue(
 def read_params(given: str) -> dict[str, Any]:
     """The JSON object of an argument, or of standard input for `-`."""
     content = sys.stdin.buffer.read().decode(errors="surrogateescape") if given == "-" else given
+    return read_object(content, "The params", _QUOTES)
+
+
+def read_object(content: str, what: str, hint: str) -> dict[str, Any]:
+    """A JSON object, or what is wrong with it and where. `hint`: for text that is no JSON."""
     try:
-        params = json.loads(content, parse_constant=_refuse_constant)
+        read = json.loads(content, parse_constant=lambda name: _refuse_constant(what, name))
     except InvalidValue:
         raise
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise InvalidValue(f"The params are not JSON: {error.msg} at {place}.", hint=_QUOTES) from None
+        raise InvalidValue(f"{what} {_are(what)} not JSON: {error.msg} at {place}.", hint=hint) from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, or a thousand brackets
-        raise InvalidValue(f"The params are not JSON that dibs accepts: {error}.") from None
-    if not isinstance(params, dict):
-        raise InvalidValue("The params are JSON, but no object.", hint='For one value use {"value": …}.')
-    return params
+        raise InvalidValue(f"{what} {_are(what)} not JSON that dibs accepts: {error}.") from None
+    if not isinstance(read, dict):
+        raise InvalidValue(f"{what} {_are(what)} JSON, but no object.", hint='For one value use {"value": …}.')
+    return read
+
+
+def _are(what: str) -> str:
+    return "are" if what.endswith("s") else "is"
 
 
 _QUOTES = """Put the object in single quotes and its strings in double quotes: '{"image": 7}'."""
 
 
-def _refuse_constant(name: str) -> None:
-    raise InvalidValue(f"The params contain {name}, which JSON cannot hold.", hint="Use null or a string.")
+def _refuse_constant(what: str, name: str) -> None:
+    contain = "contain" if what.endswith("s") else "contains"
+    raise InvalidValue(f"{what} {contain} {name}, which JSON cannot hold.", hint="Use null or a string.")
 
 
 def read_moment(given: str) -> datetime:
