@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,30 @@ def test_a_task_is_enqueued_run_and_looked_at(server: str, database: dibs.Dibs, 
         done = run(*command)
         assert done.code == 0, done
         assert key not in done.out + done.err
+
+
+@pytest.fixture
+def housekeeper(house: Any, database: dibs.Dibs) -> Iterator[str]:
+    """A server that also finalizes: those who speak HTTP leave it to the server."""
+    with house.serving(database.url, ServerConfig(port=0, access_log=False)) as url:
+        yield url
+
+
+def test_a_workflow_is_started_run_and_drawn(housekeeper: str, database: dibs.Dibs, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    key = database.create_key("everything", ["admin"], rate_limit="none").key
+    graph = {"name": "greet", "steps": [{"task_type": "hello"}, {"task_type": "hello", "after": ["hello"]}]}
+
+    def run(*args: str, stdin: str = "") -> Done:
+        return run_dibs(*args, url=housekeeper, cwd=tmp_path, stdin=stdin, DIBS_API_KEY=key)
+
+    workflow = run("workflows", "start", "-", "--json", stdin=json.dumps(graph)).json["workflow"]
+    assert run("worker", "program:app", "--url", housekeeper, "--burst").code == 0
+    shown = run("workflows", "show", str(workflow["id"]), "--watch").out
+    assert "state:       completed" in shown.splitlines()
+    assert [line.split()[:2] for line in shown.splitlines()[-2:]] == [["✓", "hello"], ["✓", "hello-2"]]
+    assert run("workflows", "list", "--json").json["workflows"][0]["id"] == workflow["id"]
+    assert run("workflows", "attempts", str(workflow["id"])).code == 0
 
 
 def test_a_task_that_is_not_there_is_refused(server: str, database: dibs.Dibs) -> None:

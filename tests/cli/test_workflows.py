@@ -267,6 +267,24 @@ def test_watching_in_a_terminal_goes_on_until_the_end_and_fits(url: str, client:
         assert terminal.ends() == 0
 
 
+def test_a_drawing_in_a_terminal_is_coloured_and_no_wider(url: str, client: dibs.Dibs) -> None:
+    workflow = started(client)
+    finish(client, "fetch")
+    finish(client, "render", "x" * 300)
+    with Terminal("workflows", "show", str(workflow.id), "--url", url, columns=60) as terminal:
+        terminal.shows(r"report \(finalizer\)")
+        assert terminal.ends() == 0
+        [failed] = [line for line in terminal.lines if line.startswith("✗ │  render")]
+        assert failed.endswith("…")
+        assert terminal.colour_of("✗ │") == "red"
+
+
+def test_a_step_names_its_workflow(run: Run, client: dibs.Dibs) -> None:
+    workflow = started(client)
+    [fetch, *_] = client.steps(workflow.id)
+    assert f"workflow:    {workflow.id}" in run("tasks", "show", str(fetch.task_id)).out.splitlines()
+
+
 def test_watching_in_a_pipe_waits_and_answers_once(run: Run, client: dibs.Dibs) -> None:
     workflow = started(client)
     finish_all(client)

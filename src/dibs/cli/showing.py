@@ -71,6 +71,8 @@ def _life(task: Task) -> Iterator[tuple[str, str]]:
         yield "worker", text.line(task.worker_id)
     if task.key:
         yield "key", text.line(task.key)
+    if task.workflow_id:
+        yield "workflow", str(task.workflow_id)
     if task.timeout:
         yield "timeout", f"{task.timeout:g} s"
 
