@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from dibs.codec import MAX_NAME
 from dibs.errors import InvalidGraph, InvalidValue
-from dibs.step import NewStep, tasks_in
+from dibs.step import Kind, NewStep, tasks_in
 from dibs.store.operation import Statement, Steps
 from dibs.store.operations.adding import Adding, Home, Known, Part, more_queues
 from dibs.store.operations.advancing import Tally
@@ -39,24 +40,25 @@ class Growing(Adding, ABC):
         rows = yield Statement("step", {"ids": [task_id]})
         if not rows:
             raise InvalidValue(f"Task {task_id} is no step of a workflow: it cannot add steps to one.")
-        _, workflow_id, name, _, _, _, stopping, on_failure, queues, root_id = rows[0]
-        named = _under(name, steps)
+        _, workflow_id, name, kind, _, _, stopping, on_failure, queues, root_id = rows[0]
+        if kind == Kind.FINALIZER:
+            raise InvalidValue("A finalizer cannot add steps: its workflow is over.", hint="Start another workflow.")
+        named = _under(name, task_id, steps)
         yield from self.check_tasks(list(tasks_in(named)))
         known = yield from self.known_steps(workflow_id, named)
         home = Home(workflow_id, root_id, on_failure)
         return Growth(task_id, home, named, known, more_queues(queues, tasks_in(named)), stopping is not None)
 
     def grow(self, growth: Growth) -> Steps[None]:
-        """Insert the steps, before those that wait for the one that adds them."""
+        """Insert the steps between the one that adds them, which settles next, and those that wait for it."""
         tally = Tally()
+        children = [row[0] for row in (yield Statement("children", {"id": growth.task_id}))]
         names = yield from self.insert_graph(Part(growth.home, growth.steps, None, growth.known), tally)
         parents = {parent for step in growth.steps for parent in step.after}
         last = [task_id for name, task_id in names.items() if name not in parents]
-        children = [row[0] for row in (yield Statement("children", {"id": growth.task_id}))]
         if children:
-            yield Statement(
-                "add_edges", rows=[{"parent_id": one, "child_id": child} for child in children for one in last]
-            )
+            edges = [{"parent_id": parent, "child_id": child} for child in children for parent in last]
+            yield Statement("add_edges", rows=edges)
             yield Statement("add_waits", rows=[{"task_id": child, "more": len(last)} for child in children])
         yield Statement("add_queues", {"id": growth.home.workflow_id, "queues": growth.queues})
         if growth.stopping:
@@ -64,12 +66,22 @@ class Growing(Adding, ABC):
         yield from self.count(tally)
 
 
-def _under(parent: str, steps: Sequence[NewStep]) -> list[NewStep]:
-    """The steps under the name of the one that adds them, so that they are not mistaken for others."""
-    names = {step.name: f"{parent}/{step.name}" for step in steps}
+def _under(parent: str, task_id: int, steps: Sequence[NewStep]) -> list[NewStep]:
+    """The steps under the name of the one that adds them, so that they are not mistaken for others. Those that name no
+    parent are after it."""
+    names = {step.name: _name(parent, task_id, step.name) for step in steps}
     if len(names) < len(steps):
         raise InvalidGraph("Two of the added steps have the same name.", hint="Give one of them another name.")
     return [
-        msgspec.structs.replace(step, name=names[step.name], after=[names.get(each, each) for each in step.after])
+        msgspec.structs.replace(
+            step, name=names[step.name], after=[names.get(each, each) for each in step.after or [parent]]
+        )
         for step in steps
     ]
+
+
+def _name(parent: str, task_id: int, name: str) -> str:
+    """Where steps add steps that add steps, the names of all of them would not fit: then the last one's id stands for
+    them."""
+    whole = f"{parent}/{name}"
+    return whole if len(whole) <= MAX_NAME else f"#{task_id}/{name}"
