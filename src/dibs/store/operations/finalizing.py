@@ -11,6 +11,7 @@ from typing import Any
 
 from dibs.errors import FinalizationLost, WorkflowNotFound
 from dibs.step import (
+    ACTIONS,
     Action,
     ExecutionContext,
     ExecutionStatus,
@@ -21,7 +22,7 @@ from dibs.step import (
     Workflow,
     WorkflowState,
 )
-from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
 from dibs.store.operations.advancing import CANCELLED, DEADLINE, FAILED, Advancing, Tally
 from dibs.store.operations.finishing import encode_failure
 from dibs.store.operations.rows import moment, read_failure
@@ -59,22 +60,21 @@ class Finalizing(Advancing, ABC):
     def _renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[FinalizationClaim]:
         given = {"id": workflow_id, "processor": processor, "lease": lease}
         rows = yield Statement("renew_finalization", given)
-        context = yield from self._context(workflow_id)
-        if rows and context is not None:
-            token, until = rows[0]
-            status = context.execution_status
-            extended = (True, processor, status.value, "Claim extended", Reason.EXTENDED, token, until)
-            return _answer(workflow_id, processor, extended)
-        return _answer(workflow_id, processor, (yield from self._why_not_renewed(workflow_id, context)))
-
-    def _why_not_renewed(self, workflow_id: int, context: ExecutionContext | None) -> Steps[Answered]:
         workflow = yield from self.read_workflow(workflow_id)
-        if workflow is None or context is None:
+        return _answer(workflow_id, processor, (yield from self._renewed(workflow, processor, rows)))
+
+    def _renewed(self, workflow: Workflow | None, processor: str, rows: Rows) -> Steps[Answered]:
+        if workflow is None:
             return not_found()
         if workflow.finished:
             return already_complete(workflow)
+        if workflow.state is WorkflowState.FINALIZING:
+            return (yield from self.held_by_finalizer(workflow))
+        status = (yield from self.execution_status(workflow)).value
+        if rows:
+            return True, processor, status, "Claim extended", Reason.EXTENDED, *rows[0]
         message = "Workflow is not claimed for finalization by this processor"
-        return False, workflow.finalization_by, context.execution_status.value, message, "already_claimed", None, None
+        return False, workflow.finalization_by, status, message, Reason.ALREADY_CLAIMED, None, None
 
     def release_finalization(self, workflow_id: int, processor: str) -> Operation[bool]:
         """Give the claim up; only who has it can."""
@@ -92,17 +92,15 @@ class Finalizing(Advancing, ABC):
         if workflow is None:
             raise WorkflowNotFound(workflow_id)
         _check_holder(workflow, processor, token)
-        context = yield from self._context(workflow_id)
-        assert context is not None
+        status = yield from self.execution_status(workflow)
         tally = Tally()
-        action = yield from self._act(workflow, context, tally)
+        action = yield from self._act(workflow, ACTIONS[status], tally)
         due = yield from self.count(tally)
         now = yield from self.read_workflow(workflow_id)
         assert now is not None
-        return Finalized(workflow_id, now.state, context.execution_status, action, due)
+        return Finalized(workflow_id, now.state, status, action, due)
 
-    def _act(self, workflow: Workflow, context: ExecutionContext, tally: Tally) -> Steps[Action]:
-        action = context.recommended_action
+    def _act(self, workflow: Workflow, action: Action, tally: Tally) -> Steps[Action]:
         if action is Action.RECHECK_LATER:
             yield Statement("leave_finalization", {"id": workflow.id})
         elif action is Action.FAIL_WORKFLOW or workflow.stopping is not None:
@@ -146,11 +144,18 @@ class Finalizing(Advancing, ABC):
         rows = yield Statement("execution_context", {"id": workflow_id})
         return _read_context(rows[0]) if rows else None
 
-    def execution_status(self, workflow_id: int) -> Steps[str]:
-        """How the steps of this workflow, which exists, stand."""
-        context = yield from self._context(workflow_id)
-        assert context is not None
-        return context.execution_status.value
+    def execution_status(self, workflow: Workflow) -> Steps[ExecutionStatus]:
+        """How the workflow's steps stand. Only where some are active must they be looked at: who is about to finalize
+        gets its answer from the counters, however many steps there are."""
+        if workflow.active:
+            context = yield from self._context(workflow.id)
+            assert context is not None
+            return context.execution_status
+        if workflow.failures:
+            return ExecutionStatus.BLOCKED_BY_FAILURES
+        if workflow.ended >= workflow.steps:
+            return ExecutionStatus.ALL_COMPLETE
+        return ExecutionStatus.WAITING_FOR_DEPENDENCIES
 
     def held_by_finalizer(self, workflow: Workflow) -> Steps[Answered]:
         """The right to finalize has passed to the finalizer's own claim."""

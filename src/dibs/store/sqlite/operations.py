@@ -76,7 +76,7 @@ class SqliteOperations(SqlOperations):
             return already_complete(workflow)
         if workflow.state is WorkflowState.FINALIZING:
             return (yield from self.held_by_finalizer(workflow))
-        status = yield from self.execution_status(workflow_id)
+        status = (yield from self.execution_status(workflow)).value
         if workflow.ended == 0 and workflow.steps > 0:
             return False, None, status, "Workflow has no completed or failed steps", Reason.NOT_READY, None, None
         given = {"id": workflow_id, "processor": processor, "lease": lease}
