@@ -16,6 +16,21 @@ from msgspec import Meta
 from dibs.key import ApiKey, Scope, write_limit
 from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
+from dibs.step import (
+    Action,
+    ExecutionContext,
+    ExecutionStatus,
+    FinalizationAttempt,
+    FinalizationClaim,
+    Finalized,
+    Kind,
+    OnFailure,
+    Reason,
+    Step,
+    StepResult,
+    Workflow,
+    WorkflowState,
+)
 from dibs.store.doctor import Check, Verdict
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Stats, StoreEvent
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
@@ -66,6 +81,7 @@ class TaskShape(msgspec.Struct, frozen=True):
     progress_message: str | None
     result: Annotated[Any, Meta(description="What it came to; null unless completed.")]
     error: Annotated[FailureShape | None, Meta(description="How the last failed attempt ended.")]
+    workflow_id: Annotated[int | None, Meta(description="The workflow that it is a step of.")]
 
 
 class PageShape(msgspec.Struct, frozen=True):
@@ -97,7 +113,7 @@ class EventShape(HistoryEntryShape, frozen=True):
     task_type: str | None
 
 
-class ReasonShape(msgspec.Struct, frozen=True):
+class ExplanationReasonShape(msgspec.Struct, frozen=True):
     """One reason why a task is not running; `code` is for programs."""
 
     code: str
@@ -109,7 +125,7 @@ class ExplanationShape(msgspec.Struct, frozen=True):
 
     task_id: int
     status: State
-    reasons: list[ReasonShape]
+    reasons: list[ExplanationReasonShape]
 
 
 class QueueShape(msgspec.Struct, frozen=True):
@@ -192,6 +208,133 @@ class KeyShape(msgspec.Struct, frozen=True):
     last_used_at: Moment | None
 
 
+class FinalizationShape(msgspec.Struct, frozen=True):
+    """Who holds the right to finalize a workflow. `token` grows by one with every claim."""
+
+    token: int
+    processor_id: str | None
+    lease_until: Moment | None
+
+
+class WorkflowShape(msgspec.Struct, frozen=True):
+    """A workflow."""
+
+    id: int
+    name: str
+    status: WorkflowState
+    steps: Annotated[int, Meta(description="How many it has, without its finalizer.")]
+    active: Annotated[int, Meta(description="How many of them run, or may.")]
+    ended: Annotated[int, Meta(description="How many of them are completed, failed for good or cancelled.")]
+    failures: Annotated[int, Meta(description="How many of them failed or were cancelled, and are not ignored.")]
+    completion_percentage: Annotated[float, Meta(description="How much of it has ended well.")]
+    created_at: Moment
+    finished_at: Moment | None
+    deadline: Annotated[Moment | None, Meta(description="When what is left is stopped, and the workflow fails.")]
+    idempotency_key: str | None
+    on_failure: Annotated[OnFailure, Meta(description="What the failure of a step means to it.")]
+    stopping: Annotated[str | None, Meta(description="Why nothing more is begun: failed, cancelled or deadline.")]
+    error: Annotated[FailureShape | None, Meta(description="Why it failed.")]
+    queues: Annotated[list[str], Meta(description="Those of its tasks.")]
+    step_of: Annotated[int | None, Meta(description="The task that stands for it in the workflow that it is part of.")]
+    root_id: Annotated[int, Meta(description="The outermost workflow, often itself.")]
+    finalizer_id: Annotated[int | None, Meta(description="The task that runs once, when all others are done.")]
+    finalization: FinalizationShape
+
+
+class WorkflowPageShape(msgspec.Struct, frozen=True):
+    """A page of a list; `next_cursor` is null after the last."""
+
+    workflows: list[WorkflowShape]
+    next_cursor: int | None
+
+
+class StepShape(msgspec.Struct, frozen=True):
+    """A step of a workflow: a task, as far as the workflow is concerned."""
+
+    task_id: int
+    name: str
+    kind: Kind
+    task_type: str
+    queue: str
+    status: State
+    attempts: int
+    max_attempts: int
+    after: Annotated[list[int], Meta(description="The tasks that it waits for, or waited for.")]
+    waits: Annotated[int, Meta(description="How many of them it still waits for.")]
+    on_failure: OnFailure
+    passed: Annotated[bool | None, Meta(description="Whether its children may begin; null while that is open.")]
+    worker_id: str | None
+    claimed_at: Moment | None
+    finished_at: Moment | None
+    error: FailureShape | None
+    workflow_id: Annotated[int | None, Meta(description="The workflow that it stands for, if it is one.")]
+
+
+class StepResultShape(msgspec.Struct, frozen=True):
+    """What a parent came to: its result, or its error where its failure is ignored."""
+
+    task_id: int
+    name: str
+    task_type: str
+    status: State
+    result: Any
+    error: FailureShape | None
+
+
+class ContextShape(msgspec.Struct, frozen=True):
+    """How a workflow's steps stand, and what follows from that. The finalizer is not counted."""
+
+    workflow_id: int
+    status: WorkflowState
+    total_steps: int
+    by_state: dict[str, int]
+    passed: int
+    failures: int
+    completion_percentage: float
+    execution_status: ExecutionStatus
+    recommended_action: Action
+
+
+class FinalizationClaimShape(msgspec.Struct, frozen=True):
+    """The answer to a wish to finalize. `token` and `lease_until` are there if it was granted."""
+
+    success: bool
+    workflow_id: int
+    processor_id: str
+    claimed: bool
+    already_claimed_by: str | None
+    state: Annotated[str, Meta(description="Where the workflow stands.")]
+    message: str
+    reason: Reason
+    token: Annotated[int | None, Meta(description="Proves the claim when the workflow is finalized.")]
+    lease_until: Annotated[Moment | None, Meta(description="When the claim ends unless it is renewed.")]
+
+
+class AttemptShape(msgspec.Struct, frozen=True):
+    """A recorded wish to finalize."""
+
+    id: int
+    workflow_id: int
+    processor_id: str
+    claimed: bool
+    reason: Reason
+    state: str
+    message: str
+    already_claimed_by: str | None
+    token: int | None
+    at: Moment
+
+
+class FinalizedShape(msgspec.Struct, frozen=True):
+    """What became of a workflow whose finalization was held."""
+
+    success: bool
+    workflow_id: int
+    status: WorkflowState
+    execution_status: ExecutionStatus
+    action: Action
+
+
 class PercentilesShape(msgspec.Struct, frozen=True):
     """Seconds; null while nothing has completed."""
 
@@ -228,7 +371,8 @@ def task(one: Task) -> TaskShape:
         one.id, one.type, one.state, one.params, one.priority, one.attempts, one.max_attempts, one.worker_id,
         moment(one.claimed_at), _moment(one.created_at), one.queue, one.token, moment(one.lease_until),
         _moment(one.run_at), moment(one.finished_at), one.timeout, one.key, one.type_version, one.dropped,
-        one.cancel_requested, one.progress, one.progress_message, one.result, failure(one.error)
+        one.cancel_requested, one.progress, one.progress_message, one.result, failure(one.error),
+        one.workflow_id
     )  # fmt: skip
 
 
@@ -262,7 +406,8 @@ def event(one: StoreEvent) -> EventShape:
 
 def explanation(why: Explanation) -> ExplanationShape:
     """Why a task is not running."""
-    return ExplanationShape(why.task_id, why.state, [ReasonShape(each.code, each.message) for each in why.reasons])
+    reasons = [ExplanationReasonShape(each.code, each.message) for each in why.reasons]
+    return ExplanationShape(why.task_id, why.state, reasons)
 
 
 def queue(info: QueueInfo) -> QueueShape:
@@ -306,6 +451,65 @@ def key(one: ApiKey) -> KeyShape:
     )  # fmt: skip
 
 
+def workflow(one: Workflow) -> WorkflowShape:
+    """A workflow."""
+    return WorkflowShape(
+        one.id, one.name, one.state, one.steps, one.active, one.ended, one.failures, _percentage(one),
+        _moment(one.created_at), moment(one.finished_at), moment(one.deadline), one.key, one.on_failure, one.stopping,
+        failure(one.error), one.queues, one.step_of, one.root_id, one.finalizer_id,
+        FinalizationShape(one.finalization_token, one.finalization_by, moment(one.finalization_until))
+    )  # fmt: skip
+
+
+def workflows(found: Sequence[Workflow], limit: int) -> WorkflowPageShape:
+    """A page of a list."""
+    more = len(found) == limit
+    return WorkflowPageShape([workflow(one) for one in found], found[-1].id if more else None)
+
+
+def step(one: Step) -> StepShape:
+    """A step of a workflow."""
+    return StepShape(
+        one.task_id, one.name, one.kind, one.type, one.queue, one.state, one.attempts, one.max_attempts, one.after,
+        one.waits, one.on_failure, one.passed, one.worker_id, moment(one.claimed_at), moment(one.finished_at),
+        failure(one.error), one.workflow_id
+    )  # fmt: skip
+
+
+def step_result(one: StepResult) -> StepResultShape:
+    """What a parent came to."""
+    return StepResultShape(one.task_id, one.name, one.type, one.state, one.result, failure(one.error))
+
+
+def context(found: ExecutionContext) -> ContextShape:
+    """How a workflow's steps stand."""
+    return ContextShape(
+        found.workflow_id, found.state, found.total_steps, found.by_state, found.passed, found.failures,
+        found.completion_percentage, found.execution_status, found.recommended_action
+    )  # fmt: skip
+
+
+def finalization_claim(answer: FinalizationClaim) -> FinalizationClaimShape:
+    """The answer to a wish to finalize."""
+    return FinalizationClaimShape(
+        answer.claimed, answer.workflow_id, answer.processor, answer.claimed, answer.already_claimed_by, answer.state,
+        answer.message, answer.reason, answer.token, moment(answer.lease_until)
+    )  # fmt: skip
+
+
+def attempt(one: FinalizationAttempt) -> AttemptShape:
+    """A recorded wish to finalize."""
+    return AttemptShape(
+        one.id, one.workflow_id, one.processor, one.claimed, one.reason, one.state, one.message,
+        one.already_claimed_by, one.token, _moment(one.at)
+    )  # fmt: skip
+
+
+def finalized(done: Finalized) -> FinalizedShape:
+    """What became of a workflow."""
+    return FinalizedShape(True, done.workflow_id, done.state, done.execution_status, done.action)
+
+
 def stats(numbers: Stats) -> StatsShape:
     """The whole store in numbers."""
     return StatsShape(
@@ -331,3 +535,7 @@ def _moment(at: datetime) -> str:
 
 def _percentiles(values: Percentiles) -> PercentilesShape:
     return PercentilesShape(values.p50, values.p95, values.p99)
+
+
+def _percentage(one: Workflow) -> float:
+    return round(100 * (one.ended - one.failures) / one.steps, 1) if one.steps else 100.0

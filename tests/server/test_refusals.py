@@ -6,6 +6,7 @@ What a key may do is asked of every endpoint in the table, so that a new one can
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ def everything(app: dibs.Dibs) -> list[Any]:
     """All that a store holds, to compare."""
     return [
         app.list_tasks(limit=1000),
+        app.list_workflows(limit=1000),
         app.all_history(),
         app.schedules(),
         app.list_types(),
@@ -76,7 +78,8 @@ def sample(endpoint: Endpoint) -> dict[str, Any]:
 
 
 TAKERS = [endpoint for endpoint in ENDPOINTS if endpoint.body is not None]
-BY_TASK = [endpoint for endpoint in ENDPOINTS if "{id:int}" in endpoint.path]
+BY_TASK = [endpoint for endpoint in ENDPOINTS if "/api/tasks/{id:int}" in endpoint.path]
+BY_WORKFLOW = [endpoint for endpoint in ENDPOINTS if "/api/workflows/{id:int}" in endpoint.path]
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.scopes]
 DOCUMENT = describe(ENDPOINTS)
 
@@ -378,6 +381,16 @@ def test_an_id_that_no_task_can_have_is_that_of_no_task(http: httpx.Client) -> N
 
 
 @pytest.mark.usefixtures("unchanged")
+def test_an_id_that_no_workflow_can_have_is_that_of_no_workflow(http: httpx.Client) -> None:
+    for workflow_id in NO_IDS:
+        for endpoint in reversed(BY_WORKFLOW):  # a wish for one is recorded, though there is none
+            path = endpoint.path.replace("{id:int}", workflow_id if workflow_id.isascii() else quote(workflow_id))
+            body = json.dumps(sample(endpoint)) if endpoint.body is not None else b""
+            answer = http.request(endpoint.method, path, content=body, headers=JSON)
+            assert (answer.status_code, answer.json()["success"]) == (404, False), (endpoint.path, answer.text)
+
+
+@pytest.mark.usefixtures("unchanged")
 def test_a_path_that_does_not_exist_or_a_method_it_has_not_is_said_so(http: httpx.Client) -> None:
     for path in (
         "/",
@@ -521,6 +534,23 @@ def test_what_needs_no_key_is_a_short_list() -> None:
 
     assert free == {"/health", "/ready", "/api/openapi.json", "/api/docs", "/api/docs.css"}
     assert {endpoint.path for endpoint in ENDPOINTS if endpoint.scopes == ANY} == {"/api/wakeups"}
+
+
+def test_a_workflow_with_a_foreign_queue_does_not_exist_for_a_limited_key(keyed: Served, app: dibs.Dibs) -> None:
+    tasks = [dibs.NewTask("t", queue=queue) for queue in ("ours", "theirs")]
+    new = dibs.NewWorkflow(name="w", steps=[dibs.NewStep(name=task.queue, task=task) for task in tasks])
+    workflow = app.start_workflow(new)
+    client = keyed.client("admin", queues=["ours"])
+    before = everything(app)
+    for endpoint in BY_WORKFLOW:
+        content = json.dumps(sample(endpoint)).replace('"task_type"', '"queue": "ours", "task_type"')
+        content = content if endpoint.body is not None else ""
+        answer = client.request(endpoint.method, path_of(endpoint, workflow.id), content=content, headers=JSON)
+        nobodys = client.request(endpoint.method, path_of(endpoint, 999_999), content=content, headers=JSON)
+        assert answer.status_code == nobodys.status_code == 404, (endpoint.path, answer.text)
+        named, of_nobody = (re.sub(r"(workflow(_id\":)? ?)\d+", r"\1N", each.text) for each in (answer, nobodys))
+        assert named == of_nobody, "the two must look alike"
+    assert everything(app) == before
 
 
 def test_a_task_of_a_foreign_queue_does_not_exist_for_a_limited_key(keyed: Served, app: dibs.Dibs) -> None:

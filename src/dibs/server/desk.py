@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -25,8 +25,9 @@ SMALL = 10
 class Desk:
     """One for each server process."""
 
-    def __init__(self, store: DatabaseStore) -> None:
+    def __init__(self, store: DatabaseStore, finalize_after: Callable[[Sequence[Any]], None] | None = None) -> None:
         self._store = store
+        self._finalize_after = finalize_after or _finalize_nothing
         self._tasks: Batches[By, NewTask, Task] = Batches(self._enqueue, _name_of_task)
         self._claims: Batches[Any, ClaimRequest, list[Claim]] = Batches(self._claim, id)
         self._reports: Batches[By, Report, Finished] = Batches(self._finish, lambda each: each[0])
@@ -69,10 +70,16 @@ class Desk:
         return await self._run(self._store.claim_each(requests), kind[0])
 
     async def _finish(self, by: By, reports: Sequence[Report]) -> Sequence[Finished | Exception]:
-        return await self._run(self._store.finish(reports), by)
+        answers = await self._run(self._store.finish(reports), by)
+        self._finalize_after(answers)
+        return answers
 
     async def _run(self, operation: Operation[T], by: By) -> T:
         return await self._store.run_async(operation if by is None else replace(operation, by=by))
+
+
+def _finalize_nothing(answers: Sequence[Any]) -> None:
+    """What becomes of workflows where nobody sees to them: upkeep finds them."""
 
 
 def _kind(request: ClaimRequest) -> tuple[Any, ...]:

@@ -226,7 +226,7 @@ def _decode(decoder: Any, body: bytes) -> Any:
     return decoder.decode(msgspec.json.encode(_without_points(msgspec.json.decode(body))))
 
 
-FREE = frozenset({"params", "result", "defaults", "schema", "metadata"})
+FREE = frozenset({"params", "result", "defaults", "schema", "metadata", "value"})
 """Fields whose content belongs to the client: a float stays one."""
 
 

@@ -47,6 +47,9 @@ RequestId = Annotated[
         "with what the first one got, instead of claiming more.",
     ),
 ]
+ProcessorId = Annotated[Name, Meta(description="The processor's own name for itself.", examples=["processor-1"])]
+TaskTypeName = Annotated[Name, Meta(description="What to run.", examples=["youtube_video_scrape"])]
+Key = Annotated[Name, Meta(description="Makes it safe to send this again.")]
 Names = Annotated[list[Name], Meta(min_length=1)]
 Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Higher first.")]
 MaxAttempts = Annotated[int, Meta(ge=1, le=MAX_MAX_ATTEMPTS, description="Attempts before it is a dead letter.")]

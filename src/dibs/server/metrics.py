@@ -1,4 +1,5 @@
-"""Metrics for Prometheus: the store in numbers, read from the database, so that every server process says the same.
+"""Metrics for Prometheus: the store in numbers, read from the database, so that every server process says the same;
+and how the finalization claims of this process fare, which only it can tell.
 
 A new metric is one more function in FAMILIES: from a snapshot of the store to a family of samples.
 """
@@ -12,9 +13,16 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
+from dibs.observe import finalization
 from dibs.store.operations.looking import Percentiles, QueueInfo, Stats
 from dibs.store.operations.registering import WorkerInfo, WorkerState
 from dibs.task import FINAL, State
@@ -28,11 +36,12 @@ Queues = tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The store at one moment, as far as somebody may see it."""
+    """The store at one moment, as far as somebody may see it. `whole`: that is all of it."""
 
     stats: Stats
     workers: Sequence[WorkerInfo]
     queues: Sequence[QueueInfo]
+    whole: bool
 
 
 class Metrics:
@@ -66,6 +75,8 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         for family in FAMILIES:
             yield family(self._snapshot)
+        if self._snapshot.whole:  # the counts of a process do not tell one queue from another
+            yield from _finalization()
 
 
 def _build_info(_: Snapshot) -> Metric:
@@ -124,6 +135,17 @@ def _paused(snapshot: Snapshot) -> Metric:
     for queue in snapshot.queues:
         family.add_metric([queue.name], int(queue.paused))
     return family
+
+
+def _finalization() -> Iterator[Metric]:
+    for histogram in finalization.histograms():
+        buckets, seconds = histogram.read()
+        yield HistogramMetricFamily(histogram.name, histogram.about, buckets, seconds)
+    for counter in finalization.counters():
+        family = CounterMetricFamily(counter.name, counter.about, labels=[counter.label] if counter.label else [])
+        for value, count in counter.read():
+            family.add_metric([value] if counter.label else [], count)
+        yield family
 
 
 FAMILIES: tuple[Callable[[Snapshot], Metric], ...] = (

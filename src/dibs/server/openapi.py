@@ -48,6 +48,8 @@ and the worker should stop. A claim holds under a lease: renew it every third of
 TAGS = {
     "tasks": "Put tasks in, look at them, take them back.",
     "claims": "Take tasks, keep them, say how they ended.",
+    "workflows": "Tasks that wait for each other.",
+    "finalization": "Who may say how a workflow ended.",
     "dead letter": "Tasks that failed for good.",
     "task types": "What the params of a type must look like.",
     "queues": "Where tasks wait.",
@@ -82,6 +84,7 @@ NOT_FOUND = {
     "/api/schedules/": "schedule_not_found",
     "/api/task-types/": "task_type_not_found",
     "/api/keys/": "key_not_found",
+    "/api/workflows/": "workflow_not_found",
 }
 """The code of a refusal for what is not there, where it is not a task."""
 
@@ -104,6 +107,7 @@ NAMED_IN_PATH = {
     "/api/queues/": "The queue's name.",
     "/api/task-types/": "The type's name.",
     "/api/schedules/": "The schedule's name.",
+    "/api/workflows/": "The workflow's id.",
     "/api/keys/": "The key's id: what stands between its two underscores.",
 }
 SIGNATURE: Part = {
@@ -164,16 +168,23 @@ def _paths(endpoints: list[Endpoint], schemas: Schemas) -> Part:
 
 
 def _link(operation: Part, endpoint: Endpoint, endpoints: list[Endpoint]) -> None:
-    """Say what can be done next with the task or schedule that the operation answers with."""
+    """Say what can be done next with the task, schedule or workflow that the operation answers with."""
     for status, (kind, _) in endpoint.answers.items():
         fields = get_type_hints(kind) if status < 300 and isinstance(kind, type) else {}
         if fields.get("task") is shape.TaskShape:
             held = endpoint.tag == "claims"
-            after = [each for each in endpoints if "{id:int}" in each.path and _is_fenced(each) == held]
+            after = [each for each in _under(endpoints, "/api/tasks/{id") if _is_fenced(each) == held]
             operation["responses"][str(status)]["links"] = {operation_id(each): _with_task(each) for each in after}
         elif fields.get("schedule") is shape.ScheduleShape:
-            after = [each for each in endpoints if each.path.startswith("/api/schedules/{name")]
+            after = _under(endpoints, "/api/schedules/{name")
             operation["responses"][str(status)]["links"] = {operation_id(each): _with_schedule(each) for each in after}
+        elif fields.get("workflow") is shape.WorkflowShape:
+            after = _under(endpoints, "/api/workflows/{id")
+            operation["responses"][str(status)]["links"] = {operation_id(each): _with_workflow(each) for each in after}
+
+
+def _under(endpoints: list[Endpoint], path: str) -> list[Endpoint]:
+    return [each for each in endpoints if each.path.startswith(path)]
 
 
 def _is_fenced(endpoint: Endpoint) -> bool:
@@ -189,6 +200,10 @@ def _with_task(endpoint: Endpoint) -> Part:
 
 def _with_schedule(endpoint: Endpoint) -> Part:
     return {"operationId": operation_id(endpoint), "parameters": {"name": "$response.body#/schedule/name"}}
+
+
+def _with_workflow(endpoint: Endpoint) -> Part:
+    return {"operationId": operation_id(endpoint), "parameters": {"id": "$response.body#/workflow/id"}}
 
 
 def _operation(endpoint: Endpoint, schemas: Schemas) -> Part:
@@ -265,6 +280,9 @@ def _key(name: str) -> str:
 def _responses(endpoint: Endpoint, schemas: Schemas) -> Part:
     """What it answers, in the order in which the endpoint names it, and what it refuses."""
     answers = {str(status): _answer(endpoint, *about, schemas) for status, about in endpoint.answers.items()}
+    for status in endpoint.answers.keys() & endpoint.refuses.keys():
+        content = answers[str(status)]["content"][JSON]
+        content["schema"] = {"anyOf": [content["schema"], {"$ref": f"{REFS}Refusal"}]}
     shared = {str(status): {"$ref": f"#/components/responses/{status}"} for status in common(endpoint)}
     own = {str(status): _refusal(status, text, codes(endpoint, status)) for status, text in endpoint.refuses.items()}
     return {**answers, **{status: each for status, each in sorted({**shared, **own}.items()) if status not in answers}}
@@ -304,7 +322,9 @@ def codes(endpoint: Endpoint, status: int) -> list[str]:
     if status == 404:
         found = next((code for start, code in NOT_FOUND.items() if endpoint.path.startswith(start)), "task_not_found")
         return ["not_found", found]
-    return ["claim_lost"] if _is_fenced(endpoint) else SHARED[status]
+    if _is_fenced(endpoint):
+        return ["finalization_lost" if endpoint.path.startswith("/api/workflows/") else "claim_lost"]
+    return SHARED[status]
 
 
 def _refusal(status: int, text: str, its_codes: list[str]) -> Part:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from dibs.errors import AlreadyClaimed, DibsError
+from dibs.step import WorkflowState
 from dibs.task import State
 
 STATUS = {
     "bad_request": 400,
     "invalid_value": 400,
     "schema_violation": 400,
+    "invalid_graph": 400,
     "unauthorized": 401,
     "forbidden": 403,
     "queue_not_allowed": 403,
@@ -26,6 +28,7 @@ STATUS = {
     "task_type_not_found": 404,
     "schedule_not_found": 404,
     "key_not_found": 404,
+    "workflow_not_found": 404,
     "method_not_allowed": 405,
     "too_slow": 408,
     "key_conflict": 409,
@@ -33,6 +36,8 @@ STATUS = {
     "not_claimable": 409,
     "already_claimed": 409,
     "wrong_state": 409,
+    "workflow_state": 409,
+    "finalization_lost": 409,
     "too_large": 413,
     "unsupported_media_type": 415,
     "unknown_host": 421,
@@ -48,6 +53,9 @@ STATUS = {
     "stopping": 503,
     "too_many_connections": 503,
 }
+
+Status = Annotated[str, Meta(extra_json_schema={"enum": sorted({*State, *WorkflowState})})]
+"""Where the task stands, or the workflow."""
 
 SOON = 1.0
 """Seconds after which a client may ask a store again that did not answer."""
@@ -81,7 +89,8 @@ class RefusalShape(msgspec.Struct, frozen=True, kw_only=True):
     message: str | UnsetType = UNSET
     task_id: int | UnsetType = UNSET
     token: int | UnsetType = UNSET
-    status: State | UnsetType = UNSET
+    workflow_id: int | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
     worker_id: str | UnsetType | None = UNSET
     key: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
@@ -91,11 +100,11 @@ def refusal(error: DibsError) -> RefusalShape:
     """The JSON of an error."""
     about: dict[str, Any] = {
         name: value
-        for name in ("task_id", "token", "worker_id", "key", "name")
+        for name in ("task_id", "workflow_id", "token", "worker_id", "key", "name")
         if (value := _of(error, name)) is not None
     }
     if (state := _of(error, "state")) is not None:
-        about["status"] = State(state)
+        about["status"] = str(state)
     if error.hint:
         about["hint"] = error.hint
     if isinstance(error, AlreadyClaimed):

@@ -7,7 +7,10 @@ import contextlib
 import logging
 import secrets
 import time
+from collections.abc import Sequence
+from typing import Any
 
+from dibs.claim import Finished
 from dibs.codec import check_name
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.key import Scope as KeyScope
@@ -45,12 +48,12 @@ class Service:
         self.ring = KeyRing(store)
         self.limits = Limits(store)
         self.strangers = Strangers()
-        self.desk = Desk(store)
+        self._keeper = Keeper(store, config)
+        self.desk = Desk(store, self.finalize_after)
         self.room = WaitingRoom(store)
         self.stopping = asyncio.Event()
         self.feed = Feed(store)
         self.metrics = Metrics()
-        self._keeper = Keeper(store, config)
         self._beside: list[asyncio.Task[None]] = []
         self._silent_until = 0.0
 
@@ -98,6 +101,16 @@ class Service:
         if (refusal := missing(scopes, key)) is not None:
             raise refusal
         return Caller(key, signature)
+
+    def finalize(self, workflow_id: int) -> None:
+        """See to a workflow that has nothing more to run: who speaks HTTP leaves it to us."""
+        self._keeper.finalize(workflow_id)
+
+    def finalize_after(self, answers: Sequence[Any]) -> None:
+        """See to the workflows that have nothing more to run because of these outcomes."""
+        for answer in answers:
+            if isinstance(answer, Finished) and answer.finalize is not None:
+                self.finalize(answer.finalize)
 
     async def check_still_admitted(self, scope: Scope, caller: Caller) -> None:
         """Refuse a caller whose key was revoked or has expired while it waited."""

@@ -1,16 +1,20 @@
-"""The server keeps the house by itself: what is due is promoted, what is lost comes back, what is old goes, whether or
-not a worker is there to see to it."""
+"""The server keeps the house by itself: what is due is promoted, what is lost comes back, what is old goes, workflows
+are finalized, whether or not a worker is there to see to it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
 
 from dibs.server.config import ServerConfig
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, T
 from dibs.worker.config import WorkerConfig
 from dibs.worker.contact import Contact
+from dibs.worker.finalizer import Finalizer
+from dibs.worker.part import Part
 from dibs.worker.upkeep import Upkeep
 
 logger = logging.getLogger("dibs.server")
@@ -21,21 +25,35 @@ stands on its own."""
 
 
 class Keeper:
-    """A worker's upkeep, without a worker: in a thread, since it must go on when the event loop is busy."""
+    """A worker's upkeep and finalizer, without a worker: in threads, since they must go on when the event loop is busy.
+
+    Those who speak HTTP never finalize; the server does, the moment they report the last outcome of a workflow.
+    """
 
     def __init__(self, store: Store, config: ServerConfig) -> None:
         settings = WorkerConfig(upkeep_every=config.upkeep_every, retention=config.retention)
-        self._upkeep = Upkeep(Contact(store, _unsigned), settings) if config.upkeep else None
+        contact, processor = Contact(store, _unsigned), f"server-{os.getpid()}-{secrets.token_hex(4)}"
+        self._finalizer = Finalizer(contact, processor) if config.upkeep else None
+        self._upkeep = Upkeep(contact, settings, processor) if config.upkeep else None
 
     def start(self) -> None:
         """Begin."""
-        if self._upkeep is not None:
-            self._upkeep.start()
+        for part in self._parts():
+            part.start()
+
+    def finalize(self, workflow_id: int) -> None:
+        """See to this workflow, which has nothing more to run."""
+        if self._finalizer is not None:
+            self._finalizer.put(workflow_id)
 
     async def stop(self) -> None:
-        """End, without keeping the event loop from its last requests."""
-        if self._upkeep is not None and not await asyncio.to_thread(self._upkeep.end, PATIENCE):
+        """End, without keeping the event loop from its last requests. What is not finalized by then, upkeep finds."""
+        ends = [asyncio.to_thread(part.end, PATIENCE) for part in self._parts()]
+        if not all(await asyncio.gather(*ends)):
             logger.warning("the upkeep did not end in time; it is left behind")
+
+    def _parts(self) -> list[Part]:
+        return [part for part in (self._finalizer, self._upkeep) if part is not None]
 
 
 def _unsigned(operation: Operation[T]) -> Operation[T]:

@@ -8,6 +8,7 @@ from dibs.server.api import (
     describing,
     doctor,
     events,
+    finalization,
     health,
     history,
     holding,
@@ -17,11 +18,13 @@ from dibs.server.api import (
     queues,
     schedules,
     stats,
+    stepping,
     task_types,
     tasks,
     upkeep,
     wakeups,
     workers,
+    workflows,
 )
 from dibs.server.endpoint import Endpoint
 
@@ -38,6 +41,9 @@ ENDPOINTS: list[Endpoint] = [
     *metrics.ENDPOINTS,
     *task_types.ENDPOINTS,
     *schedules.ENDPOINTS,
+    *stepping.ENDPOINTS,
+    *workflows.ENDPOINTS,
+    *finalization.ENDPOINTS,
     *history.ENDPOINTS,
     *events.ENDPOINTS,
     *upkeep.ENDPOINTS,

@@ -24,7 +24,9 @@ FORMAT = b"text/plain; version=0.0.4; charset=utf-8"
 async def metrics(call: Call) -> None:
     """The store in numbers, for Prometheus: depth, age, throughput, latency, workers.
 
-    Every server process of a store answers the same. Prometheus sends the key with `http_headers`.
+    Every server process of a store answers the same, but for `finalization_claim_…`, which tell how the claims of
+    workflows' finalizations fared in the process that answers; to a key that is limited to queues they are not shown.
+    Prometheus sends the key with `http_headers`.
     """
     page = await call.service.metrics.page(call.caller.queues, lambda: _look(call))
     await answer_bytes(call.http[2], 200, page, ((b"content-type", FORMAT),))
@@ -34,7 +36,8 @@ async def _look(call: Call) -> Snapshot:
     store = call.service.store
     stats = await call.run(store.stats(call.caller.queues))
     queues = await call.run(store.queues())
-    return Snapshot(stats, await seen_workers(call), [each for each in queues if call.caller.serves(each.name)])
+    seen = [each for each in queues if call.caller.serves(each.name)]
+    return Snapshot(stats, await seen_workers(call), seen, call.caller.queues is None)
 
 
 ENDPOINTS = [metrics]

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from dibs import shape
 from dibs.claim import Cancelled, ClaimRef, Completed, Failed, Finished, Outcome, Released
-from dibs.errors import DibsError, InvalidValue
+from dibs.errors import DibsError, InvalidGraph, InvalidValue
 from dibs.key import Scope
 from dibs.server.api.claims import ClaimWish, request_of
 from dibs.server.api.fencing import (
@@ -27,14 +27,20 @@ from dibs.server.api.fencing import (
     seen_of,
     with_unseen,
 )
+from dibs.server.api.graphs import StepBody, check_params, check_queues, steps_of, tasks_of
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.fields import Body, Seconds, WorkerId
+from dibs.server.refusing import Refusal
 from dibs.task import Failure, State
 
 Result = Annotated[Any, Meta(description="Any JSON value.")]
 Retryable = Annotated[bool, Meta(description="False: straight to the dead letter.")]
 RetryIn = Annotated[Seconds, Meta(description="Seconds until it is tried again, instead of the task's backoff.")]
 Rest = Annotated[Seconds, Meta(description="Seconds until it may be claimed again.")]
+AddedSteps = Annotated[
+    list[StepBody],
+    Meta(description="What it adds to its workflow, each named after it; what waits for it waits for these as well."),
+]
 OneResult = Annotated[
     Any,
     Meta(
@@ -48,10 +54,11 @@ class CompleteBody(OfClaim, frozen=True):
     """The task is done."""
 
     result: Result = None
+    steps: AddedSteps = msgspec.field(default_factory=list)
 
     def outcome(self) -> Outcome:
         """What the worker says."""
-        return Completed(self.result)
+        return Completed(self.result, steps_of(self.steps))
 
 
 class FailBody(OfClaim, frozen=True):
@@ -83,10 +90,11 @@ class CompletedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="complete
     """Done."""
 
     result: OneResult = None
+    steps: AddedSteps = msgspec.field(default_factory=list)
 
     def outcome(self) -> Outcome:
         """What the worker says."""
-        return Completed(self.result)
+        return Completed(self.result, steps_of(self.steps))
 
 
 class FailedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="failed"):
@@ -174,7 +182,10 @@ class Exchanged(msgspec.Struct, frozen=True):
     body=CompleteBody,
     answers={200: (FinishedShape, "The result is stored.")},
     refuses=FENCED,
-    examples={"done": {**HELD, "result": {"views": 12345}}},
+    examples={
+        "done": {**HELD, "result": {"views": 12345}},
+        "with more to do": {**HELD, "steps": [{"task_type": "render", "params": {"page": 1}}]},
+    },
 )
 async def complete(call: Call) -> Answer:
     """The task is done. Telling it again is safe: the answer then says `repeated`."""
@@ -231,9 +242,10 @@ async def release(call: Call) -> Answer:
 async def finish(call: Call) -> Answer:
     """Write many outcomes in one transaction, each fenced by its token."""
     body: FinishBody = call.body
-    told = _told(body)
-    answers = await fenced(call, list(told), lambda refs: call.service.store.finish([(ref, told[ref]) for ref in refs]))
-    return Answer(FinishedAnswers(True, _answers(body, dict(zip(told, answers, strict=True)))))
+    told, refused = _told(call, body)
+    done = await fenced(call, list(told), lambda refs: call.service.store.finish([(ref, told[ref]) for ref in refs]))
+    call.service.finalize_after(done)
+    return Answer(FinishedAnswers(True, _answers(body, {**refused, **dict(zip(told, done, strict=True))})))
 
 
 @endpoint(
@@ -255,26 +267,42 @@ async def exchange(call: Call) -> Answer:
     """Finish the last tasks and claim the next ones, in one request and one transaction."""
     body: ExchangeBody = call.body
     request = request_of(call, body.claim, body.worker_id)
-    told = _told(body)
+    told, refused = _told(call, body)
     refs = list(told)
     seen, visible = await seen_of(call, refs)
     done, claims = await call.run(call.service.store.exchange([(ref, told[ref]) for ref in seen], request))
-    answers = dict(zip(refs, with_unseen(refs, visible, done), strict=True))
+    call.service.finalize_after(done)
+    answers = {**refused, **dict(zip(refs, with_unseen(refs, visible, done), strict=True))}
     return Answer(Exchanged(True, _answers(body, answers), [shape.task(claim.task) for claim in claims]))
 
 
 async def _finish_one(call: Call) -> Answer:
     await call.check_visible(call.task_id)
-    done = await call.service.desk.finish(ref_of(call, call.body), call.body.outcome(), call.caller.by)
+    done = await call.service.desk.finish(ref_of(call, call.body), _outcome(call, call.body), call.caller.by)
     return Answer(_finished(done))
 
 
-def _told(body: FinishBody) -> dict[ClaimRef, Outcome]:
-    """The outcome of each claim; of several for one claim the first."""
+def _outcome(call: Call, said: Any) -> Outcome:
+    """What the worker says, if it may say so."""
+    outcome: Outcome = said.outcome()
+    if isinstance(outcome, Completed) and outcome.steps:
+        check_queues(call, tasks_of(outcome.steps))
+        check_params(tasks_of(outcome.steps))
+    return outcome
+
+
+def _told(call: Call, body: FinishBody) -> tuple[dict[ClaimRef, Outcome], dict[ClaimRef, DibsError]]:
+    """The outcome of each claim, of several for one claim the first; and those whose steps are refused, each by itself:
+    a request that is not even what is expected here is refused whole."""
     told: dict[ClaimRef, Outcome] = {}
+    refused: dict[ClaimRef, DibsError] = {}
     for ref, each in zip(refs_of(body.worker_id, body.outcomes), body.outcomes, strict=True):
-        told.setdefault(ref, each.outcome())
-    return told
+        if ref not in told and ref not in refused:
+            try:
+                told[ref] = _outcome(call, each)
+            except (InvalidGraph, Refusal) as error:
+                refused[ref] = error
+    return told, refused
 
 
 def _answers(body: FinishBody, answers: dict[ClaimRef, Any]) -> list[Any]:

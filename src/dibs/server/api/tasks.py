@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -23,6 +23,7 @@ from dibs.server.fields import (
     Body,
     Count,
     Empty,
+    Key,
     MaxAttempts,
     Moment,
     Name,
@@ -31,6 +32,7 @@ from dibs.server.fields import (
     Priority,
     Seconds,
     TaskId,
+    TaskTypeName,
     Timeout,
     not_both,
 )
@@ -43,12 +45,11 @@ TAG = "tasks"
 EXAMPLE = {"task_type": "youtube_video_scrape", "params": {"video_id": "abc123"}, "priority": 5}
 
 
-class NewTaskBody(Body, frozen=True):
-    """A task to enqueue."""
+class TaskOptions(Body, frozen=True):
+    """How a task is to run, whatever it is."""
 
-    rules = (not_both("delay_seconds", "run_at"),)
+    rules: ClassVar[tuple[dict[str, Any], ...]] = (not_both("delay_seconds", "run_at"),)
 
-    task_type: Annotated[Name, Meta(description="What to run.", examples=["youtube_video_scrape"])]
     params: Params = msgspec.field(default_factory=dict)
     queue: Annotated[Name, Meta(description="Where it waits.")] = DEFAULT_QUEUE
     priority: Priority = 0
@@ -56,16 +57,26 @@ class NewTaskBody(Body, frozen=True):
     delay_seconds: Annotated[Seconds, Meta(description="Seconds from now until it may be claimed.")] | None = None
     run_at: Annotated[Moment, Meta(description="When it may be claimed; instead of delay_seconds.")] | None = None
     timeout_seconds: Timeout | None = None
-    idempotency_key: Annotated[Name, Meta(description="Makes it safe to send this again.")] | None = None
     backoff: Annotated[BackoffBody, Meta(description="How long it rests after a failure.")] | None = None
 
-    def task(self) -> NewTask:
+    def of_type(self, task_type: str, key: str | None = None) -> NewTask:
         """The task, checked."""
         rest = Backoff() if self.backoff is None else self.backoff.backoff()
         return NewTask(
-            self.task_type, self.params, self.queue, self.priority, self.max_attempts, self.delay_seconds,
-            self.run_at, self.timeout_seconds, self.idempotency_key, rest
+            task_type, self.params, self.queue, self.priority, self.max_attempts, self.delay_seconds, self.run_at,
+            self.timeout_seconds, key, rest
         )  # fmt: skip
+
+
+class NewTaskBody(TaskOptions, frozen=True, kw_only=True):
+    """A task to enqueue."""
+
+    task_type: TaskTypeName
+    idempotency_key: Key | None = None
+
+    def task(self) -> NewTask:
+        """The task, checked."""
+        return self.of_type(self.task_type, self.idempotency_key)
 
 
 class BatchBody(Body, frozen=True):
@@ -304,7 +315,7 @@ async def _foreign_unnamed(call: Call) -> AsyncIterator[None]:
         if error.task_id is not None:
             seen = await call.visible([error.task_id])
             if seen is not None and error.task_id not in seen:
-                raise _taken(error.key) from None
+                raise taken(error.key) from None
         raise
 
 
@@ -325,10 +336,11 @@ def _if_all_seen(call: Call, enqueue: Operation[list[Task]]) -> Operation[list[T
 def _check_seen(call: Call, task: Task) -> None:
     """An idempotency key that belongs to a task of a foreign queue must not show it."""
     if not call.caller.serves(task.queue):
-        raise _taken(task.key)
+        raise taken(task.key)
 
 
-def _taken(key: str | None) -> Refusal:
+def taken(key: str | None) -> Refusal:
+    """An idempotency key that somebody else uses, without a word about whom."""
     return Refusal("key_conflict", f"The key {key!r} is taken.", hint="Use another idempotency key.")
 
 

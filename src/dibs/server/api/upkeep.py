@@ -115,9 +115,37 @@ async def prune_workers(call: Call) -> Answer:
     return await _count(call, call.service.store.prune_workers(call.body.retention()))
 
 
+@endpoint(
+    "POST",
+    "/api/upkeep/expire-workflows",
+    Scope.ADMIN,
+    tag=TAG,
+    body=LimitBody,
+    body_optional=True,
+    answers={200: (Counted, "So many begin nothing more.")},
+)
+async def expire_workflows(call: Call) -> Answer:
+    """Stop workflows past their deadline."""
+    return await _count(call, call.service.store.expire_workflows(call.body.limit))
+
+
+@endpoint(
+    "POST",
+    "/api/upkeep/mend-workflows",
+    Scope.ADMIN,
+    tag=TAG,
+    body=LimitBody,
+    body_optional=True,
+    answers={200: (Counted, "So many steps were made up for.")},
+)
+async def mend_workflows(call: Call) -> Answer:
+    """Make up for steps that ended without their workflow being told, by a program older than workflows, say."""
+    return await _count(call, call.service.store.mend_workflows(call.body.limit))
+
+
 async def _count(call: Call, operation: Operation[int]) -> Answer:
     call.caller.check_whole_store()
     return Answer(Counted(True, await call.run(operation)))
 
 
-ENDPOINTS = [promote, recover, prune, prune_history, prune_workers]
+ENDPOINTS = [promote, recover, prune, prune_history, prune_workers, expire_workflows, mend_workflows]

@@ -25,7 +25,7 @@ class Call:
     """One request. `safe`: doing it twice is as good as once, so it is repeated when its answer was lost.
 
     `or_none`: the code of the refusal that means "there is none", answered with None. `wait`: seconds for which the
-    server may hold the request back.
+    server may hold the request back. `answers`: statuses of answers that are no refusals, though they are no success.
     """
 
     method: str
@@ -34,6 +34,7 @@ class Call:
     safe: bool = True
     or_none: str | None = None
     wait: float = 0.0
+    answers: frozenset[int] = frozenset()
 
 
 Steps = Generator[Call, Any, T]

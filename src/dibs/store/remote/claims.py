@@ -36,6 +36,7 @@ from dibs.store.remote.call import LIMIT, Call, Steps, joined, place, post, spli
 from dibs.store.remote.refusals import NOTHING_PENDING, refusal
 from dibs.store.remote.tasks import filters_body
 from dibs.store.remote.wire import Reply
+from dibs.store.remote.workflows import step_body
 from dibs.task import State
 
 T = TypeVar("T")
@@ -229,6 +230,8 @@ def _completed(outcome: Completed) -> dict[str, Any]:
     said: dict[str, Any] = {"outcome": "completed"}
     if outcome.result is not None:
         said["result"] = msgspec.Raw(encode(outcome.result, "result"))
+    if outcome.steps:
+        said["steps"] = [step_body(step) for step in outcome.steps]
     return said
 
 

@@ -65,6 +65,8 @@ def conversation(call: Call, host: str) -> Conversation:
         said = read_refusal(response.content)
         if said is not None and said.code == call.or_none:
             return None
+        if said is None and response.status_code in call.answers:
+            return response.content
         yield Rest(tries.after_refusal(response, said))
 
 

@@ -59,11 +59,19 @@ _BUILDERS: dict[str, Callable[[Reply], DibsError]] = {
     "bad_request": _plain(InvalidValue),
     "too_large": _plain(InvalidValue),
     "schema_violation": _plain(errors.SchemaViolation),
+    "invalid_graph": _plain(errors.InvalidGraph),
+    "workflow_not_found": lambda said: errors.WorkflowNotFound(said.workflow_id or 0),
+    "workflow_state": lambda said: errors.WrongWorkflowState(
+        said.error, workflow_id=said.workflow_id or 0, state=said.status or ""
+    ),
+    "finalization_lost": lambda said: errors.FinalizationLost(
+        said.error, workflow_id=said.workflow_id or 0, token=said.token or 0
+    ),
     "task_not_found": lambda said: errors.TaskNotFound(said.task_id or 0),
     "task_type_not_found": _plain(errors.TaskTypeNotFound),
     "schedule_not_found": lambda said: errors.ScheduleNotFound(said.name or ""),
     "key_not_found": lambda said: errors.KeyNotFound(said.error, key_id=said.key),
-    "key_conflict": lambda said: errors.KeyConflict(said.key or "", said.task_id),
+    "key_conflict": lambda said: errors.KeyConflict(said.key or "", said.task_id, workflow_id=said.workflow_id),
     "claim_lost": lambda said: errors.ClaimLost(said.error, task_id=said.task_id or 0, token=said.token or 0),
     "not_your_claim": lambda said: errors.NotYourClaim(said.error, task_id=said.task_id or 0, token=said.token or 0),
     "not_claimable": lambda said: errors.NotClaimable(said.error, task_id=said.task_id or 0, state=said.status or ""),

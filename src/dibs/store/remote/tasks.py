@@ -144,7 +144,7 @@ def in_utc(moment: datetime | None) -> datetime | None:
 
 
 def _enqueueing(tasks: Sequence[NewTask]) -> tuple[Call, Any]:
-    bodies = [_task_body(task) for task in tasks]
+    bodies = [task_body(task) for task in tasks]
     safe = all(task.key is not None for task in tasks)
     if len(tasks) == 1:
         _check_fits(1, len(bodies[0]))
@@ -159,7 +159,8 @@ def _nothing() -> Any:
     return []
 
 
-def _task_body(task: NewTask) -> bytes:
+def task_body(task: NewTask) -> bytes:
+    """A task in the words of the API."""
     given = {
         "task_type": task.type,
         "params": msgspec.Raw(encode_params(task.params)),

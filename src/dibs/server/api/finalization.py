@@ -1,0 +1,243 @@
+"""Finalization: exactly one may say how a workflow ended. Who may is decided by a claim, fenced by its token.
+
+The server finalizes by itself what is reported to it; these endpoints are for processors of one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from dibs import shape
+from dibs.claim import MAX_BATCH, check_lease
+from dibs.errors import WorkflowNotFound
+from dibs.key import Scope
+from dibs.observe import finalization as observed
+from dibs.server.api.workflows import MISSING, seen, workflow_id
+from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.fields import Body, Lease, ProcessorId, Token
+from dibs.step import DEFAULT_FINALIZATION_LEASE, FinalizationClaim, Reason
+from dibs.store.operation import Operation
+
+TAG = "finalization"
+Wish = Callable[[int], Operation[FinalizationClaim]]
+PROCESSOR = {"processor_id": "processor-1"}
+
+
+class UnknownWorkflow(shape.FinalizationClaimShape, frozen=True):
+    """The answer to a wish to finalize what does not exist."""
+
+
+class NotClaimed(shape.FinalizationClaimShape, frozen=True):
+    """The answer to a wish that was not granted."""
+
+
+ANSWERS = {
+    200: (shape.FinalizationClaimShape, "The finalization is yours."),
+    404: (UnknownWorkflow, "There is no such workflow."),
+    409: (NotClaimed, "It is not yours; `reason` and `message` say why."),
+}
+
+
+class ProcessorBody(Body, frozen=True):
+    """Who asks."""
+
+    processor_id: ProcessorId
+
+
+class WishBody(ProcessorBody, frozen=True):
+    """Who wants to finalize, and for how long."""
+
+    timeout_seconds: Lease = DEFAULT_FINALIZATION_LEASE
+
+
+class FinalizeBody(ProcessorBody, frozen=True):
+    """Who finalizes, under which token."""
+
+    token: Token
+
+
+class ReleasedShape(msgspec.Struct, frozen=True):
+    """Whether the claim was this processor's; if not, nothing changed."""
+
+    success: bool
+    released: bool
+
+
+class OneContext(msgspec.Struct, frozen=True):
+    """How a workflow stands."""
+
+    context: shape.ContextShape
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """Every recorded wish to finalize a workflow."""
+
+    attempts: list[shape.AttemptShape]
+
+
+class DueQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="At most so many.")] = 100
+
+
+class DueWorkflows(msgspec.Struct, frozen=True):
+    """The ids of workflows that wait for their finalization, the longest wait first."""
+
+    workflows: list[int]
+
+
+@endpoint(
+    "POST",
+    "/api/workflows/{id:int}/finalization/claim",
+    Scope.WORK,
+    tag=TAG,
+    body=WishBody,
+    answers=ANSWERS,
+    refuses={404: "What the path says is no id."},
+    examples={"for half a minute": {**PROCESSOR, "timeout_seconds": 30}},
+)
+async def claim(call: Call) -> Answer:
+    """Claim the finalization of a workflow.
+
+    Of several who ask one gets it, under the next token, until its time is over. Asked again by who has it, it is
+    extended under the same token. Every wish is recorded with its reason.
+    """
+    lease = check_lease(call.body.timeout_seconds)
+    store = call.service.store
+    return await _ask(call, lambda found: observed.claiming(store.claim_finalization(found, _processor(call), lease)))
+
+
+@endpoint(
+    "POST",
+    "/api/workflows/{id:int}/finalization/renew",
+    Scope.WORK,
+    tag=TAG,
+    body=WishBody,
+    answers=ANSWERS,
+    refuses={404: "What the path says is no id."},
+    examples={"another half minute": {**PROCESSOR, "timeout_seconds": 30}},
+)
+async def renew(call: Call) -> Answer:
+    """Extend the claim, if this processor has it. Nobody gets a new one by this."""
+    lease = check_lease(call.body.timeout_seconds)
+    store = call.service.store
+    return await _ask(call, lambda found: observed.extending(store.renew_finalization(found, _processor(call), lease)))
+
+
+@endpoint(
+    "POST",
+    "/api/workflows/{id:int}/finalization/release",
+    Scope.WORK,
+    tag=TAG,
+    body=ProcessorBody,
+    answers={200: (ReleasedShape, "Given up, or never had.")},
+    refuses=MISSING,
+    examples={"give it up": PROCESSOR},
+)
+async def release(call: Call) -> Answer:
+    """Give the claim up, if this processor has it. By anybody else it changes nothing."""
+    releasing = observed.releasing(call.service.store.release_finalization(workflow_id(call), _processor(call)))
+    released = await call.run(seen(call, releasing))
+    await _check_there(call, released)
+    return Answer(ReleasedShape(released, released))
+
+
+@endpoint(
+    "POST",
+    "/api/workflows/{id:int}/finalize",
+    Scope.WORK,
+    tag=TAG,
+    body=FinalizeBody,
+    answers={200: (shape.FinalizedShape, "Acted upon; the claim has ended.")},
+    refuses={**MISSING, 409: "The claim is another's, or has ended. Nothing was changed."},
+    examples={"as its holder": {**PROCESSOR, "token": 1}},
+)
+async def finalize(call: Call) -> Answer:
+    """Act on how the workflow stands, as the holder of its finalization, in one transaction.
+
+    It is completed (or its finalizer begins), fails, or is left to be checked later.
+    """
+    acting = call.service.store.finalize(workflow_id(call), _processor(call), call.body.token)
+    return Answer(shape.finalized(await call.run(seen(call, acting))))
+
+
+@endpoint(
+    "GET",
+    "/api/workflows/{id:int}/context",
+    Scope.READ,
+    tag=TAG,
+    answers={200: (OneContext, "As of now.")},
+    refuses=MISSING,
+)
+async def context(call: Call) -> Answer:
+    """How the steps of a workflow stand, and what follows from that."""
+    found = await call.run(seen(call, call.service.store.execution_context(workflow_id(call))))
+    return Answer(OneContext(shape.context(found)))
+
+
+@endpoint(
+    "GET",
+    "/api/workflows/{id:int}/attempts",
+    Scope.READ,
+    tag=TAG,
+    answers={200: (Attempts, "In order.")},
+    refuses=MISSING,
+)
+async def attempts(call: Call) -> Answer:
+    """Every recorded wish to finalize a workflow, also of those that were refused."""
+    found = await call.run(seen(call, call.service.store.finalization_attempts(workflow_id(call))))
+    await _check_there(call, found)
+    return Answer(Attempts([shape.attempt(one) for one in found]))
+
+
+@endpoint(
+    "GET",
+    "/api/finalizations/due",
+    Scope.ADMIN,
+    tag="upkeep",
+    query=DueQuery,
+    answers={200: (DueWorkflows, "Only a look.")},
+)
+async def due_finalizations(call: Call) -> Answer:
+    """The workflows that wait for their finalization and that nobody holds. The server finalizes them by itself."""
+    call.caller.check_whole_store()
+    query: DueQuery = call.query or DueQuery()
+    return Answer(DueWorkflows(await call.run(call.service.store.due_finalizations(query.limit))))
+
+
+def _processor(call: Call) -> str:
+    found: str = call.body.processor_id
+    return found
+
+
+async def _ask(call: Call, wish: Wish) -> Answer:
+    try:
+        answer = await call.run(seen(call, wish(workflow_id(call))))
+    except WorkflowNotFound as error:  # a foreign one: to this caller it is one that does not exist
+        answer = not_found(error.workflow_id, _processor(call))
+    return Answer(shape.finalization_claim(answer), _status(answer))
+
+
+async def _check_there(call: Call, found: Any) -> None:
+    """Nothing came of it: is that because there is no such workflow?"""
+    if not found and await call.run(call.service.store.get_workflow(workflow_id(call))) is None:
+        raise WorkflowNotFound(workflow_id(call))
+
+
+def not_found(found_at: int, processor: str) -> FinalizationClaim:
+    """The store's own words for a workflow that does not exist."""
+    return FinalizationClaim(found_at, processor, False, Reason.NOT_FOUND, "not_found", "Workflow not found")
+
+
+def _status(answer: FinalizationClaim) -> int:
+    if answer.claimed:
+        return 200
+    return 404 if answer.reason is Reason.NOT_FOUND else 409
+
+
+ENDPOINTS = [claim, renew, release, finalize, context, attempts, due_finalizations]

@@ -1,0 +1,281 @@
+"""Workflows: start graphs of steps, look at them, add to them, stop them, let them go on.
+
+To a key that is limited to queues, a workflow with a task in any other queue does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from dibs import shape
+from dibs.claim import MAX_BATCH
+from dibs.errors import KeyConflict, WorkflowNotFound
+from dibs.key import Scope
+from dibs.server.api.graphs import StepBody, WorkflowBody, check_queues, steps_of, tasks_of
+from dibs.server.api.tasks import taken
+from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.fields import Body, Empty, Name
+from dibs.step import NewStep, NewWorkflow, Workflow, WorkflowFilter, WorkflowState
+from dibs.store.operation import Operation
+
+T = TypeVar("T")
+
+TAG = "workflows"
+MISSING = {404: "There is no such workflow."}
+STEPS = [
+    {"task_type": "fetch", "params": {"url": "https://example.com/orders"}},
+    {"task_type": "render", "after": ["fetch"], "params": {"page": 1}},
+    {"task_type": "render", "after": ["fetch"], "params": {"page": 2}},
+    {"name": "merge", "task_type": "merge", "after": ["render", "render-2"]},
+]
+EXAMPLE = {"name": "order", "steps": STEPS, "idempotency_key": "order-7"}
+NESTED = {
+    "name": "order",
+    "steps": [STEPS[0], {"workflow": {"name": "pages", "steps": [{"task_type": "render"}]}, "after": ["fetch"]}],
+    "finalizer": {"task_type": "report", "params": {"to": "ops"}},
+    "deadline_seconds": 3600,
+}
+
+
+class MoreStepsBody(Body, frozen=True):
+    """Steps to add."""
+
+    steps: Annotated[
+        list[StepBody],
+        Meta(min_length=1, max_length=MAX_BATCH, description="They may be after each other, or after steps it has."),
+    ]
+
+
+class WorkflowsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which workflows to list."""
+
+    status: Annotated[WorkflowState, Meta(description="Only those in this state.")] | None = None
+    name: Annotated[Name, Meta(description="Only those of this name.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Workflows on a page.")] = 100
+    cursor: Annotated[int, Meta(ge=0, le=2**63 - 1, description="`next_cursor` of the page before.")] | None = None
+
+
+class StartedWorkflow(msgspec.Struct, frozen=True):
+    """The stored workflow; `deduplicated` says that its idempotency key was used before, and that this is that one."""
+
+    success: bool
+    workflow: shape.WorkflowShape
+    deduplicated: bool
+
+
+class OneWorkflow(msgspec.Struct, frozen=True):
+    """A workflow."""
+
+    workflow: shape.WorkflowShape
+
+
+class ChangedWorkflow(msgspec.Struct, frozen=True):
+    """The workflow as it is now."""
+
+    success: bool
+    workflow: shape.WorkflowShape
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """The steps of a workflow."""
+
+    steps: list[shape.StepShape]
+
+
+@endpoint(
+    "POST",
+    "/api/workflows",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=WorkflowBody,
+    answers={
+        201: (StartedWorkflow, "The whole graph is stored, durably."),
+        200: (StartedWorkflow, "The key was used before: this is it."),
+    },
+    refuses={409: "The idempotency key belongs to another graph."},
+    examples={"fan out and in": EXAMPLE, "with a workflow in it, a finalizer and a deadline": NESTED},
+)
+async def start(call: Call) -> Answer:
+    """Start a workflow: store a graph of steps, all or none.
+
+    A step is a task that can be claimed once the steps in `after` are done. A graph whose steps wait for each other, or
+    for one that does not exist, is refused.
+    """
+    new: NewWorkflow = call.body.workflow()
+    check_queues(call, new.tasks())
+    try:
+        workflow = await call.run(_if_seen(call, call.service.store.start_workflow(new)))
+    except KeyConflict:
+        if call.caller.queues is not None:
+            raise taken(new.key) from None
+        raise
+    _see_to(call, workflow)
+    started = StartedWorkflow(True, shape.workflow(workflow), workflow.deduplicated)
+    return Answer(started, 200 if workflow.deduplicated else 201)
+
+
+@endpoint(
+    "GET",
+    "/api/workflows",
+    Scope.READ,
+    tag=TAG,
+    query=WorkflowsQuery,
+    answers={200: (shape.WorkflowPageShape, "A page.")},
+)
+async def list_workflows(call: Call) -> Answer:
+    """Workflows, newest first, page by page. Those inside others are left out."""
+    query: WorkflowsQuery = call.query or WorkflowsQuery()
+    which = WorkflowFilter(
+        state=query.status, name=query.name, limit=query.limit, cursor=query.cursor, only=call.caller.queues
+    )
+    found = await call.run(call.service.store.list_workflows(which))
+    return Answer(shape.workflows(found, query.limit))
+
+
+@endpoint(
+    "GET",
+    "/api/workflows/{id:int}",
+    Scope.READ,
+    tag=TAG,
+    answers={200: (OneWorkflow, "The workflow.")},
+    refuses=MISSING,
+)
+async def get(call: Call) -> Answer:
+    """One workflow."""
+    workflow = await call.run(call.service.store.get_workflow(workflow_id(call)))
+    return Answer(OneWorkflow(shape.workflow(_check_seen(call, workflow_id(call), workflow))))
+
+
+@endpoint(
+    "GET",
+    "/api/workflows/{id:int}/steps",
+    Scope.READ,
+    tag=TAG,
+    answers={200: (Steps, "In the order in which they were added.")},
+    refuses=MISSING,
+)
+async def steps(call: Call) -> Answer:
+    """The steps of a workflow, and how each stands."""
+    found = await call.run(seen(call, call.service.store.steps(workflow_id(call))))
+    return Answer(Steps([shape.step(one) for one in found]))
+
+
+@endpoint(
+    "POST",
+    "/api/workflows/{id:int}/steps",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=MoreStepsBody,
+    answers={200: (ChangedWorkflow, "All are stored.")},
+    refuses={**MISSING, 409: "It has ended, or begins nothing more."},
+    examples={"one more": {"steps": [{"name": "extra", "task_type": "render", "params": {"page": 3}}]}},
+)
+async def add_steps(call: Call) -> Answer:
+    """Add steps to a workflow that still runs, all or none. A running step adds its own when it completes."""
+    new = await _named_steps(call, call.body.steps)
+    check_queues(call, tasks_of(new))
+    return await _changed(call, call.service.store.add_steps(workflow_id(call), new))
+
+
+@endpoint(
+    "POST",
+    "/api/workflows/{id:int}/cancel",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (ChangedWorkflow, "Nothing more is begun; running steps are asked to stop.")},
+    refuses={**MISSING, 409: "It has ended otherwise."},
+)
+async def cancel(call: Call) -> Answer:
+    """Cancel a workflow."""
+    return await _changed(call, call.service.store.cancel_workflow(workflow_id(call)))
+
+
+@endpoint(
+    "POST",
+    "/api/workflows/{id:int}/retry",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (ChangedWorkflow, "It runs.")},
+    refuses={**MISSING, 409: "It is neither failed nor cancelled."},
+)
+async def retry(call: Call) -> Answer:
+    """Let a failed or cancelled workflow go on from where it stopped: what was completed stays."""
+    return await _changed(call, call.service.store.retry_workflow(workflow_id(call)))
+
+
+def workflow_id(call: Call) -> int:
+    """The workflow in the path. A number that none can have is that of one that does not exist."""
+    found: int = call.path["id"]
+    if found >= 2**63:
+        raise WorkflowNotFound(found)
+    return found
+
+
+def seen(call: Call, verb: Operation[T]) -> Operation[T]:
+    """The verb, for a limited key in one transaction with a look at whose workflow it is: steps may be added."""
+    if call.caller.queues is None:
+        return verb
+    look = call.service.store.get_workflow(workflow_id(call))
+
+    def begin() -> Generator[Any, Any, Any]:
+        _check_seen(call, workflow_id(call), look.result((yield from look.begin())))
+        return (yield from verb.begin())
+
+    return replace(verb, begin=begin, atomic=True, quick=False)
+
+
+def _check_seen(call: Call, found_at: int, workflow: Workflow | None) -> Workflow:
+    if workflow is None or not _is_ours(call, workflow):
+        raise WorkflowNotFound(found_at)
+    return workflow
+
+
+def _is_ours(call: Call, workflow: Workflow) -> bool:
+    return all(call.caller.serves(queue) for queue in workflow.queues)
+
+
+def _if_seen(call: Call, starting: Operation[Workflow]) -> Operation[Workflow]:
+    """The operation, which stores nothing and shows nothing if its key belongs to a workflow of foreign queues."""
+    if call.caller.queues is None:
+        return starting
+
+    def begin() -> Generator[Any, Any, Any]:
+        told = yield from starting.begin()
+        workflow = starting.result(told)
+        if not _is_ours(call, workflow):
+            raise taken(workflow.key)
+        return told
+
+    return replace(starting, begin=begin, atomic=True)
+
+
+async def _named_steps(call: Call, bodies: list[StepBody]) -> list[NewStep]:
+    """The steps, checked; whoever names all of them spares the look at the names that there are."""
+    if all(body.name is not None for body in bodies):
+        return steps_of(bodies)
+    known = await call.run(seen(call, call.service.store.steps(workflow_id(call))))
+    return steps_of(bodies, {step.name for step in known})
+
+
+async def _changed(call: Call, verb: Operation[Workflow]) -> Answer:
+    workflow = await call.run(seen(call, verb))
+    _see_to(call, workflow)
+    return Answer(ChangedWorkflow(True, shape.workflow(workflow)))
+
+
+def _see_to(call: Call, workflow: Workflow) -> None:
+    """One that has nothing to run, because it is cancelled or empty, is finalized now, not with the next upkeep."""
+    if workflow.state is WorkflowState.RUNNING and not workflow.active:
+        call.service.finalize(workflow.id)
+
+
+ENDPOINTS = [start, list_workflows, get, steps, add_steps, cancel, retry]

@@ -1,0 +1,562 @@
+"""Workflows over HTTP: graphs are stored whole or refused, steps wait for their parents, one processor finalizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+import dibs
+from dibs.observe import finalization
+from tests.helpers.clients import Clock
+from tests.helpers.waiting import until
+from tests.server.conftest import Served
+
+WORKER = "worker-1"
+DIAMOND = [
+    {"task_type": "fetch"},
+    {"task_type": "render", "after": ["fetch"]},
+    {"task_type": "render", "after": ["fetch"]},
+    {"task_type": "merge", "after": ["render", "render-2"]},
+]
+
+
+def start(http: httpx.Client, *steps: dict[str, Any], **about: Any) -> dict[str, Any]:
+    """A workflow that was stored."""
+    answer = http.post("/api/workflows", json={"name": "order", "steps": list(steps), **about})
+    assert answer.status_code == 201, answer.text
+    workflow: dict[str, Any] = answer.json()["workflow"]
+    return workflow
+
+
+def claim(http: httpx.Client) -> dict[str, Any]:
+    """The next task."""
+    answer = http.post("/api/tasks/claim", json={"worker_id": WORKER})
+    assert answer.status_code == 200, answer.text
+    task: dict[str, Any] = answer.json()["task"]
+    return task
+
+
+def complete(http: httpx.Client, task: dict[str, Any], **said: Any) -> httpx.Response:
+    """The task is done."""
+    fence = {"worker_id": WORKER, "token": task["token"]}
+    return http.post(f"/api/tasks/{task['id']}/complete", json={**fence, **said})
+
+
+def run_all(http: httpx.Client, count: int) -> None:
+    """So many tasks are claimed and completed, one after the other."""
+    for _ in range(count):
+        assert complete(http, claim(http)).status_code == 200
+
+
+def due(http: httpx.Client) -> dict[str, Any]:
+    """A workflow that waits for its finalization."""
+    workflow = start(http, {"task_type": "fetch"})
+    run_all(http, 1)
+    return workflow
+
+
+def wish(http: httpx.Client, workflow_id: int, verb: str = "claim", by: str = "p1", **more: Any) -> httpx.Response:
+    """A wish to finalize, or to go on doing so."""
+    path = f"/api/workflows/{workflow_id}/finalization/{verb}"
+    return http.post(path, json={"processor_id": by, **more})
+
+
+def finalize(http: httpx.Client, workflow_id: int, token: int, by: str = "p1") -> httpx.Response:
+    """Act as the holder of a finalization."""
+    return http.post(f"/api/workflows/{workflow_id}/finalize", json={"processor_id": by, "token": token})
+
+
+def step_names(http: httpx.Client, workflow_id: int) -> list[str]:
+    return [step["name"] for step in http.get(f"/api/workflows/{workflow_id}/steps").json()["steps"]]
+
+
+def status(http: httpx.Client, workflow_id: int) -> str:
+    return str(http.get(f"/api/workflows/{workflow_id}").json()["workflow"]["status"])
+
+
+# Starting
+
+
+def test_a_graph_is_stored_and_its_steps_wait_for_their_parents(http: httpx.Client) -> None:
+    workflow = start(http, *DIAMOND)
+
+    assert (workflow["status"], workflow["steps"], workflow["completion_percentage"]) == ("running", 4, 0.0)
+    steps = http.get(f"/api/workflows/{workflow['id']}/steps").json()["steps"]
+    assert [step["name"] for step in steps] == ["fetch", "render", "render-2", "merge"]
+    assert [step["status"] for step in steps] == ["pending", "blocked", "blocked", "blocked"]
+    assert steps[3]["after"] == [steps[1]["task_id"], steps[2]["task_id"]]
+    assert claim(http)["workflow_id"] == workflow["id"]
+
+
+def test_names_that_are_made_up_pass_over_those_that_are_given(http: httpx.Client) -> None:
+    workflow = start(http, {"task_type": "t"}, {"task_type": "t"}, {"task_type": "t", "name": "t-2"})
+
+    assert step_names(http, workflow["id"]) == ["t", "t-3", "t-2"]
+
+
+def test_the_same_key_with_the_same_graph_answers_with_the_workflow_that_is_there(http: httpx.Client) -> None:
+    workflow = start(http, *DIAMOND, idempotency_key="order-7")
+    again = http.post("/api/workflows", json={"name": "order", "steps": DIAMOND, "idempotency_key": "order-7"})
+
+    assert (again.status_code, again.json()["deduplicated"]) == (200, True)
+    assert again.json()["workflow"]["id"] == workflow["id"]
+
+
+def test_the_same_key_with_another_graph_is_a_conflict(http: httpx.Client) -> None:
+    start(http, *DIAMOND, idempotency_key="order-7")
+    other = http.post("/api/workflows", json={"name": "order", "steps": DIAMOND[:1], "idempotency_key": "order-7"})
+
+    assert (other.status_code, other.json()["code"]) == (409, "key_conflict")
+    assert len(http.get("/api/workflows").json()["workflows"]) == 1
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"task_type": "t", "after": ["nobody"]}],
+        [{"task_type": "t", "name": "a", "after": ["b"]}, {"task_type": "t", "name": "b", "after": ["a"]}],
+        [{"task_type": "t", "name": "a", "after": ["a"]}],
+        [{"task_type": "t", "name": "a"}, {"task_type": "t", "name": "a"}],
+        [{"task_type": "t", "name": "a"}, {"task_type": "t", "after": ["a", "a"]}],
+        [{"workflow": {"name": "inner", "steps": [{"task_type": "t", "after": ["nobody"]}]}}],
+    ],
+    ids=["unknown parent", "cycle", "itself", "name twice", "parent twice", "within another"],
+)
+def test_a_graph_that_could_not_run_to_its_end_is_refused(steps: list[Any], http: httpx.Client, app: dibs.Dibs) -> None:
+    answer = http.post("/api/workflows", json={"name": "order", "steps": steps})
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_graph")
+    assert app.list_tasks() == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": "order", "steps": [{"task_type": "t"}], "key": "order-7"},
+        {"name": "order", "steps": [{"task_type": "t", "idempotency_key": "k"}]},
+        {"name": "order", "steps": [{"task_type": "t"}], "finalizer": {"task_type": "t", "after": []}},
+        {"name": "order", "steps": [{"task_type": "t"}], "deadline_seconds": 1, "deadline_at": "2030-01-01T00:00:00Z"},
+        {"name": "order", "steps": [{}]},
+        {"name": "order", "steps": [{"task_type": "t", "workflow": {"name": "inner", "steps": []}}]},
+        {"name": "order", "steps": [{"workflow": {"name": "inner", "steps": [], "idempotency_key": "k"}}]},
+        {"name": "order", "steps": [{"workflow": {"name": "inner", "steps": []}, "queue": "q"}]},
+    ],
+    ids=[
+        "unknown field",
+        "key of a step",
+        "after of a finalizer",
+        "two deadlines",
+        "neither",
+        "both",
+        "inner key",
+        "q",
+    ],
+)
+def test_what_a_graph_cannot_say_is_refused(body: dict[str, Any], http: httpx.Client, app: dibs.Dibs) -> None:
+    assert http.post("/api/workflows", json=body).status_code == 400
+    assert app.list_tasks() == []
+
+
+def test_a_workflow_in_a_workflow_is_one_of_its_steps(http: httpx.Client) -> None:
+    inner = {"name": "pages", "steps": [{"task_type": "render"}]}
+    workflow = start(http, {"task_type": "fetch"}, {"workflow": inner, "after": ["fetch"]})
+
+    [fetch, pages] = http.get(f"/api/workflows/{workflow['id']}/steps").json()["steps"]
+    assert (pages["name"], pages["kind"], pages["after"]) == ("pages", "workflow", [fetch["task_id"]])
+    sub = http.get(f"/api/workflows/{pages['workflow_id']}").json()["workflow"]
+    assert (sub["name"], sub["step_of"], sub["root_id"]) == ("pages", pages["task_id"], workflow["id"])
+    assert [each["id"] for each in http.get("/api/workflows").json()["workflows"]] == [workflow["id"]]
+
+
+def test_workflows_that_are_nested_too_deeply_are_refused(http: httpx.Client, app: dibs.Dibs) -> None:
+    body: dict[str, Any] = {"name": "innermost", "steps": [{"task_type": "t"}]}
+    for _ in range(64):
+        body = {"name": "around", "steps": [{"workflow": body}]}
+
+    assert http.post("/api/workflows", json=body).json()["code"] == "invalid_graph"
+    assert app.list_tasks() == []
+
+
+# Running
+
+
+def test_a_step_reads_what_its_parents_came_to(http: httpx.Client) -> None:
+    start(http, {"task_type": "fetch"}, {"task_type": "merge", "after": ["fetch"]})
+    fetch = claim(http)
+    complete(http, fetch, result={"rows": 3})
+    merge = claim(http)
+
+    [parent] = http.get(f"/api/tasks/{merge['id']}/results").json()["results"]
+    assert (parent["task_id"], parent["name"], parent["result"]) == (fetch["id"], "fetch", {"rows": 3})
+    assert http.get(f"/api/tasks/{fetch['id']}/results").json() == {"results": []}
+
+
+def test_a_step_adds_steps_when_it_completes_and_who_waits_for_it_waits_for_these(http: httpx.Client) -> None:
+    workflow = start(http, {"task_type": "fetch"}, {"task_type": "merge", "after": ["fetch"]})
+    done = complete(http, claim(http), steps=[{"task_type": "render"}, {"task_type": "render", "after": ["render"]}])
+
+    assert done.status_code == 200
+    assert sorted(step_names(http, workflow["id"])) == ["fetch", "fetch/render", "fetch/render-2", "merge"]
+    order = []
+    for _ in range(3):
+        task = claim(http)
+        order.append(task["task_type"])
+        complete(http, task)
+    assert order == ["render", "render", "merge"]
+
+
+def test_of_many_outcomes_one_with_bad_steps_is_refused_by_itself(http: httpx.Client) -> None:
+    start(http, {"task_type": "a"}, {"task_type": "b"})
+    first, second = claim(http), claim(http)
+    bad = [{"workflow": {"name": "inner", "steps": [{"task_type": "t", "after": ["nobody"]}]}}]
+    body = {
+        "worker_id": WORKER,
+        "outcomes": [
+            {"task_id": first["id"], "token": first["token"], "outcome": "completed", "steps": bad},
+            {"task_id": second["id"], "token": second["token"], "outcome": "completed"},
+        ],
+    }
+
+    refused, done = http.post("/api/tasks/finish", json=body).json()["answers"]
+    assert (refused["code"], done["status"]) == ("invalid_graph", "completed")
+    assert http.get(f"/api/tasks/{first['id']}").json()["task"]["status"] == "claimed"
+
+
+def test_steps_are_added_from_outside_under_names_that_are_free(http: httpx.Client) -> None:
+    workflow = start(http, {"task_type": "render"})
+    path = f"/api/workflows/{workflow['id']}/steps"
+
+    added = http.post(path, json={"steps": [{"task_type": "render", "after": ["render"]}, {"task_type": "merge"}]})
+    assert (added.status_code, added.json()["workflow"]["steps"]) == (200, 3)
+    assert step_names(http, workflow["id"]) == ["render", "render-2", "merge"]
+    again = http.post(path, json={"steps": [{"task_type": "t", "name": "merge"}]})
+    assert (again.status_code, again.json()["code"]) == (400, "invalid_graph")
+
+
+def test_a_workflow_is_cancelled_and_goes_on_from_there(http: httpx.Client) -> None:
+    workflow = start(http, {"task_type": "fetch"}, {"task_type": "merge", "after": ["fetch"]})
+    place = f"/api/workflows/{workflow['id']}"
+    assert http.post(f"{place}/retry").json()["code"] == "workflow_state"
+
+    assert http.post(f"{place}/cancel").json()["workflow"]["status"] == "cancelled"
+    assert http.post(f"{place}/retry").json()["workflow"]["status"] == "running"
+    assert claim(http)["task_type"] == "fetch"
+
+
+def test_an_unknown_workflow_is_not_found_whatever_is_asked_of_it(http: httpx.Client) -> None:
+    for path in ("", "/steps", "/context"):
+        answer = http.get(f"/api/workflows/99{path}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "workflow_not_found")
+    for path, body in (("cancel", {}), ("retry", {}), ("steps", {"steps": [{"name": "a", "task_type": "t"}]})):
+        answer = http.post(f"/api/workflows/99/{path}", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (404, "workflow_not_found")
+
+
+def test_workflows_are_listed_newest_first_page_by_page(http: httpx.Client) -> None:
+    ids = [start(http, {"task_type": "t"}, name=name)["id"] for name in ("a", "b", "a")]
+
+    page = http.get("/api/workflows?limit=2").json()
+    assert ([each["id"] for each in page["workflows"]], page["next_cursor"]) == ([ids[2], ids[1]], ids[1])
+    rest = http.get(f"/api/workflows?limit=2&cursor={page['next_cursor']}").json()
+    assert ([each["id"] for each in rest["workflows"]], rest["next_cursor"]) == ([ids[0]], None)
+    assert [each["id"] for each in http.get("/api/workflows?name=b").json()["workflows"]] == [ids[1]]
+    assert http.get("/api/workflows?status=completed").json()["workflows"] == []
+
+
+# Finalizing
+
+
+def test_one_processor_gets_the_finalization_and_ends_the_workflow(http: httpx.Client) -> None:
+    workflow = due(http)
+    context = http.get(f"/api/workflows/{workflow['id']}/context").json()["context"]
+    assert (context["execution_status"], context["recommended_action"]) == ("all_complete", "complete_workflow")
+    assert http.get("/api/finalizations/due").json() == {"workflows": [workflow["id"]]}
+
+    granted, refused = wish(http, workflow["id"]), wish(http, workflow["id"], by="p2")
+    assert (granted.status_code, granted.json()["success"], granted.json()["reason"]) == (200, True, "claimed")
+    assert (refused.status_code, refused.json()["reason"]) == (409, "already_claimed")
+    assert (refused.json()["success"], refused.json()["already_claimed_by"]) == (False, "p1")
+    done = finalize(http, workflow["id"], granted.json()["token"])
+    assert (done.json()["status"], done.json()["action"]) == ("completed", "complete_workflow")
+    assert status(http, workflow["id"]) == "completed"
+
+
+def test_every_answer_to_a_wish_has_its_status(http: httpx.Client) -> None:
+    ready, early = due(http), start(http, {"task_type": "fetch"})
+
+    answers = [
+        wish(http, ready["id"]),
+        wish(http, ready["id"]),
+        wish(http, ready["id"], by="p2"),
+        wish(http, early["id"]),
+        wish(http, 99),
+        wish(http, 2**63),
+    ]
+    assert [(each.status_code, each.json()["reason"]) for each in answers] == [
+        (200, "claimed"),
+        (200, "extended"),
+        (409, "already_claimed"),
+        (409, "not_ready"),
+        (404, "not_found"),
+        (404, "not_found"),
+    ]
+    finalize(http, ready["id"], answers[0].json()["token"])
+    over = wish(http, ready["id"])
+    assert (over.status_code, over.json()["reason"]) == (409, "already_complete")
+
+
+def test_a_claim_is_extended_and_given_up_by_its_owner_alone(http: httpx.Client) -> None:
+    workflow = due(http)
+    token = wish(http, workflow["id"]).json()["token"]
+
+    assert wish(http, workflow["id"], "renew", by="p2").status_code == 409
+    renewed = wish(http, workflow["id"], "renew", timeout_seconds=60)
+    assert (renewed.status_code, renewed.json()["token"]) == (200, token)
+    assert wish(http, workflow["id"], "release", by="p2").json() == {"success": False, "released": False}
+    assert wish(http, workflow["id"], by="p2").status_code == 409
+    assert wish(http, workflow["id"], "release").json() == {"success": True, "released": True}
+    assert wish(http, workflow["id"], by="p2").status_code == 200
+
+
+def test_a_zombie_is_refused_with_its_old_token(lodge: Callable[..., Served], clock: Clock) -> None:
+    http = lodge(clock=clock).client()
+    workflow = due(http)
+    old = wish(http, workflow["id"], timeout_seconds=30).json()["token"]
+    clock.advance(31)
+    new = wish(http, workflow["id"], by="p2").json()["token"]
+
+    refused = finalize(http, workflow["id"], old)
+    assert (refused.status_code, refused.json()["code"]) == (409, "finalization_lost")
+    assert (refused.json()["workflow_id"], refused.json()["token"]) == (workflow["id"], old)
+    assert status(http, workflow["id"]) == "running"
+    assert finalize(http, workflow["id"], new, by="p2").json()["status"] == "completed"
+
+
+def test_every_wish_is_recorded_with_its_reason(http: httpx.Client) -> None:
+    workflow = due(http)
+    wish(http, workflow["id"])
+    wish(http, workflow["id"], by="p2")
+
+    attempts = http.get(f"/api/workflows/{workflow['id']}/attempts").json()["attempts"]
+    told = [(each["processor_id"], each["claimed"], each["reason"], each["already_claimed_by"]) for each in attempts]
+    assert [each[:3] for each in told] == [("p1", True, "claimed"), ("p2", False, "already_claimed")]
+    assert told[1][3] == "p1"
+
+
+def test_a_server_finalizes_what_is_reported_to_it_at_once(serve: Callable[..., Served]) -> None:
+    http = serve(upkeep=True, upkeep_every=3600).client()
+    alone = start(http, {"task_type": "fetch"})
+    run_all(http, 1)
+    until(lambda: status(http, alone["id"]) == "completed")
+
+    together = start(http, {"task_type": "fetch"}, finalizer={"task_type": "report"})
+    task = claim(http)
+    told = {"task_id": task["id"], "token": task["token"], "outcome": "completed"}
+    exchanged = http.post(
+        "/api/tasks/exchange", json={"worker_id": WORKER, "outcomes": [told], "claim": {"task_types": ["nothing"]}}
+    )
+    assert exchanged.json()["answers"][0]["status"] == "completed"
+    until(lambda: status(http, together["id"]) == "finalizing")
+    complete(http, claim(http))
+    assert status(http, together["id"]) == "completed"
+    [attempt] = http.get(f"/api/workflows/{alone['id']}/attempts").json()["attempts"]
+    assert re.fullmatch(r"server-\d+-[0-9a-f]+", attempt["processor_id"])
+
+
+def test_a_server_finalizes_at_once_what_has_no_steps(serve: Callable[..., Served]) -> None:
+    http = serve(upkeep=True, upkeep_every=3600).client()
+    workflow = start(http)
+
+    until(lambda: status(http, workflow["id"]) == "completed")
+
+
+def test_a_server_that_is_told_not_to_keep_the_house_does_not_finalize(http: httpx.Client) -> None:
+    workflow = due(http)
+
+    assert http.get(f"/api/workflows/{workflow['id']}/attempts").json() == {"attempts": []}
+    assert http.get("/api/finalizations/due").json() == {"workflows": [workflow["id"]]}
+
+
+def test_upkeep_by_hand_answers_how_many(lodge: Callable[..., Served], clock: Clock) -> None:
+    http = lodge(clock=clock).client()
+    workflow = start(http, {"task_type": "fetch"}, deadline_seconds=60)
+    assert http.post("/api/upkeep/expire-workflows").json() == {"success": True, "count": 0}
+    clock.advance(61)
+
+    assert http.post("/api/upkeep/expire-workflows").json() == {"success": True, "count": 1}
+    assert http.get(f"/api/workflows/{workflow['id']}").json()["workflow"]["stopping"] == "deadline"
+    assert http.post("/api/upkeep/mend-workflows").json() == {"success": True, "count": 0}
+
+
+# Checkpoints
+
+
+def test_what_a_task_kept_is_there_for_its_next_attempt(http: httpx.Client) -> None:
+    http.post("/api/tasks", json={"task_type": "t"})
+    task = claim(http)
+    place = f"/api/tasks/{task['id']}/checkpoints"
+    fence = {"worker_id": WORKER, "token": task["token"]}
+
+    kept = http.post(place, json={**fence, "name": "downloaded", "value": {"size": 2.0}})
+    assert kept.json() == {"success": True, "value": {"size": 2.0}}
+    again = http.post(place, json={**fence, "name": "downloaded", "value": "other"})
+    assert again.json() == {"success": True, "value": {"size": 2.0}}
+    assert http.get(place).json() == {"checkpoints": {"downloaded": {"size": 2.0}}}
+
+
+def test_a_stale_token_keeps_nothing(http: httpx.Client) -> None:
+    http.post("/api/tasks", json={"task_type": "t"})
+    task = claim(http)
+    http.post(f"/api/tasks/{task['id']}/release", json={"worker_id": WORKER, "token": task["token"]})
+    claim(http)
+    place = f"/api/tasks/{task['id']}/checkpoints"
+
+    late = http.post(place, json={"worker_id": WORKER, "token": task["token"], "name": "a", "value": 1})
+    assert (late.status_code, late.json()["code"]) == (409, "claim_lost")
+    assert http.get(place).json() == {"checkpoints": {}}
+
+
+# Keys that are limited to queues
+
+
+@pytest.fixture
+def limited(keyed: Served) -> httpx.Client:
+    """A client that may see the queue "ours" alone."""
+    return keyed.client("enqueue", "work", "read", queues=["ours"])
+
+
+@pytest.fixture
+def anyone(keyed: Served) -> httpx.Client:
+    """A client that may see everything."""
+    return keyed.client("admin")
+
+
+def test_a_limited_key_starts_workflows_in_its_queues_alone(limited: httpx.Client, app: dibs.Dibs) -> None:
+    ours, theirs = {"task_type": "t", "queue": "ours"}, {"task_type": "t", "queue": "theirs"}
+    for body in (
+        {"steps": [ours, theirs]},
+        {"steps": [ours], "finalizer": theirs},
+        {"steps": [ours, {"workflow": {"name": "inner", "steps": [theirs]}}]},
+    ):
+        answer = limited.post("/api/workflows", json={"name": "order", **body})
+        assert (answer.status_code, answer.json()["code"]) == (403, "queue_not_allowed")
+    assert app.list_tasks() == []
+    workflow = start(limited, ours)
+    added = limited.post(f"/api/workflows/{workflow['id']}/steps", json={"steps": [theirs]})
+    assert (added.status_code, added.json()["code"]) == (403, "queue_not_allowed")
+    done = complete(limited, claim(limited), steps=[theirs])
+    assert (done.status_code, done.json()["code"]) == (403, "queue_not_allowed")
+
+
+def test_to_a_limited_key_a_workflow_with_a_foreign_queue_does_not_exist(
+    limited: httpx.Client, anyone: httpx.Client
+) -> None:
+    mixed = start(anyone, {"task_type": "t", "queue": "ours"}, {"task_type": "t", "queue": "theirs"})
+    run_all(limited, 1)
+    place = f"/api/workflows/{mixed['id']}"
+
+    asked = [limited.get(f"{place}{path}") for path in ("", "/steps", "/context", "/attempts")]
+    asked += [limited.post(f"{place}/{verb}") for verb in ("cancel", "retry")]
+    asked += [limited.post(f"{place}/steps", json={"steps": [{"task_type": "t", "queue": "ours"}]})]
+    asked += [wish(limited, mixed["id"], "release"), finalize(limited, mixed["id"], 1)]
+    assert {(answer.status_code, answer.json()["code"]) for answer in asked} == {(404, "workflow_not_found")}
+    assert limited.get("/api/workflows").json()["workflows"] == []
+
+
+def test_a_wish_for_a_foreign_workflow_is_answered_like_one_for_none(
+    limited: httpx.Client, anyone: httpx.Client
+) -> None:
+    theirs = start(anyone, {"task_type": "t", "queue": "theirs"})
+
+    for verb in ("claim", "renew"):
+        foreign, unknown = wish(limited, theirs["id"], verb), wish(anyone, 99, verb)
+        assert foreign.status_code == unknown.status_code == 404
+        assert {**foreign.json(), "workflow_id": 99} == unknown.json()
+    assert anyone.get(f"/api/workflows/{theirs['id']}/attempts").json() == {"attempts": []}
+
+
+def test_a_limited_key_works_on_workflows_of_its_queues(limited: httpx.Client) -> None:
+    workflow = start(limited, {"task_type": "t", "queue": "ours"})
+    run_all(limited, 1)
+    token = wish(limited, workflow["id"]).json()["token"]
+
+    assert finalize(limited, workflow["id"], token).json()["status"] == "completed"
+    assert limited.get("/api/workflows").json()["workflows"][0]["id"] == workflow["id"]
+    assert limited.get(f"/api/workflows/{workflow['id']}/attempts").json()["attempts"][0]["claimed"]
+
+
+def test_a_key_of_a_foreign_workflow_shows_nothing_of_it(limited: httpx.Client, anyone: httpx.Client) -> None:
+    start(anyone, {"task_type": "t", "queue": "theirs"}, idempotency_key="order-7")
+    body = {"name": "order", "steps": [{"task_type": "t", "queue": "ours"}], "idempotency_key": "order-7"}
+
+    answer = limited.post("/api/workflows", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (409, "key_conflict")
+    assert "task_id" not in answer.json()
+    assert "workflow_id" not in answer.json()
+
+
+# Metrics
+
+
+def sample(page: str, line: str) -> float:
+    """The value of a series, which must be there."""
+    found = re.search(rf"^{re.escape(line)} (\S+)$", page, re.MULTILINE)
+    assert found is not None, line
+    return float(found[1])
+
+
+COUNTED = "finalization_claim_"
+REASON = COUNTED + 'contention_by_reason_total{reason="%s"}'
+
+
+def test_metrics_tell_how_finalization_claims_fare(lodge: Callable[..., Served]) -> None:
+    before = lodge().client().get("/metrics").text
+    http = lodge().client()  # a page holds for a second: this server has none yet
+    workflow = due(http)
+    wish(http, workflow["id"])
+    wish(http, workflow["id"], by="p2")
+    wish(http, 99)
+    wish(http, workflow["id"], "renew")
+    wish(http, workflow["id"], "renew", by="p2")
+    wish(http, workflow["id"], "release", by="p2")
+    wish(http, workflow["id"], "release")
+    after = http.get("/metrics").text
+
+    grown = {
+        line: sample(after, line) - sample(before, line)
+        for line in (
+            *(COUNTED + name for name in ("attempts_total", "success_total", "contention_total")),
+            *(COUNTED + name for name in ("duration_seconds_count", 'duration_seconds_bucket{le="+Inf"}')),
+            *(REASON % reason for reason in finalization.REASONS),
+            *(f"{COUNTED}release_{name}" for name in ("attempts_total", "success_total")),
+            *(f"{COUNTED}extend_{name}" for name in ("attempts_total", "success_total")),
+            *(COUNTED + name for name in ("release_not_owned_total", "extend_failed_total")),
+            *(COUNTED + name for name in ("release_duration_seconds_count", "extend_duration_seconds_count")),
+        )
+    }  # fmt: skip
+    assert [grown[line] for line in list(grown)[:5]] == [3, 1, 2, 3, 3]
+    assert {line: count for line, count in grown.items() if "reason=" in line} == {
+        REASON % "already_claimed": 1,
+        REASON % "already_complete": 0,
+        REASON % "not_ready": 0,
+        REASON % "race_condition": 0,
+        REASON % "other": 1,
+    }
+    assert [grown[line] for line in list(grown)[10:]] == [2, 1, 2, 1, 1, 1, 2, 2]
+
+
+def test_every_metric_of_finalization_says_what_it_is(http: httpx.Client) -> None:
+    page = http.get("/metrics").text
+
+    names = [each.name for each in (*finalization.histograms(), *finalization.counters())]
+    assert len(names) == len(set(names)) == 13
+    for name in names:
+        assert re.search(rf"^# HELP {name} \S", page, re.MULTILINE), name
+
+
+def test_a_limited_key_is_not_told_what_others_finalize(limited: httpx.Client) -> None:
+    assert "finalization" not in limited.get("/metrics").text
