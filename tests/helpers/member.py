@@ -35,13 +35,13 @@ Told = list[tuple[int, int, str]]
 """(task id, token, event): what this process was told had happened."""
 
 
-def main(url: str, name: str) -> None:
+def main(commands: dict[str, Any], url: str, name: str) -> None:
     with dibs.Dibs(url) as app:
         app.claim(name, queues=["nothing-is-ever-in-here"])  # so that everything is open and warm
         say("ready")
         for line in sys.stdin:
             command = json.loads(line)
-            say(COMMANDS[command.pop("do")](app, name, **command))
+            say(commands[command.pop("do")](app, name, **command))
 
 
 def say(answer: Any) -> None:
@@ -170,4 +170,4 @@ COMMANDS: dict[str, Any] = {
 }
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(COMMANDS, *sys.argv[1:])

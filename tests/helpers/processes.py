@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+PROGRAM = "tests.helpers.member"
 
 
 class Member:
     """A process that waits for commands."""
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, program: str = PROGRAM) -> None:
         self.name = name
-        command = [sys.executable, "-m", "tests.helpers.member", url, name]
+        command = [sys.executable, "-m", program, url, name]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
 
     def send(self, **command: Any) -> None:
@@ -54,9 +55,9 @@ class Member:
 
 
 @contextmanager
-def processes(url: str, count: int) -> Iterator[list[Member]]:
+def processes(url: str, count: int, program: str = PROGRAM) -> Iterator[list[Member]]:
     """That many processes, all of them ready."""
-    members = [Member(url, f"process-{n}") for n in range(count)]
+    members = [Member(url, f"process-{n}", program) for n in range(count)]
     try:
         for member in members:
             assert member.hear() == "ready"

@@ -20,6 +20,11 @@ TABLES = (
     "dibs_schedules",
     "dibs_keys",
     "dibs_rates",
+    "dibs_workflows",
+    "dibs_steps",
+    "dibs_edges",
+    "dibs_finalization_attempts",
+    "dibs_checkpoints",
 )
 
 

@@ -1,0 +1,128 @@
+"""Promise 8: a processor killed between any two statements delays a finalization, and changes nothing else."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, State, WorkflowState, plans
+from dibs.step import Reason
+from tests.helpers.books import assert_balanced
+from tests.helpers.clients import Clock, run
+from tests.helpers.dying import BREAKS, LEASE, end
+from tests.helpers.processes import Member, processes
+
+UPKEEP = 1.0
+"""Seconds between two rounds of upkeep."""
+
+NEVER = 0
+ENDING = {State.COMPLETED: Event.COMPLETED, State.FAILED: Event.FAILED, State.CANCELLED: Event.CANCELLED}
+Graph = Callable[[], NewWorkflow]
+
+
+def nested() -> NewWorkflow:
+    """All there is on the way to a happy end: a last step, a finalizer, a workflow that is a step of another one."""
+    inner = NewWorkflow(name="inner", steps=[a_step("last")], finalizer=NewTask("report"))
+    return NewWorkflow(name="outer", steps=[NewStep(name="inner", workflow=inner)])
+
+
+def failing() -> NewWorkflow:
+    """A failure in the middle: what waits is cancelled, and the workflow fails."""
+    return NewWorkflow(
+        name="failing",
+        steps=[NewStep(name="first", task=NewTask(BREAKS)), a_step("next", after=["first"])],
+        finalizer=NewTask("report"),
+    )
+
+
+def a_step(name: str, **options: Any) -> NewStep:
+    return NewStep(name=name, task=NewTask("work"), **options)
+
+
+ENDS = {nested: (WorkflowState.COMPLETED, ExecutionStatus.ALL_COMPLETE)}
+ENDS[failing] = (WorkflowState.FAILED, ExecutionStatus.BLOCKED_BY_FAILURES)
+
+
+@pytest.fixture
+def dying(url: str) -> Iterator[Member]:
+    """Where processors are forked that are to die."""
+    with dibs.Dibs(url) as app:
+        app.migrate()
+    with processes(url, 1, "tests.helpers.dying") as [member]:
+        yield member
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("graph", [nested, failing])
+def test_a_processor_killed_after_any_statement_leaves_one_finalization(
+    url: str, dying: Member, clock: Clock, graph: Graph
+) -> None:
+    with dibs.Dibs(url, clock=clock) as app:
+        points = fault_points(app, dying, clock, graph)
+        workflows = [killed_at(app, dying, clock, graph, point) for point in range(1, points + 1)]
+        assert_balanced(app, {State.COMPLETED, State.FAILED, State.CANCELLED})
+        claims = Counter(len(app.finalization_attempts(workflow_id)) for workflow_id in workflows)
+        print(f"{points} fault points; workflows by the number of claims: {dict(claims)}")
+        assert claims[2] > 0  # some died while they held it
+
+
+def fault_points(app: dibs.Dibs, dying: Member, clock: Clock, graph: Graph) -> int:
+    """How many there are on the way from the last step to the end, for a processor that does not die."""
+    workflow_id = app.start_workflow(graph()).id
+    answer = live(dying, clock, NEVER)
+    assert answer["status"] == 0
+    assert_ended_once(app, workflow_id, *ENDS[graph])
+    return int(answer["passed"])
+
+
+def killed_at(app: dibs.Dibs, dying: Member, clock: Clock, graph: Graph, point: int) -> int:
+    """A workflow whose processor was killed there, and what it left done by others: in time, and once."""
+    workflow_id = app.start_workflow(graph()).id
+    assert live(dying, clock, point)["status"] == -signal.SIGKILL
+    clock.advance(LEASE + UPKEEP)
+    survive(app)
+    assert_ended_once(app, workflow_id, *ENDS[graph])
+    return workflow_id
+
+
+def live(dying: Member, clock: Clock, at: int) -> dict[str, Any]:
+    dying.send(now=clock.now, at=at)
+    answer: dict[str, Any] = dying.hear()
+    return answer
+
+
+def survive(app: dibs.Dibs) -> None:
+    """What another worker does: a round of upkeep, and whatever waits. Its clock stands still meanwhile."""
+    app.upkeep()
+    while (claim := app.claim("survivor")) is not None:
+        due = end(app, claim)
+        if due is not None:
+            app._follow(plans.finalize_one(app._store, due, "survivor"))
+
+
+def assert_ended_once(app: dibs.Dibs, workflow_id: int, state: WorkflowState, status: ExecutionStatus) -> None:
+    """The workflow and those in it have ended, and whatever ran for it was begun and ended once."""
+    workflow = app.get_workflow(workflow_id)
+    assert workflow is not None
+    assert workflow.state is state
+    assert app.execution_context(workflow_id).execution_status is status
+    assert run(app, app._store.due_finalizations()) == []
+    assert_claimed_in_order(app, workflow_id)
+    for step in app.steps(workflow_id):
+        happened = Counter(entry.event for entry in app.history(step.task_id))
+        assert happened[ENDING[step.state]] == 1, step
+        assert happened[Event.PROMOTED] <= 1, step
+        if step.workflow_id is not None:
+            assert_ended_once(app, step.workflow_id, state, status)
+
+
+def assert_claimed_in_order(app: dibs.Dibs, workflow_id: int) -> None:
+    """Each claim had a token of its own; there were two at most, that of the dead and that of the last."""
+    attempts = app.finalization_attempts(workflow_id)
+    assert {attempt.reason for attempt in attempts} == {Reason.CLAIMED}
+    assert [attempt.token for attempt in attempts] in ([1], [1, 2])

@@ -1,0 +1,117 @@
+"""Promises 4 and 8: a processor that slept through the end of its claim changes nothing when it wakes up."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+import dibs
+from dibs import NewStep, NewTask, NewWorkflow, WorkflowState
+from dibs.step import Reason
+from tests.helpers import tables
+from tests.helpers.processes import Member, processes
+from tests.helpers.waiting import until
+
+LEASE = 0.3
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[dibs.Dibs]:
+    with dibs.Dibs(url) as app:
+        yield app
+
+
+@pytest.fixture
+def zombie(app: dibs.Dibs, url: str) -> Iterator[Member]:
+    app.migrate()
+    with processes(url, 1, "tests.helpers.processor") as [member]:
+        yield member
+
+
+@pytest.mark.parametrize("finalizer", [None, "report"])
+def test_a_thawed_processor_cannot_finalize_what_another_has(
+    app: dibs.Dibs, url: str, zombie: Member, finalizer: str | None
+) -> None:
+    workflow_id = a_due_workflow(app, finalizer)
+    zombie.send(do="claim", workflow=workflow_id, timeout=LEASE)
+    token = zombie.hear()
+    zombie.process.send_signal(signal.SIGSTOP)
+    zombie.send(do="finalize", workflow=workflow_id, token=token)  # what it will do next, when it can
+    finalized = finalize_by_another(app, workflow_id)
+    assert finalized is (WorkflowState.FINALIZING if finalizer else WorkflowState.COMPLETED)
+    if finalizer:
+        assert refused(url, zombie) == "lost"
+        zombie.send(do="finalize", workflow=workflow_id, token=token)
+        claim = app.claim("other")
+        assert claim is not None
+        app.complete(claim)
+    assert refused(url, zombie) == "lost"
+    workflow = app.get_workflow(workflow_id)
+    assert workflow is not None
+    assert workflow.state is WorkflowState.COMPLETED
+    assert [(one.processor, one.token) for one in app.finalization_attempts(workflow_id) if one.claimed] == [
+        (zombie.name, token),
+        ("other", token + 1),
+    ]
+
+
+def test_a_thawed_processor_cannot_touch_the_claim_that_another_has(app: dibs.Dibs, url: str, zombie: Member) -> None:
+    workflow_id = a_due_workflow(app, None)
+    zombie.send(do="claim", workflow=workflow_id, timeout=LEASE)
+    token = zombie.hear()
+    zombie.process.send_signal(signal.SIGSTOP)
+    zombie.send(do="finalize", workflow=workflow_id, token=token)
+    claimed = claim_by_another(app, workflow_id)
+    assert refused(url, zombie) == "lost"
+    for verb in ("renew", "release"):
+        zombie.send(do=verb, workflow=workflow_id)
+        assert refused(url, zombie) is False
+    assert app.finalize(workflow_id, "other", claimed).state is WorkflowState.COMPLETED
+
+
+def test_a_processor_whose_lease_ran_out_may_finalize_while_nobody_else_has_claimed(
+    app: dibs.Dibs, zombie: Member
+) -> None:
+    workflow_id = a_due_workflow(app, None)
+    zombie.send(do="claim", workflow=workflow_id, timeout=0.001)
+    token = zombie.hear()
+    until(lambda: workflow_id in app._run(app._store.due_finalizations()))
+    zombie.send(do="finalize", workflow=workflow_id, token=token)
+    assert zombie.hear() == WorkflowState.COMPLETED
+
+
+def a_due_workflow(app: dibs.Dibs, finalizer: str | None) -> int:
+    """Its only step is done; nobody has finalized it."""
+    new = NewWorkflow(
+        name="due",
+        steps=[NewStep(name="last", task=NewTask("last"))],
+        finalizer=None if finalizer is None else NewTask(finalizer),
+    )
+    workflow = app.start_workflow(new)
+    claim = app.claim("worker")
+    assert claim is not None
+    assert app.complete(claim).finalize == workflow.id
+    return workflow.id
+
+
+def finalize_by_another(app: dibs.Dibs, workflow_id: int) -> WorkflowState:
+    token = claim_by_another(app, workflow_id)
+    reasons = [attempt.reason for attempt in app.finalization_attempts(workflow_id)]
+    assert reasons == [Reason.CLAIMED, *[Reason.ALREADY_CLAIMED] * (len(reasons) - 2), Reason.CLAIMED]
+    return app.finalize(workflow_id, "other", token).state
+
+
+def claim_by_another(app: dibs.Dibs, workflow_id: int) -> int:
+    """As soon as the lease of the first has run out."""
+    return until(lambda: app.claim_finalization(workflow_id, "other").token) or 0
+
+
+def refused(url: str, zombie: Member) -> object:
+    """What the zombie is told, which must not leave a trace."""
+    rows = tables.read(url)
+    zombie.process.send_signal(signal.SIGCONT)
+    told: object = zombie.hear()
+    assert tables.read(url) == rows
+    return told
