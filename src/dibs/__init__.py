@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         AlreadyClaimed,
         ClaimLost,
         DibsError,
+        FinalizationLost,
+        InvalidGraph,
         InvalidValue,
         KeyConflict,
         KeyNotFound,
@@ -46,13 +48,29 @@ if TYPE_CHECKING:
         TaskNotFound,
         TaskTypeNotFound,
         WaitTimeout,
+        WorkflowNotFound,
         WrongState,
+        WrongWorkflowState,
     )
     from dibs.handler import Handler, Lane
     from dibs.key import ApiKey, MintedKey, RateLimit, Scope
     from dibs.poller import PollerConfig, TaskPoller
     from dibs.retry import Backoff
     from dibs.schedule import CatchUp, Schedule
+    from dibs.step import (
+        ExecutionContext,
+        ExecutionStatus,
+        FinalizationAttempt,
+        FinalizationClaim,
+        Finalized,
+        NewStep,
+        NewWorkflow,
+        OnFailure,
+        Step,
+        StepResult,
+        Workflow,
+        WorkflowState,
+    )
     from dibs.store.doctor import Check, Verdict
     from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Reason, Stats
     from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
@@ -60,6 +78,8 @@ if TYPE_CHECKING:
     from dibs.task import Event, Failure, NewTask, State, Task
     from dibs.worker.config import WorkerConfig
     from dibs.worker.worker import Health, Worker
+    from dibs.workflow.claimer import FinalizationClaimer
+    from dibs.workflow.results import Results
 
 __all__ = [
     "AlreadyClaimed",
@@ -78,22 +98,33 @@ __all__ = [
     "Dibs",
     "DibsError",
     "Event",
+    "ExecutionContext",
+    "ExecutionStatus",
     "Explanation",
     "Failed",
     "Failure",
+    "FinalizationAttempt",
+    "FinalizationClaim",
+    "FinalizationClaimer",
+    "FinalizationLost",
+    "Finalized",
     "Finished",
     "Handler",
     "Health",
     "HistoryEntry",
+    "InvalidGraph",
     "InvalidValue",
     "KeyConflict",
     "KeyNotFound",
     "Lane",
     "MintedKey",
+    "NewStep",
     "NewTask",
+    "NewWorkflow",
     "NotAllowed",
     "NotClaimable",
     "NotYourClaim",
+    "OnFailure",
     "Order",
     "Outcome",
     "OutcomeUnknown",
@@ -105,6 +136,7 @@ __all__ = [
     "Reason",
     "Released",
     "Renewed",
+    "Results",
     "Retention",
     "Retry",
     "Schedule",
@@ -116,6 +148,8 @@ __all__ = [
     "Snooze",
     "State",
     "Stats",
+    "Step",
+    "StepResult",
     "StoreBusy",
     "StoreError",
     "StoreUnavailable",
@@ -131,7 +165,11 @@ __all__ = [
     "WorkerConfig",
     "WorkerInfo",
     "WorkerState",
+    "Workflow",
+    "WorkflowNotFound",
+    "WorkflowState",
     "WrongState",
+    "WrongWorkflowState",
     "__version__",
 ]
 
@@ -148,12 +186,15 @@ _HOMES = (
     "schedule",
     "store.doctor",
     "store.operations.looking",
+    "step",  # after looking: both have a Reason, and the public one is that of `explain`
     "store.operations.registering",
     "store.operations.tending",
     "task",
     "worker.config",
     "worker.worker",
     "poller",
+    "workflow.claimer",
+    "workflow.results",
 )
 """Where the public names live, looked through in this order."""
 

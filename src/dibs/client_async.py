@@ -23,14 +23,35 @@ from dibs.claim import (
     Renewed,
     check_lease,
 )
-from dibs.client_base import ClientBase, check_id, or_raise
-from dibs.codec import check_text
+from dibs.client_base import ClientBase, check_id, check_workflow_id, or_raise
+from dibs.codec import check_name, check_text
 from dibs.errors import DibsError
 from dibs.failure import describe
 from dibs.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, read_limit
-from dibs.options import ClaimOptions, FilterOptions, ListOptions, ScheduleOptions, TaskOptions
+from dibs.observe import finalization as observed
+from dibs.options import (
+    ClaimOptions,
+    FilterOptions,
+    ListOptions,
+    ScheduleOptions,
+    TaskOptions,
+    WorkflowListOptions,
+)
 from dibs.plans import Plan, Wait
 from dibs.schedule import CatchUp, NewSchedule, Schedule
+from dibs.step import (
+    DEFAULT_FINALIZATION_LEASE,
+    ExecutionContext,
+    FinalizationAttempt,
+    FinalizationClaim,
+    Finalized,
+    NewStep,
+    NewWorkflow,
+    Step,
+    StepResult,
+    Workflow,
+    WorkflowFilter,
+)
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive_async
@@ -39,6 +60,7 @@ from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.tending import Retention, Upkept
 from dibs.task import Failure, NewTask, Task, check_integer, check_seconds
+from dibs.worker.config import new_worker_id
 
 T = TypeVar("T")
 
@@ -104,9 +126,12 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     # Finish
 
-    async def complete(self, claim: Claim | ClaimRef, result: Any = None) -> Finished:
-        """The task is done, with this JSON result. Raises ClaimLost if the claim is no longer yours."""
-        return await self._finish_one(claim, Completed(result))
+    async def complete(self, claim: Claim | ClaimRef, result: Any = None, *, steps: Sequence[NewStep] = ()) -> Finished:
+        """The task is done, with this JSON result. Raises ClaimLost if the claim is no longer yours.
+
+        `steps`: what it adds to its workflow; steps that wait for it then wait for these as well.
+        """
+        return await self._finish_one(claim, Completed(result, steps))
 
     async def fail(
         self,
@@ -238,6 +263,103 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Enqueue what the schedules have due; how many tasks. Workers do this by themselves, as part of upkeep."""
         return await self._follow(plans.tick(self._store))
 
+    # Workflows
+
+    async def start_workflow(self, new: NewWorkflow) -> Workflow:
+        """Store a whole workflow, or nothing: what `with app.workflow(…)` does at the end of its block.
+
+        With a key that was used before, the workflow that has it comes back, marked `deduplicated`; another graph under
+        that key is KeyConflict.
+        """
+        return (await self._run(self._store.start_workflow(new))).of(self)
+
+    async def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
+        """Add steps to a workflow that still runs, all or none; they may be after steps that it has."""
+        return (await self._run(self._store.add_steps(check_workflow_id(workflow_id), steps))).of(self)
+
+    async def get_workflow(self, workflow_id: int) -> Workflow | None:
+        """The workflow, or None."""
+        workflow = await self._run(self._store.get_workflow(check_workflow_id(workflow_id)))
+        return None if workflow is None else workflow.of(self)
+
+    async def list_workflows(self, **options: Unpack[WorkflowListOptions]) -> list[Workflow]:
+        """A page of workflows, newest first. Options: state, name, limit, cursor (the last id of the last page)."""
+        return [
+            workflow.of(self) for workflow in await self._run(self._store.list_workflows(WorkflowFilter(**options)))
+        ]
+
+    async def steps(self, workflow_id: int) -> list[Step]:
+        """The workflow's steps, in the order in which they were added. Raises WorkflowNotFound."""
+        return await self._run(self._store.steps(check_workflow_id(workflow_id)))
+
+    async def results(self, task_id: int) -> list[StepResult]:
+        """What the parents of this step came to: what its handler reads in `ctx.results`."""
+        return await self._run(self._store.results(check_id(task_id)))
+
+    async def wait_workflow(self, workflow_id: int, timeout: float | None = None) -> Workflow:
+        """The workflow, once it has ended. Raises WaitTimeout after `timeout` seconds; the workflow goes on."""
+        return (await self._follow(plans.wait_workflow(self._store, check_workflow_id(workflow_id), timeout))).of(self)
+
+    async def cancel_workflow(self, workflow_id: int) -> Workflow:
+        """Begin nothing more of the workflow, and ask its running steps to stop."""
+        return (await self._run(self._store.cancel_workflow(check_workflow_id(workflow_id)))).of(self)
+
+    async def retry_workflow(self, workflow_id: int) -> Workflow:
+        """Let a failed or cancelled workflow go on from where it stopped. What was completed stays."""
+        return (await self._run(self._store.retry_workflow(check_workflow_id(workflow_id)))).of(self)
+
+    async def execution_context(self, workflow_id: int) -> ExecutionContext:
+        """How the workflow's steps stand, and what should be done about that. Raises WorkflowNotFound."""
+        return await self._run(self._store.execution_context(check_workflow_id(workflow_id)))
+
+    async def claim_finalization(
+        self, workflow_id: int, processor: str, timeout: float = DEFAULT_FINALIZATION_LEASE
+    ) -> FinalizationClaim:
+        """Ask for the right to finalize the workflow, for `timeout` seconds. The answer says why, where it is refused.
+
+        Workers do this by themselves; it is for programs that decide themselves how their workflows end.
+        """
+        lease = check_lease(timeout)
+        asking = self._store.claim_finalization(check_workflow_id(workflow_id), processor, lease)
+        return await self._run(observed.claiming(asking))
+
+    async def renew_finalization(
+        self, workflow_id: int, processor: str, timeout: float = DEFAULT_FINALIZATION_LEASE
+    ) -> FinalizationClaim:
+        """Extend a finalization claim to `timeout` seconds from now, if it is this processor's."""
+        lease = check_lease(timeout)
+        asking = self._store.renew_finalization(check_workflow_id(workflow_id), processor, lease)
+        return await self._run(observed.extending(asking))
+
+    async def release_finalization(self, workflow_id: int, processor: str) -> bool:
+        """Give a finalization claim up. False, and nothing changes, where it is not this processor's."""
+        releasing = self._store.release_finalization(check_workflow_id(workflow_id), processor)
+        return await self._run(observed.releasing(releasing))
+
+    async def finalize(self, workflow_id: int, processor: str, token: int) -> Finalized:
+        """End the workflow, begin its finalizer, or leave it for later, by its execution context. The claim ends.
+
+        Raises FinalizationLost, and changes nothing, where the token is no longer the live one.
+        """
+        check_integer(token, "token", 0, 2**63 - 1)
+        return await self._run(self._store.finalize(check_workflow_id(workflow_id), processor, token))
+
+    async def finalization_attempts(self, workflow_id: int) -> list[FinalizationAttempt]:
+        """Everybody who asked for the workflow's finalization, in order, and what they were told."""
+        return await self._run(self._store.finalization_attempts(check_workflow_id(workflow_id)))
+
+    async def checkpoints(self, task_id: int) -> dict[str, Any]:
+        """What the attempts of a task have kept, by name."""
+        return await self._run(self._store.checkpoints(check_id(task_id)))
+
+    async def keep_checkpoint(self, claim: Claim | ClaimRef, name: str, value: Any) -> Any:
+        """Keep a value for later attempts of the task; an earlier one under this name stays. The value that is kept.
+
+        Raises ClaimLost if the claim is no longer yours.
+        """
+        check_name(name, "The name of a checkpoint")
+        return await self._run(self._store.keep_checkpoint(claim, name, value))
+
     # Keys
 
     async def create_key(
@@ -288,8 +410,11 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         return await self._follow(plans.prune(self._store, retention))
 
     async def upkeep(self, retention: Retention = Retention()) -> Upkept:
-        """Tick, promote, recover, prune. Workers do this by themselves; it is safe from anywhere, many at once."""
-        done = await self._follow(plans.upkeep(self._store, retention))
+        """Tick, promote, recover, prune, and see to workflows: expire, finalize, mend.
+
+        Workers do this by themselves; it is safe from anywhere, many at once.
+        """
+        done = await self._follow(plans.upkeep(self._store, retention, new_worker_id()))
         await asyncio.to_thread(self._store.maintain)
         return done
 

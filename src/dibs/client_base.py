@@ -13,11 +13,14 @@ from dibs.codec import check_name
 from dibs.context import Context
 from dibs.errors import DibsError
 from dibs.handler import Declaring, Handler, HandlerOptions
+from dibs.options import WorkflowOptions
+from dibs.step import NewWorkflow
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
 from dibs.task import NewTask, check_integer
 from dibs.worker.config import WorkerConfig, WorkerOptions
 from dibs.worker.worker import Worker
+from dibs.workflow.flow import Flow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,6 +88,19 @@ class ClientBase(ABC, Generic[Enqueued]):
         """
         return Worker(self._store, self._sign, self.handlers.values(), WorkerConfig(**options))
 
+    def workflow(self, name: str, **options: Unpack[WorkflowOptions]) -> Flow:
+        """A workflow to write down: `with app.workflow("order", key="order-7") as flow: flow.step(fetch, url=…)`.
+
+        It is stored at the end of the block, which is `async with` for AsyncDibs; nothing is if the block raises.
+        Options: key, deadline (seconds, or a moment), on_failure ("fail", "continue" or "ignore": what the failure of a
+        step means, unless the step says otherwise).
+        """
+        return Flow(NewWorkflow(name=name, **options), self.start_workflow)
+
+    @abstractmethod
+    def start_workflow(self, new: NewWorkflow) -> Any:
+        """Store a whole workflow."""
+
     @abstractmethod
     def _submit(self, task: NewTask) -> Enqueued:
         """Enqueue the task."""
@@ -112,6 +128,11 @@ class ClientBase(ABC, Generic[Enqueued]):
 def check_id(task_id: Any) -> int:
     """A task's id."""
     return check_integer(task_id, "A task's id", 0, 2**63 - 1)
+
+
+def check_workflow_id(workflow_id: Any) -> int:
+    """A workflow's id."""
+    return check_integer(workflow_id, "A workflow's id", 0, 2**63 - 1)
 
 
 def or_raise(answer: T | DibsError) -> T:

@@ -33,6 +33,14 @@ class ScheduleOptions(TypedDict, total=False):
     enabled: bool | None
 
 
+class WorkflowOptions(TypedDict, total=False):
+    """Options of a workflow. `deadline`: seconds from its start, or a moment."""
+
+    key: str | None
+    deadline: float | datetime | None
+    on_failure: str
+
+
 class FilterOptions(TypedDict, total=False):
     """Which pending tasks, and which of them first."""
 
@@ -56,5 +64,14 @@ class ListOptions(TypedDict, total=False):
     state: str
     type: str
     queue: str
+    limit: int
+    cursor: int | None
+
+
+class WorkflowListOptions(TypedDict, total=False):
+    """Which workflows to list."""
+
+    state: str | None
+    name: str | None
     limit: int
     cursor: int | None

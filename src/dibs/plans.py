@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
 from dibs.claim import Claim, ClaimRequest
-from dibs.errors import TaskNotFound, WaitTimeout
+from dibs.errors import DibsError, FinalizationLost, TaskNotFound, WaitTimeout, WorkflowNotFound
+from dibs.observe import finalization as observed
+from dibs.step import DEFAULT_FINALIZATION_LEASE, ENDED, Action, FinalizationClaim, Finalized, Workflow, WorkflowState
 from dibs.store.contract import Store
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import HistoryEntry
@@ -20,6 +23,9 @@ from dibs.store.operations.tending import BATCH, Retention, Upkept
 from dibs.task import Task, check_integer
 
 T = TypeVar("T")
+Ending = TypeVar("Ending", Task, Workflow)
+
+FINALIZATION_LEASE = round(DEFAULT_FINALIZATION_LEASE * 1e6)
 
 POLL = 0.25
 """Seconds after which a waiter looks again even if nothing woke it: a hint can be lost, and tasks become due."""
@@ -70,17 +76,34 @@ def _claim_served(store: Store, request: ClaimRequest, wait: float) -> Plan[list
 
 def wait(store: Store, task_id: int, timeout: float | None) -> Plan[Task]:
     """The task, once it is finished."""
+    task = yield from _until_finished(store, store.get(task_id), timeout)
+    if task is None:
+        raise TaskNotFound(task_id)
+    if not task.finished:
+        message = f"Task {task_id} is still {task.state} after {timeout} seconds."
+        raise WaitTimeout(message, hint="explain() says why a task is not running.")
+    return task
+
+
+def wait_workflow(store: Store, workflow_id: int, timeout: float | None) -> Plan[Workflow]:
+    """The workflow, once it has ended."""
+    workflow = yield from _until_finished(store, store.get_workflow(workflow_id), timeout)
+    if workflow is None:
+        raise WorkflowNotFound(workflow_id)
+    if not workflow.finished:
+        message = f"Workflow {workflow_id} is still {workflow.state} after {timeout} seconds."
+        raise WaitTimeout(message, hint="steps() shows where it stands, explain() why a step is not running.")
+    return workflow
+
+
+def _until_finished(store: Store, look: Operation[Ending | None], timeout: float | None) -> Plan[Ending | None]:
+    """What is looked for, once it is finished, or as it stands when the time is up; None where there is none."""
     deadline = None if timeout is None else time.monotonic() + timeout
     seen = 0
     while True:
-        task: Task | None = yield store.get(task_id)
-        if task is None:
-            raise TaskNotFound(task_id)
-        if task.finished:
-            return task
-        if deadline is not None and time.monotonic() >= deadline:
-            message = f"Task {task_id} is still {task.state} after {timeout} seconds."
-            raise WaitTimeout(message, hint="explain() says why a task is not running.")
+        found: Ending | None = yield look
+        if found is None or found.finished or (deadline is not None and time.monotonic() >= deadline):
+            return found
         left = POLL if deadline is None else deadline - time.monotonic()
         yield Wait(seen, min(left, POLL))
         seen = store.wakeups.generation
@@ -100,27 +123,85 @@ def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
     return done
 
 
-def upkeep(store: Store, retention: Retention) -> Plan[Upkept]:
-    """Tick, promote, recover and prune, batch by batch, until nothing is left to do (or enough for one call)."""
+def upkeep(store: Store, retention: Retention, processor: str) -> Plan[Upkept]:
+    """Tick, promote, recover, expire, finalize, mend and prune, batch by batch, until nothing is left to do (or enough
+    for one call)."""
     ticked = yield from tick(store)
-    promoted, recovered = yield from tend(store)
-    pruned, history, workers = yield from clear(store, retention)
-    return Upkept(promoted, recovered, pruned, history, workers, ticked)
+    promoted, recovered, expired, finalized = yield from tend(store, processor)
+    pruned, history, workers, mended = yield from clear(store, retention)
+    if mended:
+        finalized += yield from finalize_due(store, processor)
+    return Upkept(promoted, recovered, pruned, history, workers, ticked, expired, finalized, mended)
 
 
-def tend(store: Store) -> Plan[tuple[int, int]]:
-    """The urgent half of upkeep: promote and recover; how many of each."""
+def tend(store: Store, processor: str) -> Plan[tuple[int, int, int, int]]:
+    """The urgent half of upkeep: promote, recover, expire and finalize; how many of each."""
     promoted = yield from _until_done(store.promote())
     recovered = yield from _until_done(store.recover())
-    return promoted, recovered
+    expired = yield from _until_done(store.expire_workflows(), 1)
+    finalized = yield from finalize_due(store, processor)
+    return promoted, recovered, expired, finalized
 
 
-def clear(store: Store, retention: Retention) -> Plan[tuple[int, int, int]]:
-    """The other half: prune tasks, history and workers; how many of each."""
+def clear(store: Store, retention: Retention) -> Plan[tuple[int, int, int, int]]:
+    """The other half: prune tasks, history and workers, and mend; how many of each. Mended first: what a workflow was
+    not told of must not be gone before it is."""
+    mended = yield from _until_done(store.mend_workflows(), 1)
     pruned = yield from _until_done(store.prune(retention))
     history = yield from _until_done(store.prune_history(retention))
     workers: int = yield store.prune_workers(retention)
-    return pruned, history, workers
+    return pruned, history, workers, mended
+
+
+def finalize_due(store: Store, processor: str) -> Plan[int]:
+    """Finalize the workflows that wait for it and that nobody holds; how many ended, or began their finalizer."""
+    done = 0
+    seen: set[int] = set()
+    while ids := [each for each in (yield store.due_finalizations()) if each not in seen]:
+        seen.update(ids)
+        for workflow_id in ids:
+            finalized = yield from _finalize(store, workflow_id, processor)
+            done += finalized is not None and finalized.action is not Action.RECHECK_LATER
+    return done
+
+
+def finalize_one(store: Store, workflow_id: int, processor: str) -> Plan[Finalized | None]:
+    """Claim the workflow's finalization and act on it; None where others are at it, or it is done. If that was the last
+    step of the workflow around it, that one as well."""
+    finalized = yield from _finalize(store, workflow_id, processor)
+    if finalized is not None and finalized.state in ENDED:
+        outer = yield from _around(store, workflow_id)
+        if outer is not None and outer.state is WorkflowState.RUNNING and outer.active == 0:
+            yield from finalize_one(store, outer.id, processor)
+    return finalized
+
+
+def _around(store: Store, workflow_id: int) -> Plan[Workflow | None]:
+    """The workflow of which this one is a step, if it is one."""
+    workflow: Workflow | None = yield store.get_workflow(workflow_id)
+    if workflow is None or workflow.step_of is None:
+        return None
+    step: Task | None = yield store.get(workflow.step_of)
+    if step is None or step.workflow_id is None:
+        return None
+    outer: Workflow | None = yield store.get_workflow(step.workflow_id)
+    return outer
+
+
+def _finalize(store: Store, workflow_id: int, processor: str) -> Plan[Finalized | None]:
+    claiming = store.claim_finalization(workflow_id, processor, FINALIZATION_LEASE)
+    claim: FinalizationClaim = yield observed.claiming(claiming)
+    if not claim.claimed or claim.token is None:
+        return None
+    try:
+        finalized: Finalized = yield store.finalize(workflow_id, processor, claim.token)
+    except FinalizationLost:  # another thread of this processor was quicker: what is held now is not ours to release
+        return None
+    except Exception:
+        with suppress(DibsError):  # what went wrong first is what to tell; the claim runs out by itself
+            yield observed.releasing(store.release_finalization(workflow_id, processor))
+        raise
+    return finalized
 
 
 def tick(store: Store) -> Plan[int]:
@@ -148,11 +229,12 @@ def all_history(store: Store) -> Plan[list[HistoryEntry]]:
             return entries
 
 
-def _until_done(operation: Operation[int]) -> Plan[int]:
+def _until_done(operation: Operation[int], batch: int = BATCH) -> Plan[int]:
+    """Again and again, until less than a batch was left to do."""
     total = 0
     for _ in range(ROUNDS):
         moved: int = yield operation
         total += moved
-        if moved < BATCH:
+        if moved < batch:
             break
     return total

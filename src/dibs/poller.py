@@ -29,10 +29,12 @@ from dibs.task import check_seconds
 from dibs.version import __version__
 from dibs.worker.attempt import Attempt, Attempts, now
 from dibs.worker.contact import Contact
+from dibs.worker.finalizer import Finalizer
 from dibs.worker.finisher import Finisher
 from dibs.worker.leases import Leases
 from dibs.worker.part import Part, rest
 from dibs.worker.run import perform
+from dibs.worker.shelf import StoreShelf
 
 logger = logging.getLogger("dibs.worker")
 
@@ -122,7 +124,7 @@ class TaskPoller:
         """
         handler = _as_handler(callback)
         ran = failures = 0
-        with _Beside(self._contact, self.config.lease, self._beat) as beside:
+        with _Beside(self._contact, self.worker_id, self.config.lease, self._beat) as beside:
             while not self._stopping:
                 try:
                     claim = self._claim_or_pause()
@@ -203,15 +205,18 @@ class TaskPoller:
 class _Beside:
     """What goes on beside the callback: the lease is renewed, the outcome written, the heart beats."""
 
-    def __init__(self, contact: Contact, lease: float, beat: Callable[[bool], None]) -> None:
-        finisher = Finisher(contact, self._forget)
+    def __init__(self, contact: Contact, worker_id: str, lease: float, beat: Callable[[bool], None]) -> None:
+        served = contact.store.served  # then the server sees to the end of workflows
+        self._finalizer = Finalizer(contact, worker_id)
+        finisher = Finisher(contact, self._forget, None if served else self._finalizer.put)
         self.attempts = Attempts(finisher.put)
         self._leases = Leases(contact, lease, self.attempts)
-        self._parts = (finisher, self._leases, _Heart(beat))
+        self._parts = (*(() if served else (self._finalizer,)), finisher, self._leases, _Heart(beat))
+        self._shelf = StoreShelf(contact.store, contact.run)
         self._beat = beat
 
     def run(self, handler: Handler[..., Any, Any], claim: Claim) -> None:
-        attempt = Attempt(claim, handler, self._leases.note, now(), ahead=False)
+        attempt = Attempt(Context(claim, self._leases.note, self._shelf), handler, now(), ahead=False)
         self.attempts.hold([attempt])
         attempt.begun_at = now()
         if not self.attempts.settle(attempt, perform(handler, attempt.context)):
@@ -230,6 +235,7 @@ class _Beside:
             self.attempts.settle(attempt, Released())
         if not self.attempts.wait_until_none(FLUSH_WITHIN):
             logger.error("%r: the outcome is not written; the task comes back when its lease ends", self.attempts.all())
+        self._finalizer.wait_until_idle(FLUSH_WITHIN)  # what it does not get to is for any upkeep to find
         for part in self._parts:
             part.end(FLUSH_WITHIN)
         try:

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
+from dibs import plans
 from dibs.claim import Claim, ClaimRequest, Failed, Outcome, Released
 from dibs.client_base import ClientBase, or_raise
 from dibs.errors import InvalidValue
@@ -165,6 +166,8 @@ class Sandbox:
         if not self.app.handlers:
             raise InvalidValue("There is nothing to run: the app has no handlers.", hint="Declare one: @app.task")
         self._run(self._store.promote())  # claims do so now and then; here the order must not depend on when
+        self._run(self._store.expire_workflows())
+        drive(plans.finalize_due(self._store, WORKER), self._step)
         claims = self._run(self._store.claim(ClaimRequest(worker_id=WORKER, types=list(self.app.handlers))))
         return claims[0] if claims else None
 
@@ -192,6 +195,10 @@ class Sandbox:
 
     def _run(self, operation: Operation[T]) -> T:
         return self._store.run(operation)
+
+    def _step(self, step: Operation[Any] | plans.Wait) -> Any:
+        assert not isinstance(step, plans.Wait)
+        return self._run(step)
 
     def _waiting(self) -> str:
         waiting = [f"  {_describe(task)}" for task in self.enqueued()]

@@ -14,6 +14,7 @@ from dibs.errors import InvalidValue
 from dibs.handler import Handler
 from dibs.store.contract import Store
 from dibs.worker.run import perform, perform_async
+from dibs.worker.shelf import StoreShelf
 
 AnyHandler = Handler[..., Any, Any]
 
@@ -83,7 +84,7 @@ class LiveContext(Context):
 
     def __init__(self, claim: Claim, store: Store) -> None:
         self._store = store
-        super().__init__(claim, self._write)
+        super().__init__(claim, self._write, StoreShelf(store, store.run))
 
     @property
     def cancelled(self) -> bool:

@@ -38,10 +38,10 @@ class Attempt:
         "settled",
     )
 
-    def __init__(self, claim: Claim, handler: Handler[..., Any, Any], note: Any, now: float, ahead: bool) -> None:
-        self.claim = claim
+    def __init__(self, context: Context, handler: Handler[..., Any, Any], now: float, ahead: bool) -> None:
+        self.claim: Claim = context.claim
         self.handler = handler
-        self.context = Context(claim, note)
+        self.context = context
         self.ahead = ahead
         self.received_at = self.renewed_at = now
         self.begun_at: float | None = None

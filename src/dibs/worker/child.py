@@ -16,6 +16,7 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,10 @@ import msgspec
 from dibs.claim import Claim, Failed, Outcome
 from dibs.context import Context
 from dibs.endings import outcome_of
-from dibs.errors import InvalidValue
+from dibs.errors import ClaimLost, InvalidValue, StoreError
 from dibs.failure import describe
 from dibs.handler import Handler
+from dibs.step import StepResult
 from dibs.worker.run import misfit, perform
 
 
@@ -49,6 +51,14 @@ class Stopping(msgspec.Struct, frozen=True, tag=True):
     """Parent to child: somebody wants the handler to stop."""
 
 
+class Answer(msgspec.Struct, frozen=True, tag=True):
+    """Parent to child: what the shelf says to the last question, or why it refuses (`lost`: the claim is)."""
+
+    value: Any = None
+    refused: str | None = None
+    lost: bool = False
+
+
 class Began(msgspec.Struct, frozen=True, tag=True):
     """Child to parent: the handler is found and begins."""
 
@@ -68,6 +78,21 @@ class Logged(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
+class AskedResults(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: what did the parents of this step come to? The handler waits for the answer."""
+
+
+class AskedCheckpoints(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: what did earlier attempts keep?"""
+
+
+class AskedToKeep(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: keep this for later attempts."""
+
+    name: str
+    value: Any
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True):
     """Child to parent: how the attempt ended, and how many bytes of memory the child has now (0: unknown)."""
 
@@ -75,9 +100,12 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     memory: int
 
 
+Asked = AskedResults | AskedCheckpoints | AskedToKeep
+Told = Began | Noted | Logged | Ended | Asked
+
 pack = msgspec.msgpack.encode
-_read_order = msgspec.msgpack.Decoder(Run | Stopping).decode
-unpack = msgspec.msgpack.Decoder(Began | Noted | Logged | Ended).decode
+_read_order = msgspec.msgpack.Decoder(Run | Stopping | Answer).decode
+unpack = msgspec.msgpack.Decoder(Told).decode
 
 
 def main(pipe: Connection, log_level: int) -> None:
@@ -93,6 +121,7 @@ class _Child:
         self._sending = threading.Lock()
         self._orders: queue.SimpleQueue[tuple[Place, Context]] = queue.SimpleQueue()
         self._context: Context | None = None
+        self._shelf = _ParentsShelf(self._tell)
         root = logging.getLogger()
         root.handlers[:] = [_ToParent(self._tell)]  # what the main module set up when it was imported here writes twice
         root.setLevel(log_level)
@@ -125,8 +154,10 @@ class _Child:
             while True:
                 order = _read_order(self._pipe.recv_bytes())
                 if isinstance(order, Run):
-                    self._context = Context(order.claim, self._note)
+                    self._context = Context(order.claim, self._note, self._shelf)
                     self._orders.put((order.place, self._context))
+                elif isinstance(order, Answer):
+                    self._shelf.answers.put(order)
                 elif self._context is not None:
                     self._context.cancelled = True
         os._exit(0)  # the parent has let us go, or is gone: whatever runs here is nobody's
@@ -134,10 +165,42 @@ class _Child:
     def _note(self, claim: Claim, percent: int, message: str | None) -> None:
         self._tell(Noted(percent, message))
 
-    def _tell(self, message: Began | Noted | Logged | Ended) -> None:
+    def _tell(self, message: Told) -> None:
         packed = pack(message)
         with self._sending:
             self._pipe.send_bytes(packed)
+
+
+class _ParentsShelf:
+    """The shelf of the parent, asked over the pipe, one question at a time."""
+
+    def __init__(self, tell: Callable[[Asked], None]) -> None:
+        self._tell = tell
+        self._asking = threading.Lock()
+        self.answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+
+    def results(self, claim: Claim) -> Sequence[StepResult]:
+        """See Shelf."""
+        return msgspec.convert(self._ask(claim, AskedResults()), list[StepResult])
+
+    def checkpoints(self, claim: Claim) -> dict[str, Any]:
+        """See Shelf."""
+        kept: dict[str, Any] = self._ask(claim, AskedCheckpoints())
+        return kept
+
+    def keep(self, claim: Claim, name: str, value: Any) -> Any:
+        """See Shelf."""
+        return self._ask(claim, AskedToKeep(name, value))
+
+    def _ask(self, claim: Claim, question: Asked) -> Any:
+        with self._asking:
+            self._tell(question)
+            answer = self.answers.get()  # a parent that is gone takes us along
+        if answer.lost:
+            raise ClaimLost(answer.refused or "", task_id=claim.task_id, token=claim.token)
+        if answer.refused is not None:
+            raise StoreError(answer.refused)
+        return answer.value
 
 
 @functools.cache

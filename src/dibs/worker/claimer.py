@@ -62,8 +62,8 @@ class Claimer(Part):
         self._poll = FIRST_POLL
         self._looks = Looks()
         self._busy = False
-        self.dry = threading.Event()
-        """Set when the last look found nothing at all, although nothing was held before it."""
+        self.dry_since: float | None = None
+        """When the last look began that found nothing at all, although nothing was held before it; None if it did."""
 
     def room(self) -> None:
         """A lane has room again."""
@@ -81,13 +81,13 @@ class Claimer(Part):
         self._room.clear()
         seen = self._contact.wakeups.generation
         idle = self._idle()
+        began, self.dry_since = now(), None  # before looking: what is found may have ended before we are back here
         looked, found = self._claim_for_all()
         if found:
-            self.dry.clear()
             self._poll = FIRST_POLL
         elif looked:
             if idle:
-                self.dry.set()
+                self.dry_since = began
             self._wait_for_work(seen)
         else:
             self._room.wait(FULL)

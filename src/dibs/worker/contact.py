@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dibs.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
+from dibs.plans import Plan, Wait
 from dibs.store.contract import Store
-from dibs.store.operation import Operation
+from dibs.store.operation import Operation, drive
 from dibs.store.wakeups import Wakeups
 
 T = TypeVar("T")
@@ -63,6 +64,14 @@ class Contact:
             self._rejoice()
         self._last = time.monotonic()
         return answer
+
+    def follow(self, plan: Plan[T]) -> T:
+        """Run the operations of a plan that waits for nobody."""
+        return drive(plan, self._step)
+
+    def _step(self, step: Operation[Any] | Wait) -> Any:
+        assert not isinstance(step, Wait)
+        return self.run(step)
 
     def maintain(self) -> None:
         """Whatever the engine itself needs now and then."""

@@ -34,10 +34,16 @@ class Finisher(Part):
 
     name = "finisher"
 
-    def __init__(self, contact: Contact, forget: Callable[[Sequence[Attempt]], None]) -> None:
+    def __init__(
+        self,
+        contact: Contact,
+        forget: Callable[[Sequence[Attempt]], None],
+        finalize: Callable[[int], None] | None = None,
+    ) -> None:
         super().__init__()
         self._contact = contact
         self._forget = forget
+        self._finalize = finalize
         self._queue: queue.SimpleQueue[Told | None] = queue.SimpleQueue()
         self._batch: list[Told] = []
 
@@ -89,13 +95,19 @@ class Finisher(Part):
             self._write_one_by_one(batch, error)
             return
         for (attempt, outcome), answer in zip(batch, answers, strict=True):
-            if isinstance(outcome, Failed) and isinstance(answer, Finished):
-                _tell_of_failure(attempt, outcome, answer)
+            if isinstance(answer, Finished):
+                self._written(attempt, outcome, answer)
         refused = [(told, answer) for told, answer in zip(batch, answers, strict=True) if isinstance(answer, DibsError)]
         for told, answer in refused:
             self._refused(*told, answer)
         again = {id(told[0]) for told, answer in refused if isinstance(answer, InvalidValue)}
         self._forget([attempt for attempt, _ in batch if id(attempt) not in again])
+
+    def _written(self, attempt: Attempt, outcome: Outcome, answer: Finished) -> None:
+        if isinstance(outcome, Failed):
+            _tell_of_failure(attempt, outcome, answer)
+        if answer.finalize is not None and self._finalize is not None:
+            self._finalize(answer.finalize)  # before the attempt is forgotten: a burst must not end in between
 
     def _write_one_by_one(self, batch: Sequence[Told], error: DibsError) -> None:
         if len(batch) == 1:

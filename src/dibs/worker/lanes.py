@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dibs.claim import Outcome, Released
+from dibs.context import Shelf
 from dibs.endings import outcome_of
 from dibs.worker.attempt import Attempt, Stop, now
 from dibs.worker.pace import Pace
@@ -23,11 +24,12 @@ OTHERS_EVERY = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Duties:
-    """What a lane needs of its worker: may this attempt begin, it ended so, there is room again."""
+    """What a lane needs of its worker: may this attempt begin, it ended so, there is room again, and the shelf."""
 
     begin: Callable[[Attempt], bool]
     ended: Callable[[Attempt, Outcome], None]
     room: Callable[[], None]
+    shelf: Shelf
 
 
 class Lane(ABC):

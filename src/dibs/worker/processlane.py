@@ -16,13 +16,30 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from dibs.claim import Cancelled, Failed, Outcome
+from dibs.claim import Cancelled, Claim, Failed, Outcome
+from dibs.context import Shelf
 from dibs.endings import outcome_of
-from dibs.errors import InvalidValue
+from dibs.errors import ClaimLost, InvalidValue
 from dibs.handler import Handler
 from dibs.task import Failure
 from dibs.worker.attempt import Attempt, Stop
-from dibs.worker.child import Began, Ended, Logged, Noted, Place, Run, Stopping, main, pack, unpack
+from dibs.worker.child import (
+    Answer,
+    Asked,
+    AskedCheckpoints,
+    AskedResults,
+    AskedToKeep,
+    Began,
+    Ended,
+    Logged,
+    Noted,
+    Place,
+    Run,
+    Stopping,
+    main,
+    pack,
+    unpack,
+)
 from dibs.worker.config import MEBIBYTE, WorkerConfig
 from dibs.worker.lanes import Duties, ThreadLane
 
@@ -84,7 +101,7 @@ class ProcessLane(ThreadLane):
     def _child(self) -> Child:
         child: Child | None = getattr(self._own, "child", None)
         if child is None or not child.alive:
-            child = self._own.child = Child(logging.getLogger().getEffectiveLevel())
+            child = self._own.child = Child(logging.getLogger().getEffectiveLevel(), self._duties.shelf)
             self._children.add(child)
         return child
 
@@ -105,7 +122,8 @@ class ProcessLane(ThreadLane):
 class Child:
     """A process that runs one task at a time, and the pipe to it."""
 
-    def __init__(self, log_level: int) -> None:
+    def __init__(self, log_level: int, shelf: Shelf) -> None:
+        self._shelf = shelf
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=main, args=(theirs, log_level), name="dibs-child")
@@ -199,6 +217,27 @@ class Child:
                     attempt.context.progress(percent, message)
                 case Logged(name, level, text):
                     logging.getLogger(name).log(level, "%s", text)
+                case question:
+                    self._answer(question, attempt.claim)
+
+    def _answer(self, question: Asked, claim: Claim) -> None:
+        try:
+            answer = Answer(self._ask_shelf(question, claim))
+        except Exception as error:  # the handler's to see, wherever it comes from
+            answer = Answer(refused=str(error), lost=isinstance(error, ClaimLost))
+        with self._lock:
+            self._sent = False  # a request to stop waits until the answer is through
+        self._pipe.send_bytes(pack(answer))
+        self._pass_on_what_was_asked()
+
+    def _ask_shelf(self, question: Asked, claim: Claim) -> Any:
+        match question:
+            case AskedResults():
+                return self._shelf.results(claim)
+            case AskedCheckpoints():
+                return self._shelf.checkpoints(claim)
+            case AskedToKeep(name, value):
+                return self._shelf.keep(claim, name, value)
 
     def _receive(self) -> bytes:
         """The next message. Only looking tells that a child is dead whose own children hold its end of the pipe."""

@@ -41,12 +41,14 @@ def perform(handler: AnyHandler, context: Context) -> Outcome:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # Ctrl-C in a program that runs handlers in its main thread (a poller, a test)
         return outcome_of(error)
-    return _NOTHING if result is None else completed(result)
+    return completed(result, context)
 
 
 async def perform_async(handler: AnyHandler, context: Context) -> Outcome:
     """`perform`, for a coroutine function, on the running event loop."""
     try:
+        if context.workflow_id is not None and handler.arguments.context_name is not None:
+            await asyncio.to_thread(lambda: context.results)  # to read them on first use would block the event loop
         arguments = handler.arguments.from_params(context.task.params, context)
     except InvalidValue as error:
         return misfit(error)
@@ -58,13 +60,19 @@ async def perform_async(handler: AnyHandler, context: Context) -> Outcome:
         return Cancelled() if context.cancelled else outcome_of(error)
     except BaseException as error:  # nor of the event loop, which KeyboardInterrupt would end
         return outcome_of(error)
-    return _NOTHING if result is None else completed(result)
+    return completed(result, context)
 
 
-def completed(result: Any) -> Outcome:
+def completed(result: Any, context: Context) -> Outcome:
     """The outcome of a handler that returned this."""
     try:
-        return Completed(msgspec.to_builtins(result, str_keys=True))
+        added = context.added
+    except InvalidValue as error:  # a sub-workflow is checked as a whole
+        return misfit(error)
+    if result is None:
+        return Completed(None, added) if added else _NOTHING
+    try:
+        return Completed(msgspec.to_builtins(result, str_keys=True), added)
     except Exception as error:  # several kinds: RecursionError for what contains itself, and any of the value's own
         return misfit(InvalidValue(f"The handler returned what is not JSON: {error}."))
 

@@ -1,4 +1,5 @@
-"""Upkeep, done by every worker and server: ticks, promotions, recoveries, pruning; and a worker's own sign of life.
+"""Upkeep, done by every worker and server: ticks, promotions, recoveries, finalizations that nobody saw to, pruning;
+and a worker's own sign of life.
 
 Any number of them may do this at once: each statement moves only rows that still are what it expects. A round is
 small, and they are spread by chance, so many workers do little more than one.
@@ -15,7 +16,6 @@ from typing import Any
 from dibs import plans
 from dibs.errors import DibsError, NotAllowed, StoreError
 from dibs.handler import Handler
-from dibs.store.operation import Operation, drive
 from dibs.store.operations.registering import Heartbeat
 from dibs.worker.attempt import now
 from dibs.worker.config import WorkerConfig
@@ -38,12 +38,17 @@ class Upkeep(Part):
         self,
         contact: Contact,
         config: WorkerConfig,
+        processor: str,
         handlers: Sequence[Handler[..., Any, Any]] = (),
         beat: Callable[[bool], Heartbeat] | None = None,
     ) -> None:
         super().__init__()
         self._contact = contact
         self._config = config
+        self._processor = processor
+        self.tending = False
+        self.tended_at = 0.0
+        """When it last made something claimable, or may have; `tending`: it may be about to."""
         self._undeclared = [schedule for handler in handlers if (schedule := handler.schedule) is not None]
         self._beat = beat
         self._woken = threading.Event()
@@ -74,13 +79,18 @@ class Upkeep(Part):
             self._contact.run(self._contact.store.heartbeat(self._beat(leaving)))
 
     def _tend(self) -> None:
-        self._follow(plans.tend(self._contact.store))
+        self.tending = True
+        try:
+            if any(self._contact.follow(plans.tend(self._contact.store, self._processor))):
+                self.tended_at = now()
+        finally:
+            self.tending = False
 
     def _tick(self) -> None:
-        self._follow(plans.tick(self._contact.store))
+        self._contact.follow(plans.tick(self._contact.store))
 
     def _clear(self) -> None:
-        self._follow(plans.clear(self._contact.store, self._config.retention))
+        self._contact.follow(plans.clear(self._contact.store, self._config.retention))
         self._contact.maintain()
 
     def _declare_schedules(self) -> None:
@@ -93,10 +103,3 @@ class Upkeep(Part):
                     raise
                 logger.error("the schedule of %r is refused: %s", schedule.name, error)
             self._undeclared.pop()
-
-    def _follow(self, plan: plans.Plan[Any]) -> Any:
-        return drive(plan, self._step)
-
-    def _step(self, step: Operation[Any] | plans.Wait) -> Any:
-        assert not isinstance(step, plans.Wait)  # upkeep never waits for others
-        return self._contact.run(step)

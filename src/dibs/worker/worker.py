@@ -1,4 +1,4 @@
-"""The worker: claimer, lanes, lease keeper, finisher and upkeep, put together and taken apart again.
+"""The worker: claimer, lanes, lease keeper, finisher, finalizer and upkeep, put together and taken apart again.
 
 Handlers run in lanes; everything else is plain threads, so that nothing a handler does to its thread or its event
 loop keeps the worker from renewing leases and writing outcomes.
@@ -20,6 +20,7 @@ from typing import Any, Self
 import msgspec
 
 from dibs.claim import Cancelled, Claim, Released
+from dibs.context import Context
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.handler import Handler
 from dibs.handler import Lane as Where
@@ -31,11 +32,13 @@ from dibs.worker.attempt import Attempt, Attempts, Stop, now
 from dibs.worker.claimer import Claimer
 from dibs.worker.config import WorkerConfig, new_worker_id
 from dibs.worker.contact import Contact
+from dibs.worker.finalizer import Finalizer
 from dibs.worker.finisher import Finisher
 from dibs.worker.lanes import Duties, Lane, ThreadLane
 from dibs.worker.leases import Leases
 from dibs.worker.looplane import LoopLane
 from dibs.worker.part import Part
+from dibs.worker.shelf import StoreShelf
 from dibs.worker.signals import Signals
 from dibs.worker.upkeep import Upkeep
 
@@ -44,6 +47,10 @@ logger = logging.getLogger("dibs.worker")
 WATCH_EVERY = 0.1
 FLUSH_WITHIN = 10.0
 """Seconds that a stopping worker takes to write its last outcomes; what is not written comes back with its lease."""
+
+
+SERVER_WITHIN = 1.0
+"""Seconds that a burst gives the server, after a step has ended, to begin what follows from the end of its workflow."""
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -76,6 +83,7 @@ class Worker:
         if not self._handlers:
             raise InvalidValue("This worker has nothing to do: there are no handlers.", hint="Declare one: @app.task")
         self._contact = Contact(store, sign)
+        self._shelf = StoreShelf(store, self._contact.run)
         self._signals = Signals()
         self._stopping = threading.Event()
         self._shutting_down = threading.Lock()
@@ -104,10 +112,14 @@ class Worker:
         if self._parts:
             raise InvalidValue("This worker was started before.", hint="Make another: app.worker()")
         _refuse_in_a_child()
-        self._finisher = Finisher(self._contact, self._forget)
+        self._served = self._contact.store.served  # then the server sees to the end of workflows
+        self._left_at = -SERVER_WITHIN
+        self._finalizer = Finalizer(self._contact, self.worker_id)
+        self._finisher = Finisher(self._contact, self._forget, None if self._served else self._finalizer.put)
         self._attempts = Attempts(self._finisher.put)
         self._leases = Leases(self._contact, self.config.lease, self._attempts)
-        self._upkeep = Upkeep(self._contact, self.config, list(self._handlers.values()), self._heartbeat)
+        handlers = list(self._handlers.values())
+        self._upkeep = Upkeep(self._contact, self.config, self.worker_id, handlers, self._heartbeat)
         self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL is told here and now
         self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)
@@ -120,7 +132,8 @@ class Worker:
             give_back=self._give_back,
             idle=self._idle,
         )
-        self._parts = [self._finisher, self._leases, self._upkeep, self._claimer]
+        finalizing = [] if self._served else [self._finalizer]
+        self._parts = [*finalizing, self._finisher, self._leases, self._upkeep, self._claimer]
         logger.info("worker %s begins: %s", self.worker_id, self._describe())
         for part in self._parts:
             part.start()
@@ -154,7 +167,7 @@ class Worker:
     # Putting it together
 
     def _open_lanes(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        duties = Duties(self._may_begin, self._ended, self._room)
+        duties = Duties(self._may_begin, self._ended, self._room, self._shelf)
         if apart := self._in(Where.PROCESS):  # first, because it may refuse a handler
             from dibs.worker.processlane import ProcessLane  # imports multiprocessing, which most workers do not need
 
@@ -192,10 +205,13 @@ class Worker:
     # What the parts ask of it
 
     def _receive(self, claims: Sequence[Claim], lane: Lane, ahead: bool) -> list[Attempt]:
-        moment, note = now(), self._leases.note
-        attempts = [Attempt(claim, self._handlers[claim.task.type], note, moment, ahead) for claim in claims]
+        moment = now()
+        attempts = [Attempt(self._context(claim), self._handlers[claim.task.type], moment, ahead) for claim in claims]
         self._attempts.hold(attempts)
         return attempts
+
+    def _context(self, claim: Claim) -> Context:
+        return Context(claim, self._leases.note, self._shelf)
 
     def _may_begin(self, attempt: Attempt) -> bool:
         """False if the claim is lost, or its lease has run out while it waited here: others may be at it by now.
@@ -223,7 +239,8 @@ class Worker:
         self._attempts.settle(attempt, outcome)
 
     def _idle(self) -> bool:
-        return not len(self._attempts)
+        """True when nothing here can make something claimable any more."""
+        return not len(self._attempts) and self._finalizer.idle and not self._upkeep.tending
 
     def _room(self) -> None:
         self._claimer.room()
@@ -233,6 +250,8 @@ class Worker:
             self._attempts.settle(attempt, Released())
 
     def _forget(self, attempts: Sequence[Attempt]) -> None:
+        if self._served and any(attempt.claim.task.workflow_id is not None for attempt in attempts):
+            self._left_at = now()
         self._attempts.forget(attempts)
 
     # Taking it apart
@@ -240,7 +259,7 @@ class Worker:
     def _watch(self) -> None:
         """Until somebody asks to stop, a burst is over, or a part has died (which is a bug, and must be seen)."""
         while not self._stopping.wait(WATCH_EVERY):
-            if self.config.burst and self._claimer.dry.is_set() and not len(self._attempts):
+            if self.config.burst and self._nothing_is_left():
                 logger.info("worker %s: nothing is left", self.worker_id)
                 return
             if self._signals.count:
@@ -250,6 +269,19 @@ class Worker:
             if dead := [part.name for part in self._parts if not part.alive]:
                 logger.critical("worker %s stops: its %s died", self.worker_id, ", ".join(dead))
                 return
+
+    def _nothing_is_left(self) -> bool:
+        """True when a look for tasks found none, after the last moment at which something here could begin one."""
+        looked = self._claimer.dry_since
+        begun = max(self._finalizer.done_at, self._upkeep.tended_at, self._left_at + SERVER_WITHIN)
+        if looked is None or not self._idle() or looked <= begun:
+            return False
+        if self._served:
+            return True
+        try:
+            return not self._finalizer.look()  # one whose processor has died before we came, say
+        except StoreError:
+            return False
 
     def _shut_down(self, grace: float | None = None) -> int:
         """Once, whoever asks and from whatever thread: the next waits for the first and gets the same answer."""
@@ -268,7 +300,8 @@ class Worker:
         self._wait_for_tasks(self.config.grace if grace is None else grace)
         self._release_the_rest()
         unwritten = not self._attempts.wait_until_none(FLUSH_WITHIN)
-        for part in (self._finisher, self._leases, self._upkeep):
+        self._finalizer.wait_until_idle(FLUSH_WITHIN)  # what it does not get to is for any upkeep to find
+        for part in (self._finisher, self._finalizer, self._leases, self._upkeep):
             part.end(FLUSH_WITHIN)
         self._say_goodbye()  # after the last sign of life
         for lane in self._lanes:

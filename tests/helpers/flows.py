@@ -1,0 +1,181 @@
+"""Handlers for the tests of workflows: in every lane one that reads results, one that adds steps, one that keeps.
+
+They speak through files in a folder that the test gives them, like those of handlers.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dibs
+from tests.helpers.handlers import GLANCE, begin, say
+
+app = dibs.Dibs("sqlite:///nowhere.db")  # who works says which store: app.use_url
+
+SOON = dibs.Backoff(0.01, 0.01)
+
+
+@app.task
+def give(value: Any = None) -> Any:
+    return value
+
+
+@app.task(max_attempts=1)
+def refuse() -> None:
+    raise ValueError("as always")
+
+
+# What came before
+
+
+def _read(ctx: dibs.Context) -> dict[str, Any]:
+    errors = {name: error.message for name, error in ctx.results.errors.items()}
+    return {"all": list(ctx.results.items()), "given": ctx.results.of(give), "errors": errors, "in": ctx.workflow_id}
+
+
+@app.task
+def read(ctx: dibs.Context) -> dict[str, Any]:
+    return _read(ctx)
+
+
+@app.task
+async def read_async(ctx: dibs.Context) -> dict[str, Any]:
+    return _read(ctx)
+
+
+@app.task(lane="process")
+def read_apart(ctx: dibs.Context) -> dict[str, Any]:
+    return _read(ctx)
+
+
+# What is added
+
+
+def _split(ctx: dibs.Context, parts: int, fail: int) -> str:
+    """The first `fail` attempts raise, after they have added."""
+    added = [ctx.step(give, value=n) for n in range(parts)]
+    ctx.options(name="sum", on_failure="ignore").step(read, after=added)
+    if ctx.attempt <= fail:
+        raise ValueError("not yet")
+    return "split"
+
+
+@app.task(backoff=SOON)
+def split(ctx: dibs.Context, parts: int, fail: int = 0) -> str:
+    return _split(ctx, parts, fail)
+
+
+@app.task(backoff=SOON)
+async def split_async(ctx: dibs.Context, parts: int, fail: int = 0) -> str:
+    return _split(ctx, parts, fail)
+
+
+@app.task(lane="process", backoff=SOON)
+def split_apart(ctx: dibs.Context, parts: int, fail: int = 0) -> str:
+    return _split(ctx, parts, fail)
+
+
+@app.task
+def add_wrongly(ctx: dibs.Context) -> None:
+    ctx.step(give, after="nobody")
+
+
+# What is kept
+
+
+class _Once:
+    """Says how often it was called, in files."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._folder, self._name = folder, name
+
+    def __call__(self) -> dict[str, Any]:
+        count = len(list(Path(self._folder).glob(f"{self._name}.*.called"))) + 1
+        say(self._folder, f"{self._name}.{count}.called")
+        return {"count": count, "pair": (1, 2)}
+
+
+@app.task(backoff=SOON)
+def keep(ctx: dibs.Context, folder: str) -> list[Any]:
+    kept = [ctx.checkpoint(name, _Once(folder, name)) for name in ("one", "two")]
+    if ctx.attempt == 1:
+        raise ValueError("not yet")
+    return kept
+
+
+@app.task(backoff=SOON)
+async def keep_async(ctx: dibs.Context, folder: str) -> list[Any]:
+    async def call(name: str) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return _Once(folder, name)()
+
+    async def one() -> dict[str, Any]:
+        return await call("one")
+
+    async def two() -> dict[str, Any]:
+        return await call("two")
+
+    kept = await asyncio.gather(ctx.checkpoint("one", one), ctx.checkpoint("two", two))
+    if ctx.attempt == 1:
+        raise ValueError("not yet")
+    return list(kept)
+
+
+@app.task(lane="process", backoff=SOON)
+def keep_apart(ctx: dibs.Context, folder: str) -> list[Any]:
+    return keep.function(ctx, folder)
+
+
+@app.task(lane="process", backoff=SOON)
+async def keep_apart_async(ctx: dibs.Context, folder: str) -> list[Any]:
+    return await keep_async.function(ctx, folder)
+
+
+def _keep_and_wait(ctx: dibs.Context, folder: str) -> Any:
+    kept = ctx.checkpoint("one", _Once(folder, "one"))
+    begin(ctx, folder, "kept")
+    while not (Path(folder) / "go").exists():
+        time.sleep(GLANCE)
+    try:
+        ctx.checkpoint("two", _Once(folder, "two"))
+    except dibs.ClaimLost as error:
+        say(folder, f"lost.{ctx.token}", f"{error.task_id} {error.token}")
+        raise
+    return kept
+
+
+@app.task(max_attempts=5)
+def keep_and_wait(ctx: dibs.Context, folder: str) -> Any:
+    return _keep_and_wait(ctx, folder)
+
+
+@app.task(max_attempts=5, lane="process")
+def keep_and_wait_apart(ctx: dibs.Context, folder: str) -> Any:
+    return _keep_and_wait(ctx, folder)
+
+
+@app.task(max_attempts=1)
+def keep_what_is_not_json(ctx: dibs.Context, name: str = "one") -> Any:
+    return ctx.checkpoint(name, object)
+
+
+# What comes last
+
+
+@app.task(max_attempts=5)
+def report(ctx: dibs.Context, folder: str, name: str = "report") -> Any:
+    say(folder, f"{name}.{ctx.workflow_id}.{ctx.token}.reported")
+    return dict(ctx.results)
+
+
+@contextlib.contextmanager
+def at(url: str) -> Iterator[dibs.Dibs]:
+    """These handlers on the store at `url`."""
+    app.use_url(url)
+    with app:
+        yield app

@@ -1,0 +1,79 @@
+"""dibs.testing and workflows: a drain runs a whole workflow in order, with its finalizer, on the test's clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs import WorkflowState
+from dibs.testing import Sandbox, isolated
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> dibs.Dibs:
+    """An app whose own store no test may touch."""
+    return dibs.Dibs(f"sqlite:///{tmp_path}/own.db")
+
+
+@pytest.fixture
+def box(app: dibs.Dibs) -> Iterator[Sandbox]:
+    with isolated(app) as box:
+        yield box
+
+
+def test_a_drain_runs_a_workflow_to_its_end(app: dibs.Dibs, box: Sandbox) -> None:
+    @app.task
+    def split(ctx: dibs.Context, parts: int) -> None:
+        for n in range(parts):
+            ctx.step(double, n=n)
+
+    @app.task
+    async def double(n: int) -> int:
+        return 2 * n
+
+    @app.task
+    async def total(ctx: dibs.Context) -> int:
+        return int(sum(ctx.results.of(double)))
+
+    with app.workflow("sum") as flow:
+        with flow.workflow("parts") as parts:
+            parts.step(split, parts=4)
+        flow.step(split, parts=3)
+        flow.finalize(total)
+    done = box.drain()
+    assert [task.type for task in done] == ["split", "split", *["double"] * 7, "total"]
+    assert done[-1].result == 0 + 2 + 4
+    assert app.wait_workflow(flow.id, 0).state is WorkflowState.COMPLETED
+
+
+def test_a_handler_run_by_itself_has_no_results_and_keeps_its_checkpoints(app: dibs.Dibs, box: Sandbox) -> None:
+    @app.task
+    def look(ctx: dibs.Context) -> list[Any]:
+        return [dict(ctx.results), ctx.workflow_id, ctx.checkpoint("n", lambda: (1, 2)), ctx.checkpoint("n", dict)]
+
+    @app.task
+    async def look_async(ctx: dibs.Context) -> list[Any]:
+        async def one() -> int:
+            return 1
+
+        return [dict(ctx.results), await ctx.checkpoint("n", one)]
+
+    assert box.run_now(look) == [{}, None, [1, 2], [1, 2]]
+    assert box.run_now(look_async) == [{}, 1]
+    assert asyncio.run(box.run_now_async(look_async)) == [{}, 1]
+
+
+def test_a_deadline_comes_by_the_clock_of_the_test(app: dibs.Dibs, box: Sandbox) -> None:
+    @app.task
+    def late() -> None: ...
+
+    with app.workflow("late", deadline=60) as flow:
+        flow.step(late.options(delay=3600))
+    box.clock.advance(61)
+    assert box.drain() == []
+    assert app.wait_workflow(flow.id, 0).state is WorkflowState.FAILED

@@ -1,0 +1,335 @@
+"""Workflows on real workers: results reach the next steps, steps add steps, checkpoints stay, the end is seen to once.
+
+Upkeep comes once a minute here, so that what is tested is the worker itself and not the repair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dibs import (
+    AsyncDibs,
+    Context,
+    Dibs,
+    FinalizationClaimer,
+    PollerConfig,
+    State,
+    Task,
+    TaskPoller,
+    Workflow,
+    WorkflowState,
+)
+from dibs.handler import Handler
+from dibs.server.config import ServerConfig
+from tests.helpers import flows
+from tests.helpers.databases import run_sql
+from tests.helpers.flows import give, keep_and_wait, keep_and_wait_apart, read, refuse, report, split
+from tests.helpers.handlers import heard, say
+from tests.helpers.hands import Crew
+from tests.helpers.waiting import until
+
+LANES = ("", "_async", "_apart")
+COMPLETED = WorkflowState.COMPLETED
+RARELY: dict[str, Any] = {"upkeep_every": 60.0}
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Dibs]:
+    """The handlers of flows.py, on a new database."""
+    with flows.at(url) as app:
+        yield app
+
+
+def in_lane(name: str, lane: str) -> Handler[..., Any, Task]:
+    return flows.app.handlers[f"{name}{lane}"]
+
+
+def named(app: Dibs, workflow: Workflow) -> dict[str, Task]:
+    """The tasks of a workflow by the names of their steps."""
+    return {step.name: app.get(step.task_id) for step in app.steps(workflow.id)}  # type: ignore[misc]
+
+
+def called(folder: Path, name: str = "") -> int:
+    return len(list(folder.glob(f"{name}*.called")))
+
+
+# Results
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_step_reads_the_results_of_its_parents(app: Dibs, lane: str) -> None:
+    with app.workflow("diamond") as flow:
+        first = flow.step(give, value={"n": 1})
+        parts = [flow.step(give, after=first, value=n) for n in range(3)]
+        failed = flow.options(name="failed", on_failure="ignore").step(refuse, after=first)
+        flow.options(name="last").step(in_lane("read", lane), after=[*parts, failed])
+    with app.worker(**RARELY):
+        assert flow.stored.wait(30).state is COMPLETED
+    assert named(app, flow.stored)["last"].result == {
+        "all": [["give-2", 0], ["give-3", 1], ["give-4", 2], ["failed", None]],
+        "given": [0, 1, 2],
+        "errors": {"failed": "as always"},
+        "in": flow.id,
+    }
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_task_that_is_no_step_has_no_results_and_cannot_add_steps(app: Dibs, lane: str) -> None:
+    reading = in_lane("read", lane).enqueue()
+    splitting = in_lane("split", lane).options(max_attempts=1).enqueue(parts=1)
+    with app.worker(**RARELY):
+        assert reading.wait(30).result == {"all": [], "given": [], "errors": {}, "in": None}
+        assert "no step of a workflow" in splitting.wait(30).error.message
+
+
+def test_a_failed_step_fails_its_workflow_and_the_retry_goes_on_from_there(app: Dibs) -> None:
+    with app.workflow("fails") as flow:
+        first = flow.step(give, value=1)
+        flow.step(read, after=flow.step(refuse, after=first))
+    with app.worker(**RARELY):
+        workflow = flow.stored.wait(30)
+        assert workflow.state is WorkflowState.FAILED
+        tasks = named(app, workflow)
+        assert [task.state for task in tasks.values()] == [State.COMPLETED, State.FAILED, State.CANCELLED]
+        app.retry_workflow(workflow.id)
+        assert app.wait_workflow(workflow.id, 30).state is WorkflowState.FAILED
+    assert named(app, workflow)["give"] == tasks["give"]
+
+
+# Steps added by steps
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_running_step_adds_steps_and_who_waits_for_it_waits_for_them(app: Dibs, lane: str) -> None:
+    with app.workflow("fan-out") as flow:
+        splitting = flow.options(name="split").step(in_lane("split", lane), parts=3, fail=1)
+        flow.options(name="last").step(read, after=splitting)
+    with app.worker(**RARELY):
+        assert flow.stored.wait(30).state is COMPLETED
+    tasks = named(app, flow.stored)
+    assert sorted(tasks) == ["last", "split", "split/give", "split/give-2", "split/give-3", "split/sum"]
+    assert tasks["split"].attempts == 2  # and the first has added nothing
+    assert tasks["split/sum"].result["given"] == [0, 1, 2]
+    sums = tasks["split/sum"]
+    assert dict(tasks["last"].result["all"]) == {
+        "split": "split",
+        "split/sum": sums.result,
+    }  # the last of what was added
+    assert tasks["last"].claimed_at >= sums.finished_at  # type: ignore[operator]
+
+
+def test_a_step_that_adds_what_cannot_be_fails_and_adds_nothing(app: Dibs) -> None:
+    with app.workflow("wrong") as flow:
+        flow.step(flows.add_wrongly)
+    with app.worker(**RARELY):
+        assert flow.stored.wait(30).state is WorkflowState.FAILED
+    [task] = named(app, flow.stored).values()
+    assert task.error is not None
+    assert "'nobody'" in task.error.message
+    assert task.attempts == 1
+
+
+# Sub-workflows
+
+
+def test_a_sub_workflow_ends_and_the_one_around_it_goes_on_at_once(app: Dibs, tmp_path: Path) -> None:
+    with app.workflow("outer") as flow:
+        with flow.workflow("inner", after=flow.step(give, value=1)) as inner:
+            inner.step(split, parts=2)
+            with inner.workflow("innermost") as innermost:
+                innermost.step(give, value=5)
+            inner.finalize(report, folder=str(tmp_path))
+        flow.options(name="last").step(read, after=inner)
+        with flow.workflow("end", after="last") as end:
+            end.step(give, value=7)
+    with app.worker(**RARELY):
+        assert flow.stored.wait(20).state is COMPLETED
+    last = named(app, flow.stored)["last"].result
+    assert dict(dict(last["all"])["inner"])["innermost"] == {"give": 5}
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("lane", [*LANES, "_apart_async"])
+def test_a_checkpoint_is_made_once_however_many_attempts_there_are(app: Dibs, lane: str, tmp_path: Path) -> None:
+    task = in_lane("keep", lane).enqueue(folder=str(tmp_path))
+    with app.worker(**RARELY):
+        done = task.wait(30)
+    assert (done.state, done.attempts, called(tmp_path)) == (State.COMPLETED, 2, 2)
+    assert done.result == [{"count": 1, "pair": [1, 2]}] * 2
+    assert app.checkpoints(task.id) == {"one": {"count": 1, "pair": [1, 2]}, "two": {"count": 1, "pair": [1, 2]}}
+
+
+@pytest.mark.parametrize("handler", [keep_and_wait, keep_and_wait_apart], ids=["thread", "process"])
+def test_a_checkpoint_survives_a_killed_worker(app: Dibs, hands: Crew, tmp_path: Path, handler: Any) -> None:
+    task = handler.enqueue(folder=str(tmp_path))
+    options: dict[str, Any] = {"program": "tests.helpers.work_flows", "lease": 1.5, "upkeep_every": 0.5}
+    hand = hands.hire(**options)
+    until(lambda: heard(tmp_path, "kept.1.began"), 30)
+    hand.kill()
+    hands.hire(**options)
+    until(lambda: heard(tmp_path, "kept.2.began"), 30)
+    say(tmp_path, "go")
+    assert app.wait(task.id, 30).result == {"count": 1, "pair": [1, 2]}
+    assert (called(tmp_path, "one"), called(tmp_path, "two")) == (1, 1)
+
+
+@pytest.mark.parametrize("handler", [keep_and_wait, keep_and_wait_apart], ids=["thread", "process"])
+def test_who_has_lost_its_claim_keeps_nothing(app: Dibs, url: str, tmp_path: Path, handler: Any) -> None:
+    with app.worker(lease=600, **RARELY):
+        task = handler.enqueue(folder=str(tmp_path))
+        until(lambda: heard(tmp_path, "kept.1.began"), 30)
+        run_sql(url, f"UPDATE dibs_tasks SET token = 2, worker_id = 'another' WHERE id = {task.id}")
+        say(tmp_path, "go")
+        if handler is keep_and_wait:  # a child process is killed as soon as its claim is known to be lost
+            assert until(lambda: heard(tmp_path, "lost.1"), 30) == f"{task.id} 1 "
+    assert app.checkpoints(task.id) == {"one": {"count": 1, "pair": [1, 2]}}
+    assert app.get(task.id).state is State.CLAIMED  # type: ignore[union-attr]
+
+
+def test_what_is_not_json_is_no_checkpoint(app: Dibs) -> None:
+    with app.worker(**RARELY):
+        assert "'one' is not JSON" in flows.keep_what_is_not_json.enqueue().wait(30).error.message
+        assert "name of a checkpoint" in flows.keep_what_is_not_json.enqueue(name="").wait(30).error.message
+
+
+# The end
+
+
+def test_every_finalizer_runs_once_whichever_worker_comes_to_it(app: Dibs, tmp_path: Path) -> None:
+    started = [a_flow(app, tmp_path) for _ in range(20)]
+    with app.worker(**RARELY), app.worker(**RARELY), app.worker(**RARELY):
+        assert {each.wait(60).state for each in started} == {COMPLETED}
+    said = sorted(path.name for path in tmp_path.glob("*.reported"))
+    assert said == sorted(f"report.{each.id}.1.reported" for each in started)
+    reported = app.get(started[0].finalizer_id or 0)
+    assert reported is not None
+    assert reported.result == {"give": 1, "give-2": 2}
+
+
+def test_a_burst_worker_does_not_leave_before_the_finalizer_has_run(app: Dibs, tmp_path: Path) -> None:
+    for _ in range(15):
+        started = a_flow(app, tmp_path)
+        assert app.worker(burst=True, **RARELY).run() == 0
+        assert app.wait_workflow(started.id, 0).state is COMPLETED
+
+
+def test_a_burst_worker_goes_on_through_sub_workflows_and_added_steps(app: Dibs, tmp_path: Path) -> None:
+    for _ in range(5):
+        with app.workflow("outer") as flow:
+            with flow.workflow("inner", after=flow.step(split, parts=2)) as inner:
+                inner.step(give)
+                inner.finalize(report, folder=str(tmp_path))
+            flow.step(read, after=inner)
+            flow.finalize(report, folder=str(tmp_path))
+        assert app.worker(burst=True, **RARELY).run() == 0
+        assert app.wait_workflow(flow.id, 0).state is COMPLETED
+
+
+def test_a_burst_worker_sees_to_what_others_have_left(app: Dibs, tmp_path: Path) -> None:
+    for _ in range(5):
+        started = a_flow(app, tmp_path)
+        for claim in app.claim_many("gone", 2):
+            last = app.complete(claim)
+        assert last.finalize == started.id
+        assert app.worker(burst=True, **RARELY).run() == 0
+        assert app.wait_workflow(started.id, 0).state is COMPLETED
+
+
+def test_a_burst_worker_over_http_waits_for_the_server_to_begin_the_finalizer(
+    url: str, house: Any, tmp_path: Path
+) -> None:
+    config = ServerConfig(port=0, keys=False, access_log=False, **RARELY)
+    with house.serving(url, config) as place, flows.at(place) as app:
+        for _ in range(3):
+            started = a_flow(app, tmp_path)
+            assert app.worker(burst=True).run() == 0
+            assert app.wait_workflow(started.id, 0).state is COMPLETED
+
+
+def test_a_worker_that_stops_sees_to_what_it_has_ended(app: Dibs) -> None:
+    for _ in range(10):
+        with app.workflow("short") as flow:
+            flow.step(give)
+        with app.worker(**RARELY):
+            until(lambda: named(app, flow.stored)["give"].finished)
+        assert app.wait_workflow(flow.id, 0).state is COMPLETED
+
+
+def test_a_poller_reads_results_and_sees_to_the_end(app: Dibs, tmp_path: Path) -> None:
+    started = a_flow(app, tmp_path)
+    seen: list[Any] = []
+
+    def call(task: Task, ctx: Context) -> int:
+        seen.append((task.type, dict(ctx.results), ctx.checkpoint("n", lambda: len(seen))))
+        if task.id == started.finalizer_id:
+            poller.stop()
+        return task.id
+
+    poller = TaskPoller(app, "poller-1", PollerConfig(poll_interval=0.05, max_backoff=0.1))
+    assert poller.poll_loop(call) == 3
+    assert app.wait_workflow(started.id, 10).state is COMPLETED
+    assert [each[0] for each in seen] == ["give", "give", "report"]
+    assert sorted(seen[2][1]) == ["give", "give-2"]
+
+
+def test_an_async_app_writes_and_awaits_its_workflows(url: str) -> None:
+    async def main() -> None:
+        async with AsyncDibs(url) as app:
+
+            @app.task
+            async def double(n: int) -> int:
+                return 2 * n
+
+            @app.task
+            async def total(ctx: Context) -> int:
+                return int(sum(ctx.results.of(double)))
+
+            async with app.workflow("sum", key="once") as flow:
+                parts = [flow.step(double, n) for n in range(4)]
+                flow.finalize(total)
+                assert len(parts) == 4
+            async with app.workflow("sum", key="once") as again:
+                _ = [again.step(double, n) for n in range(4)]
+                again.finalize(total)
+            assert (again.id, again.stored.deduplicated) == (flow.id, True)
+            async with app.worker(**RARELY):
+                done = await flow.stored.wait(20)
+            assert done.state is COMPLETED
+            finalizer = await app.get(done.finalizer_id)
+            assert finalizer is not None
+            assert finalizer.result == 12
+            claimer = FinalizationClaimer(app, "p1")
+            assert not (await claimer.claim(done.id)).claimed
+            assert not await claimer.release(done.id)
+
+    asyncio.run(main())
+
+
+def test_a_claimer_claims_renews_and_releases_for_one_processor(app: Dibs) -> None:
+    with app.workflow("short") as flow:
+        flow.step(give)
+    [claim] = app.claim_many("w", 1)
+    app.complete(claim)
+    one, two = FinalizationClaimer(app, "one", timeout=60), FinalizationClaimer(app, "two")
+    first = one.claim(flow.id)
+    assert (first.claimed, first.token) == (True, 1)
+    assert (two.claim(flow.id).claimed, two.renew(flow.id).claimed, two.release(flow.id)) == (False, False, False)
+    assert (one.renew(flow.id).token, one.extend(flow.id).claimed) == (1, True)
+    assert (one.release(flow.id), one.release(flow.id)) == (True, False)
+    assert two.claim(flow.id).token == 2
+
+
+def a_flow(app: Dibs, folder: Path) -> Workflow:
+    """Two steps beside each other, and a finalizer."""
+    with app.workflow("order") as flow:
+        flow.step(give, value=1)
+        flow.step(give, value=2)
+        flow.finalize(report, folder=str(folder))
+    return flow.stored
