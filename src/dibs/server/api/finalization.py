@@ -163,7 +163,10 @@ async def finalize(call: Call) -> Answer:
     It is completed (or its finalizer begins), fails, or is left to be checked later.
     """
     acting = call.service.store.finalize(workflow_id(call), _processor(call), call.body.token)
-    return Answer(shape.finalized(await call.run(seen(call, acting))))
+    done = await call.run(seen(call, acting))
+    for due in done.due:  # the workflow that it is a part of, above all
+        call.service.finalize(due)
+    return Answer(shape.finalized(done))
 
 
 @endpoint(
