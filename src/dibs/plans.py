@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from dibs.claim import Claim, ClaimRequest
-from dibs.errors import DibsError, FinalizationLost, TaskNotFound, WaitTimeout, WorkflowNotFound
+from dibs.errors import DibsError, FinalizationLost, StoreError, TaskNotFound, WaitTimeout, WorkflowNotFound
 from dibs.observe import finalization as observed
-from dibs.step import DEFAULT_FINALIZATION_LEASE, ENDED, Action, FinalizationClaim, Finalized, Workflow, WorkflowState
+from dibs.step import DEFAULT_FINALIZATION_LEASE, Action, FinalizationClaim, Finalized, Workflow
 from dibs.store.contract import Store
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import HistoryEntry
@@ -154,14 +154,24 @@ def clear(store: Store, retention: Retention) -> Plan[tuple[int, int, int, int]]
 
 
 def finalize_due(store: Store, processor: str) -> Plan[int]:
-    """Finalize the workflows that wait for it and that nobody holds; how many ended, or began their finalizer."""
+    """Finalize the workflows that wait for it and that nobody holds; how many ended, or began their finalizer. One that
+    cannot be finalized holds up none of the others."""
     done = 0
     seen: set[int] = set()
+    failed: DibsError | None = None
     while ids := [each for each in (yield store.due_finalizations()) if each not in seen]:
         seen.update(ids)
         for workflow_id in ids:
-            finalized = yield from _finalize(store, workflow_id, processor)
-            done += finalized is not None and finalized.action is not Action.RECHECK_LATER
+            try:
+                finalized = yield from _finalize(store, workflow_id, processor)
+            except StoreError:
+                raise
+            except DibsError as error:
+                failed = error
+            else:
+                done += finalized is not None and finalized.action is not Action.RECHECK_LATER
+    if failed is not None:
+        raise failed
     return done
 
 
@@ -169,23 +179,9 @@ def finalize_one(store: Store, workflow_id: int, processor: str) -> Plan[Finaliz
     """Claim the workflow's finalization and act on it; None where others are at it, or it is done. If that was the last
     step of the workflow around it, that one as well."""
     finalized = yield from _finalize(store, workflow_id, processor)
-    if finalized is not None and finalized.state in ENDED:
-        outer = yield from _around(store, workflow_id)
-        if outer is not None and outer.state is WorkflowState.RUNNING and outer.active == 0:
-            yield from finalize_one(store, outer.id, processor)
+    for outer in () if finalized is None else finalized.due:
+        yield from finalize_one(store, outer, processor)
     return finalized
-
-
-def _around(store: Store, workflow_id: int) -> Plan[Workflow | None]:
-    """The workflow of which this one is a step, if it is one."""
-    workflow: Workflow | None = yield store.get_workflow(workflow_id)
-    if workflow is None or workflow.step_of is None:
-        return None
-    step: Task | None = yield store.get(workflow.step_of)
-    if step is None or step.workflow_id is None:
-        return None
-    outer: Workflow | None = yield store.get_workflow(step.workflow_id)
-    return outer
 
 
 def _finalize(store: Store, workflow_id: int, processor: str) -> Plan[Finalized | None]:
