@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed, Standing
 from dibs.codec import clean_text, decode, encode
-from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, TaskNotFound
+from dibs.errors import ClaimLost, DibsError, InvalidGraph, InvalidValue, NotYourClaim, TaskNotFound
 from dibs.retry import jitter
 from dibs.store.operation import WIDTH, Operation, Row, Statement, Steps
 from dibs.store.operations.growing import Growing, Growth
@@ -59,14 +59,17 @@ class Finishing(Growing, ABC):
         return [answers[_name(ref)] for ref, _ in reports]
 
     def _plan_growth(self, reports: Sequence[Report], answers: dict[Name, Answer]) -> Steps[dict[Name, Growth]]:
-        """What steps add to their workflows. Whoever cannot is told so, and not completed."""
+        """What steps add to their workflows. Whoever cannot is told so, and not completed; whoever has lost its claim
+        is told that, whatever it wanted to add."""
+        wishes = [(ref, said.steps) for ref, said in reports if isinstance(said, Completed) and said.steps]
+        live = (yield from _live([ref for ref, _ in wishes])) if wishes else set()
         growth: dict[Name, Growth] = {}
-        for ref, outcome in reports:
-            if isinstance(outcome, Completed) and outcome.steps and _name(ref) not in answers:
+        for ref, steps in wishes:
+            if (name := _name(ref)) in live and name not in answers:
                 try:
-                    growth[_name(ref)] = yield from self.plan_growth(ref.task_id, outcome.steps)
+                    growth[name] = _apart((yield from self.plan_growth(ref.task_id, steps)), growth.values())
                 except InvalidValue as error:
-                    answers[_name(ref)] = error
+                    answers[name] = error
         return growth
 
     def _advance(self, ended: Sequence[Row], growth: dict[Name, Growth], answers: dict[Name, Answer]) -> Steps[None]:
@@ -131,6 +134,20 @@ class Finishing(Growing, ABC):
         rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
         live = {row[:3]: Standing.STOPPING if row[3] else Standing.HELD for row in rows}
         return [live.get(_name(ref), Standing.LOST) for ref in claims]
+
+
+def _live(claims: Sequence[Ref]) -> Steps[set[Name]]:
+    rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
+    return {row[:3] for row in rows}
+
+
+def _apart(growth: Growth, others: Iterable[Growth]) -> Growth:
+    """Checked against what is stored, and against what the same batch adds before it."""
+    taken = {step.name for other in others if other.home == growth.home for step in other.steps}
+    for step in growth.steps:
+        if step.name in taken:
+            raise InvalidGraph(f"Two steps are named {step.name!r}.", hint="Give one of them another name.")
+    return growth
 
 
 def refusal(ref: Ref, task: Task | None) -> DibsError:
