@@ -104,7 +104,9 @@ class Claiming(Tending, ABC):
             return TaskNotFound(task_id)
         task = read_task(rows[0])
         if task.state is State.CLAIMED:
-            message = f"Task {task_id} is already claimed by {task.worker_id} until {task.lease_until:%H:%M:%S.%f} UTC."
+            # A step that stands for a workflow has no lease: it is held until the workflow has ended.
+            until = "" if task.lease_until is None else f" until {task.lease_until:%H:%M:%S.%f} UTC"
+            message = f"Task {task_id} is already claimed by {task.worker_id}{until}."
             return AlreadyClaimed(message, task_id=task_id, worker_id=task.worker_id)
         if task.state is State.PENDING:
             message = f"Task {task_id} is not claimable: its queue {task.queue!r} is paused."

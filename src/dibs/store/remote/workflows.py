@@ -28,6 +28,7 @@ from dibs.step import (
     WorkflowFilter,
 )
 from dibs.store.operation import Operation
+from dibs.store.operations.finishing import check_claims
 from dibs.store.operations.tending import BATCH
 from dibs.store.remote import wire
 from dibs.store.remote.call import LIMIT, Call, asking, get, looking, place, post, without_nones
@@ -146,6 +147,7 @@ class RemoteWorkflows:
 
     def keep_checkpoint(self, claim: Claim | ClaimRef, name: str, value: Any) -> Operation[Any]:
         """Keep a value for later attempts. Safe twice: an earlier value stays."""
+        check_claims([claim])
         given = {
             "worker_id": claim.worker_id,
             "token": claim.token,
