@@ -23,8 +23,11 @@ ENGINES = ("sqlite", "postgres")
 SERVED = {"http": "sqlite", "http+postgres": "postgres"}
 """Engine under test -> the engine of the database that its server stands before."""
 
-ON_POSTGRES_TOO = frozenset({"test_claim", "test_fencing", "test_finish", "test_idempotency"})
+ON_POSTGRES_TOO = frozenset({"test_claim", "test_fencing", "test_finalization", "test_finish", "test_idempotency"})
 """Contracts that a server must keep whatever its database: those about racing and repeating."""
+
+CONTRACTS = frozenset({"contract", "workflow"})
+"""The folders of contract tests."""
 
 ON_SQLITE_ONLY = frozenset({"test_examples"})
 """To a worker in another language the store is a URL; what stands behind the server is tested elsewhere."""
@@ -90,7 +93,8 @@ def engines_for(metafunc: pytest.Metafunc) -> tuple[str, ...]:
     if metafunc.definition.path.stem in ON_SQLITE_ONLY:
         return ("sqlite",)
     about_database = metafunc.definition.get_closest_marker("database") is not None
-    if about_database or "open_app" not in metafunc.fixturenames or "contract" not in metafunc.definition.path.parts:
+    is_contract = not CONTRACTS.isdisjoint(metafunc.definition.path.parts)
+    if about_database or "open_app" not in metafunc.fixturenames or not is_contract:
         return ENGINES
     on_postgres = metafunc.definition.path.stem in ON_POSTGRES_TOO
     return (*ENGINES, *SERVED) if on_postgres else (*ENGINES, "http")

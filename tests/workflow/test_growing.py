@@ -1,0 +1,345 @@
+"""Growing: a step adds steps in the transaction that completes it, once, and who waits for it waits for those too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs import ClaimRef, Completed, Finished, NewStep, NewTask, NewWorkflow, State
+from tests.helpers import tables
+from tests.helpers.clients import Clock
+from tests.helpers.workflows import (
+    BROKEN,
+    WORKER,
+    by_name,
+    claim,
+    complete,
+    drive,
+    due,
+    fail,
+    finalize,
+    inner,
+    start,
+    state,
+    states,
+    step,
+    sub,
+    task_of,
+)
+
+PAGES = (step("page-1"), step("page-2"))
+
+
+# Dynamic fan-out
+
+
+def test_who_waits_for_a_step_waits_for_those_that_it_adds(app: Any) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    complete(app, order, "split", steps=PAGES)
+    assert states(app, order) == {
+        "split": "completed",
+        "join": "blocked",
+        "split/page-1": "pending",
+        "split/page-2": "pending",
+    }
+    complete(app, order, "split/page-1", 1)
+    assert states(app, order)["join"] == "blocked"
+    complete(app, order, "split/page-2", 2)
+    assert states(app, order)["join"] == "pending"
+    results = app.results(task_of(app, order, "join"))
+    assert [(each.name, each.result) for each in results] == [("split", None), ("split/page-1", 1), ("split/page-2", 2)]
+    drive(app)
+    assert (state(app, order), app.get_workflow(order).steps) == ("completed", 4)
+
+
+def test_a_step_that_nobody_waits_for_can_add_steps(app: Any) -> None:
+    order = start(app, step("split"))
+    complete(app, order, "split", steps=PAGES)
+    assert due(app) == []
+    assert drive(app) == [["page-1", "page-2"]]
+    assert state(app, order) == "completed"
+
+
+def test_added_steps_may_wait_for_each_other_and_the_last_of_them_are_waited_for(app: Any) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    added = [step("a"), step("b", "a"), step("c", "a")]
+    complete(app, order, "split", steps=added)
+    steps = by_name(app, order)
+    assert steps["join"].after == [steps[name].task_id for name in ("split", "split/b", "split/c")]
+    assert drive(app) == [["a"], ["b", "c"], ["join"]]
+    assert state(app, order) == "completed"
+
+
+def test_an_added_step_may_wait_for_a_step_that_there_was(app: Any) -> None:
+    order = start(app, step("split"), step("other"), step("done"), step("join", "split"))
+    complete(app, order, "done", "before")
+    complete(app, order, "split", steps=[step("a", "other", "done")])
+    assert states(app, order)["split/a"] == "blocked"
+    complete(app, order, "other", "now")
+    assert [each.result for each in app.results(task_of(app, order, "split/a"))] == ["now", "before"]
+    assert drive(app) == [["a"], ["join"]]
+    assert state(app, order) == "completed"
+
+
+def test_an_added_step_may_wait_for_the_one_that_adds_it_and_read_its_result(app: Any) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    complete(app, order, "split", 7, steps=[step("a", "split"), step("b", "a", "split")])
+    assert [each.result for each in app.results(task_of(app, order, "split/a"))] == [7]
+    assert drive(app) == [["a"], ["b"], ["join"]]
+    assert state(app, order) == "completed"
+
+
+def test_an_added_step_can_add_steps_in_turn(app: Any) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    complete(app, order, "split", steps=[step("part")])
+    complete(app, order, "split/part", steps=[step("part")])
+    assert states(app, order)["join"] == "blocked"
+    assert drive(app) == [["part"], ["join"]]
+    assert "split/part/part" in states(app, order)
+
+
+def test_two_steps_may_add_steps_of_the_same_name(app: Any) -> None:
+    order = start(app, step("a"), step("b"), step("join", "a", "b"))
+    claims = app.claim_many(WORKER, 2)
+    assert all(
+        isinstance(answer, Finished) for answer in app.finish([(held, Completed(steps=PAGES)) for held in claims])
+    )
+    assert drive(app) == [["page-1", "page-1", "page-2", "page-2"], ["join"]]
+    assert state(app, order) == "completed"
+
+
+def test_a_thousand_added_steps(app: Any) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    complete(app, order, "split", steps=[NewStep(name=str(n), task=NewTask("page")) for n in range(1000)])
+    assert [len(some) for some in drive(app)] == [1000, 1]
+    assert state(app, order) == "completed"
+
+
+def test_added_steps_bring_their_queues_to_the_workflow(app: Any) -> None:
+    order = start(app, step("split"))
+    complete(app, order, "split", steps=[step("a", queue="pages")])
+    assert app.get_workflow(order).queues == ["default", "pages"]
+
+
+def test_an_added_step_has_the_policy_of_the_workflow_unless_it_says_otherwise(app: Any) -> None:
+    order = start(app, step("split"), on_failure="continue")
+    complete(app, order, "split", steps=[step("a"), step("b", on_failure="ignore")])
+    policies = {name: each.on_failure.value for name, each in by_name(app, order).items()}
+    assert policies == {"split": "continue", "split/a": "continue", "split/b": "ignore"}
+
+
+def test_a_sub_workflow_can_be_added(app: Any) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    complete(app, order, "split", steps=[sub("pages", *PAGES)])
+    assert drive(app) == [["page-1", "page-2"], ["join"]]
+    assert app.get_workflow(inner(app, order, "split/pages")).root_id == order
+    assert state(app, order) == "completed"
+
+
+def test_the_failure_of_an_added_step_fails_the_workflow_and_a_retry_goes_on_from_there(app: Any) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    complete(app, order, "split", steps=PAGES)
+    drive(app, {"page-1": BROKEN})
+    assert state(app, order) == "failed"
+    app.retry_workflow(order)
+    assert drive(app) == [["page-1"], ["join"]]
+    assert state(app, order) == "completed"
+
+
+# Once
+
+
+def test_a_stale_token_adds_nothing(app: Any, url: str, clock: Clock) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    stale = claim(app, order, "split")
+    clock.advance(61)
+    app.recover()
+    claim(app, order, "split", WORKER)
+    before = tables.read(url)
+    with pytest.raises(dibs.ClaimLost):
+        app.complete(stale, steps=PAGES)
+    with pytest.raises(dibs.ClaimLost):  # also where what it wants to add is wrong
+        app.complete(stale, steps=[step("a", "nobody")])
+    assert tables.read(url) == before
+
+
+def test_the_same_outcome_told_twice_adds_once(app: Any, url: str) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    held = claim(app, order, "split")
+    assert not app.complete(held, steps=PAGES).repeated
+    before = tables.read(url)
+    again = app.complete(held, steps=PAGES)
+    assert (again.state, again.repeated) == (State.COMPLETED, True)
+    assert tables.read(url) == before
+
+
+def test_a_failed_attempt_adds_nothing(app: Any) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    app.fail(claim(app, order, "split"), "not yet", retry_in=0)
+    assert list(states(app, order)) == ["split", "join"]
+
+
+def test_a_task_that_stands_alone_cannot_add_steps(app: Any, url: str) -> None:
+    held = app.claim_by_id(app.enqueue("plain").id, WORKER)
+    before = tables.read(url)
+    for ref in (held, ClaimRef(held.task_id, held.token, held.worker_id)):
+        with pytest.raises(dibs.InvalidValue, match="is no step of a workflow"):
+            app.complete(ref, steps=PAGES)
+    assert tables.read(url) == before
+
+
+def test_a_finalizer_cannot_add_steps(app: Any) -> None:
+    order = start(app, step("a"), finalizer=NewTask("report"))
+    complete(app, order, "a")
+    finalize(app, order)
+    held = app.claim(WORKER)
+    with pytest.raises(dibs.InvalidValue, match="finalizer"):
+        app.complete(held, steps=PAGES)
+    app.complete(held)
+    assert (state(app, order), len(app.steps(order))) == ("completed", 2)
+
+
+# Refused
+
+
+WRONG = {
+    "after 'nobody'": [step("a"), step("b", "nobody")],
+    "wait for each other": [step("a", "b"), step("b", "a")],
+    "same name": [step("a"), step("a")],
+    "named 'split/taken'": [step("taken")],
+    "after one that itself waits": [step("a", "join")],
+    "itself waits for task": [step("a"), step("b", "a", "last")],
+}
+
+
+@pytest.mark.parametrize("message", list(WRONG))
+def test_growth_that_could_not_run_to_its_end_refuses_that_outcome_and_no_other(
+    app: Any, url: str, message: str
+) -> None:
+    order = start(app, step("split"), step("split/taken"), step("other"), step("join", "split"), step("last", "join"))
+    held = claim(app, order, "split")
+    before = tables.read(url)
+    with pytest.raises(dibs.InvalidGraph, match=message):
+        app.complete(held, steps=WRONG[message])
+    assert tables.read(url) == before
+    neighbour = claim(app, order, "other")
+    refused, done = app.finish([(held, Completed(steps=WRONG[message])), (neighbour, Completed(7))])
+    assert isinstance(refused, dibs.InvalidGraph)
+    assert (done.state, app.get(neighbour.task_id).result) == (State.COMPLETED, 7)
+    assert app.complete(held).state is State.COMPLETED  # its claim is still its own
+    drive(app)
+    assert state(app, order) == "completed"
+
+
+def test_params_that_do_not_fit_refuse_the_outcome(app: Any) -> None:
+    app.register_type("ship", {"type": "object", "required": ["order"]})
+    order = start(app, step("split"))
+    held = claim(app, order, "split")
+    with pytest.raises(dibs.SchemaViolation):
+        app.complete(held, steps=[step("ship")])
+    with pytest.raises(dibs.InvalidValue):
+        app.complete(held, steps=[step("a", params={"n": float("nan")})])
+    assert states(app, order) == {"split": "claimed"}
+
+
+def test_two_outcomes_of_one_batch_that_add_the_same_name_do_not_spoil_the_batch(app: Any) -> None:
+    order = start(app, step("a"), step("a/b"), step("c"))
+    claims = [claim(app, order, name) for name in ("a", "a/b", "c")]
+    added = [[step("b/x")], [step("x")], []]
+    first, second, third = app.finish(
+        [(held, Completed(steps=steps)) for held, steps in zip(claims, added, strict=True)]
+    )
+    assert (first.state, third.state) == (State.COMPLETED, State.COMPLETED)
+    assert isinstance(second, dibs.InvalidGraph)
+    assert list(states(app, order)) == ["a", "a/b", "c", "a/b/x"]
+
+
+# In a workflow that is stopping
+
+
+def test_what_a_step_of_a_stopping_workflow_adds_is_not_begun(app: Any) -> None:
+    order = start(app, step("split"), step("join", "split"), step("broken"))
+    held = claim(app, order, "split")
+    fail(app, order, "broken")
+    app.complete(held, steps=[*PAGES, sub("inside", step("x")), step("after", "page-1")])
+    assert app.claim(WORKER) is None
+    drive(app)
+    assert state(app, order) == "failed"
+    app.retry_workflow(order)
+    assert drive(app) == [["broken", "page-1", "page-2", "x"], ["after"], ["join"]]
+    assert state(app, order) == "completed"
+
+
+# From outside
+
+
+def test_steps_can_be_added_from_outside_under_the_names_given(app: Any) -> None:
+    order = start(app, step("a"), step("z"))
+    complete(app, order, "a", "done")
+    workflow = app.add_steps(order, [step("b", "a", "z"), step("c", "b"), step("d", queue="other")])
+    assert (workflow.steps, workflow.active, workflow.queues) == (5, 2, ["default", "other"])
+    assert states(app, order) == {"a": "completed", "z": "pending", "b": "blocked", "c": "blocked", "d": "pending"}
+    assert drive(app) == [["d", "z"], ["b"], ["c"]]
+    assert state(app, order) == "completed"
+
+
+def test_a_step_added_after_one_that_is_done_runs_at_once(app: Any) -> None:
+    order = start(app, step("a"), step("z"))
+    complete(app, order, "a", 7)
+    app.add_steps(order, [step("b", "a")])
+    assert states(app, order)["b"] == "pending"
+    assert app.results(task_of(app, order, "b"))[0].result == 7
+
+
+def test_steps_added_to_a_workflow_that_is_due_run_before_it_is_finalized(app: Any) -> None:
+    order = start(app, step("a"))
+    complete(app, order, "a")
+    assert due(app) == [order]
+    app.add_steps(order, [step("b")])
+    assert due(app) == []
+    assert finalize(app, order).action == "recheck_later"
+    drive(app)
+    assert (states(app, order), state(app, order)) == ({"a": "completed", "b": "completed"}, "completed")
+
+
+def test_a_sub_workflow_can_grow_before_it_begins(app: Any) -> None:
+    order = start(app, step("a"), sub("pages", step("x"), after=["a"]))
+    app.add_steps(inner(app, order, "pages"), [step("y"), step("z", "x")])
+    assert drive(app) == [["a"], ["x", "y"], ["z"]]
+    assert state(app, order) == "completed"
+
+
+OUTSIDE = {
+    "after 'nobody'": [step("b", "nobody")],
+    "Two steps are named 'a'": [step("b"), step("a")],
+    "wait for each other": [step("b", "c"), step("c", "b")],
+}
+
+
+@pytest.mark.parametrize("message", list(OUTSIDE))
+def test_what_cannot_be_added_leaves_everything_as_it_was(app: Any, url: str, message: str) -> None:
+    order = start(app, step("a"))
+    before = tables.read(url)
+    with pytest.raises(dibs.InvalidGraph, match=message):
+        app.add_steps(order, OUTSIDE[message])
+    assert tables.read(url) == before
+
+
+def test_only_a_workflow_that_runs_can_grow(app: Any) -> None:
+    with pytest.raises(dibs.WorkflowNotFound):
+        app.add_steps(404, [step("b")])
+    done = start(app, step("a"))
+    drive(app)
+    with pytest.raises(dibs.WrongWorkflowState, match="cannot get more steps: it is completed"):
+        app.add_steps(done, [step("b")])
+    stopping = start(app, step("a"), step("b"))
+    claim(app, stopping, "b")
+    fail(app, stopping, "a")
+    with pytest.raises(dibs.WrongWorkflowState, match="running, and stopping"):
+        app.add_steps(stopping, [step("c")])
+    finalizing = app.start_workflow(NewWorkflow(name="x", finalizer=NewTask("report"))).id
+    finalize(app, finalizing)
+    with pytest.raises(dibs.WrongWorkflowState, match="it is finalizing"):
+        app.add_steps(finalizing, [step("c")])
