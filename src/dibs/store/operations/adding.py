@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from dibs.codec import encode
 from dibs.step import FINALIZER_NAME, WORKFLOW_STEP, Kind, NewStep, NewWorkflow, OnFailure, check_graph
 from dibs.store.operation import Rows, Statement, Steps
@@ -79,6 +77,17 @@ class Adding(Advancing, Enqueueing, ABC):
         found = {row[0]: (row[1], None if row[2] is None else bool(row[2])) for row in rows}
         check_graph(steps, known=list(found))
         return found
+
+    def add_queues(self, workflow_id: int, tasks: Iterable[NewTask]) -> Steps[None]:
+        """These tasks are in the workflow now, and so in those that it is a part of. Who may use some queues only is
+        shown the workflows that use no others."""
+        used = {task.queue for task in tasks}
+        workflow = yield from self.read_workflow(workflow_id)
+        while workflow is not None and not used <= set(workflow.queues):
+            queues = encode(sorted(used | set(workflow.queues)), "queues")
+            yield Statement("add_queues", {"id": workflow.id, "queues": queues})
+            parents = yield Statement("step", {"ids": [workflow.step_of]})
+            workflow = (yield from self.read_workflow(parents[0][1])) if parents else None
 
     def insert_graph(self, part: Part, tally: Tally) -> Steps[dict[str, int]]:
         """Insert the steps; the task of each by its name. The tree is held, or nobody knows of it yet."""
@@ -164,7 +173,7 @@ def _link(part: Part, names: Mapping[str, int], graph: Graph, first: int) -> Non
             parent, passed = (names[name], None) if name in names else part.known[name]
             graph.edges.append({"parent_id": parent, "child_id": row["task_id"]})
             row["waits"] += not passed
-        if not part.home.begun and not step.after:
+        if not part.home.begun and row["waits"] == 0:
             row["waits"] = 1  # for its workflow to begin
 
 
@@ -200,9 +209,3 @@ def _finalizers(steps: Sequence[NewStep]) -> int:
 def queues_of(tasks: Iterable[NewTask]) -> str:
     """The queues of these tasks, as JSON."""
     return encode(sorted({task.queue for task in tasks}), "queues")
-
-
-def more_queues(known: str, tasks: Iterable[NewTask]) -> str:
-    """The queues that a workflow has, and those of these tasks, as JSON."""
-    before: list[str] = msgspec.json.decode(known)
-    return encode(sorted({*before, *(task.queue for task in tasks)}), "queues")

@@ -17,11 +17,16 @@ import msgspec
 from dibs.step import Kind, OnFailure, Workflow, WorkflowState
 from dibs.store.operation import WIDTH, Rows, Statement, Steps
 from dibs.store.operations.rows import read_workflow
-from dibs.task import State
+from dibs.task import Failure, State
 
-WAITING = ("pending", "scheduled", "blocked")
+WAITING = ("scheduled", "pending", "blocked")
+"""In the order in which tasks become due by themselves: what is promoted meanwhile is found in its next state."""
+
 FAILED, CANCELLED, DEADLINE = "failed", "cancelled", "deadline"
 """Why a workflow is stopping."""
+
+PRUNED = "pruned"
+"""Why a workflow that has ended cannot go on: some of its steps are deleted already."""
 
 
 class Tally:
@@ -71,13 +76,13 @@ class Advancing(ABC):
 
     # Advancing
 
-    def advance(self, ended: Sequence[int]) -> Steps[list[int]]:
-        """These steps have ended, and are held: let their children begin. The workflows that now wait for their
-        finalization."""
+    def advance(self, ended: Sequence[int], begun: bool = True) -> Steps[list[int]]:
+        """These steps have ended, and are held: let their children begin, if their workflow has. The workflows that now
+        wait for their finalization."""
         if not ended:
             return []
         tally = Tally()
-        yield from self.settle(ended, tally)
+        yield from self.settle(ended, tally, begun)
         return (yield from self.count(tally))
 
     def count(self, tally: Tally) -> Steps[list[int]]:
@@ -88,21 +93,26 @@ class Advancing(ABC):
         counted = yield Statement("count_steps", rows=rows)
         return [row[0] for row in counted if row[1] is not None]
 
-    def settle(self, ended: Sequence[int], tally: Tally) -> Steps[None]:
+    def settle(self, ended: Sequence[int], tally: Tally, begun: bool = True) -> Steps[None]:
         """What the end of these steps means to their children and their workflows."""
         rows = yield Statement("settle_steps", {"ids": list(ended), "given_up": False})
         _tally(rows, tally)
+        yield from self._drop_subs(rows, tally)
         steps = [row for row in rows if row[2] != Kind.FINALIZER]
-        yield from self._open_children([row[0] for row in steps if row[5]], tally)
+        yield from self._open_children([row[0] for row in steps if row[5]], tally, begun)
         for workflow_id in sorted({row[1] for row in steps if not row[5] and row[3] == OnFailure.FAIL}):
             yield from self.give_up(workflow_id, FAILED, tally)
         yield from self._end_finalized(rows, tally)
 
-    def _open_children(self, passed: list[int], tally: Tally) -> Steps[None]:
+    def _open_children(self, passed: list[int], tally: Tally, begun: bool) -> Steps[None]:
         if not passed:
             return
         children = yield Statement("open_children", {"ids": passed})
-        yield from self.ready([row for row in children if row[3] == 0 and row[4] is None], tally)
+        free = [row for row in children if row[3] == 0 and row[4] is None]
+        if begun:
+            yield from self.ready(free, tally)
+        elif free:  # they wait for their workflow, as those without parents do
+            yield Statement("add_waits", rows=[{"task_id": row[0], "more": 1} for row in free])
 
     def ready(self, steps: Rows, tally: Tally) -> Steps[None]:
         """These steps wait for nothing any more. A sub-workflow begins with its first steps, which may be others."""
@@ -113,32 +123,39 @@ class Advancing(ABC):
             gates = [row[0] for row in steps if row[2] == Kind.WORKFLOW]
             steps = (yield from self._begin(gates, tally)) if gates else []
 
+    def begun(self, workflow: Workflow) -> Steps[bool]:
+        """True of a workflow of its own, and of a part of another one whose turn has come."""
+        if workflow.step_of is None:
+            return True
+        rows = yield Statement("get", {"ids": [workflow.step_of]})
+        return bool(rows) and rows[0][3] == State.CLAIMED
+
     def _begin(self, gates: list[int], tally: Tally) -> Steps[Rows]:
         opened = yield Statement("open_gates", {"ids": gates}, change=True)
         workflows = [row[WIDTH] for row in opened]
         for workflow_id in workflows:
             tally.note(workflow_id)  # one without steps is due at once
         yield Statement("begin_workflows", {"ids": workflows})
-        return (yield Statement("begin_steps", {"ids": workflows}))
+        steps = yield Statement("begin_steps", {"ids": workflows})
+        return [row for row in steps if row[4] is None]
 
     # Stopping
 
     def give_up(self, workflow_id: int, why: str, tally: Tally) -> Steps[None]:
-        """Begin nothing more. What runs may end, unless somebody wants the workflow to stop."""
+        """Begin nothing more. What runs may end, unless somebody wants the workflow to stop: that also those of a
+        workflow that is failing, which so far were left to end."""
         if not (yield Statement("stop_workflow", {"id": workflow_id, "why": why})):
             return
         tally.note(workflow_id)
         yield from self.cancel_waiting(workflow_id, tally)
         if why != FAILED:
             yield Statement("stop_steps", {"id": workflow_id}, change=True)
-        for sub, gate in (yield Statement("sub_workflows", {"id": workflow_id})):
-            if gate == State.CANCELLED:
-                yield from self.drop(sub, tally)
-            elif why != FAILED:
+            yield from self.cancel_waiting(workflow_id, tally)  # what was recovered from its worker in between
+            for (sub,) in (yield Statement("sub_workflows", {"id": workflow_id})):
                 yield from self.give_up(sub, CANCELLED, tally)
 
     def cancel_waiting(self, workflow_id: int, tally: Tally) -> Steps[None]:
-        """Cancel what has not begun."""
+        """Cancel what has not begun, sub-workflows with all that is in them."""
         cancelled: list[int] = []
         for state in WAITING:
             rows = yield Statement("cancel_steps", {"id": workflow_id, "from_state": state}, change=True)
@@ -146,14 +163,16 @@ class Advancing(ABC):
         if cancelled:
             settled = yield Statement("settle_steps", {"ids": cancelled, "given_up": True})
             _tally(settled, tally)
+            yield from self._drop_subs(settled, tally)
             yield from self._end_finalized(settled, tally)
 
-    def drop(self, workflow_id: int, tally: Tally) -> Steps[None]:
-        """A sub-workflow that never began is cancelled, with all that is in it: there is nothing to finalize."""
-        yield from self.cancel_waiting(workflow_id, tally)
-        for sub, _ in (yield Statement("sub_workflows", {"id": workflow_id})):
-            yield from self.drop(sub, tally)
-        yield Statement("end_workflow", {"id": workflow_id, "state": CANCELLED, "error": None})
+    def _drop_subs(self, settled: Rows, tally: Tally) -> Steps[None]:
+        """Sub-workflows whose step was cancelled before it began are cancelled: there is nothing to finalize."""
+        for task_id, _, kind, _, _, _, state in settled:
+            if kind == Kind.WORKFLOW and state == State.CANCELLED:
+                for (sub,) in (yield Statement("workflow_of_step", {"id": task_id})):
+                    yield from self.cancel_waiting(sub, tally)
+                    yield Statement("end_workflow", {"id": sub, "state": CANCELLED, "error": None})
 
     # Ending
 
@@ -167,8 +186,10 @@ class Advancing(ABC):
         if state == State.COMPLETED and workflow.finalizer_id is None:
             result = yield from self._last_results(workflow.id)
         said = {"id": workflow.step_of, "state": state, "result": result, "error": error}
-        if (yield Statement("finish_gate", said, change=True)):
-            yield from self.settle([workflow.step_of], tally)
+        for before in ("claimed", "blocked"):
+            if (yield Statement("finish_gate", {**said, "from_state": before}, change=True)):
+                yield from self.settle([workflow.step_of], tally)
+                return
 
     def _end_finalized(self, settled: Rows, tally: Tally) -> Steps[None]:
         """A workflow whose finalizer has ended, has ended."""
@@ -180,7 +201,9 @@ class Advancing(ABC):
                 continue  # it was cancelled with the rest, before its turn came
             [(result, error)] = yield Statement("outcome", {"id": task_id})
             state = State.COMPLETED if passed else CANCELLED if workflow.stopping == CANCELLED else FAILED
-            yield from self.end(workflow, state, None if passed else error, tally, result)
+            if state == FAILED and (error is None or workflow.stopping == DEADLINE):
+                error = msgspec.json.encode(_why_not_finalized(workflow, task_id)).decode()
+            yield from self.end(workflow, state, error if state == FAILED else None, tally, result)
 
     def _last_results(self, workflow_id: int) -> Steps[str]:
         rows = yield Statement("last_results", {"id": workflow_id})
@@ -216,6 +239,20 @@ class Advancing(ABC):
     def _reopen_sub(self, gate: int, tally: Tally) -> Steps[None]:
         for row in (yield Statement("workflow_of_step", {"id": gate})):
             yield from self.reopen(row[0], tally)
+
+
+def deadline_exceeded(workflow: Workflow) -> Failure:
+    """Why a workflow failed that ran for too long."""
+    return Failure("DeadlineExceeded", f"It was not done by {workflow.deadline:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+def finalizer_cancelled(task_id: int) -> Failure:
+    """Why a workflow failed all of whose steps are done."""
+    return Failure("FinalizerCancelled", f"The finalizer, task {task_id}, was cancelled.")
+
+
+def _why_not_finalized(workflow: Workflow, task_id: int) -> Failure:
+    return deadline_exceeded(workflow) if workflow.stopping == DEADLINE else finalizer_cancelled(task_id)
 
 
 def _tally(settled: Rows, tally: Tally) -> None:

@@ -23,7 +23,15 @@ from dibs.step import (
     WorkflowState,
 )
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
-from dibs.store.operations.advancing import CANCELLED, DEADLINE, FAILED, Advancing, Tally
+from dibs.store.operations.advancing import (
+    CANCELLED,
+    DEADLINE,
+    FAILED,
+    Advancing,
+    Tally,
+    deadline_exceeded,
+    finalizer_cancelled,
+)
 from dibs.store.operations.finishing import encode_failure
 from dibs.store.operations.rows import moment, read_failure
 from dibs.store.operations.workflows import SOME
@@ -106,7 +114,6 @@ class Finalizing(Advancing, ABC):
         elif action is Action.FAIL_WORKFLOW or workflow.stopping is not None:
             action = Action.FAIL_WORKFLOW
             yield from self.cancel_waiting(workflow.id, tally)
-            yield from self._end_subs(workflow.id, tally)
             state = CANCELLED if workflow.stopping == CANCELLED else FAILED
             error = None if state == CANCELLED else (yield from _cause(workflow))
             yield from self.end(workflow, state, error, tally)
@@ -116,17 +123,11 @@ class Finalizing(Advancing, ABC):
             yield from self._begin_finalizer(workflow, workflow.finalizer_id, tally)
         return action
 
-    def _end_subs(self, workflow_id: int, tally: Tally) -> Steps[None]:
-        """Sub-workflows that never began end with the workflow."""
-        for sub, _ in (yield Statement("sub_workflows", {"id": workflow_id})):
-            yield from self.drop(sub, tally)
-
     def _begin_finalizer(self, workflow: Workflow, task_id: int, tally: Tally) -> Steps[None]:
         yield Statement("begin_finalizer", {"id": workflow.id})
         yield Statement("begin_finalizer_step", {"id": task_id})
         if not (yield Statement("ready_steps", {"ids": [task_id]}, change=True)):
-            gone = Failure("FinalizerCancelled", f"The finalizer, task {task_id}, was cancelled before its turn came.")
-            yield from self.end(workflow, FAILED, encode_failure(gone), tally)
+            yield from self.end(workflow, FAILED, encode_failure(finalizer_cancelled(task_id)), tally)
 
     # Look
 
@@ -213,9 +214,7 @@ def _cause(workflow: Workflow) -> Steps[str]:
     """Why the workflow failed."""
     rows = yield Statement("first_failure", {"id": workflow.id})
     if workflow.stopping == DEADLINE:
-        return encode_failure(
-            Failure("DeadlineExceeded", f"It was not done by {workflow.deadline:%Y-%m-%d %H:%M:%S} UTC.")
-        )
+        return encode_failure(deadline_exceeded(workflow))
     if not rows:
         return encode_failure(Failure("WorkflowStopped", "It was stopped before it was done."))
     name, task_id, state, error = rows[0]

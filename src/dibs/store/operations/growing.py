@@ -7,7 +7,7 @@ told again adds nothing twice, since a step is completed once.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,8 +16,8 @@ from dibs.codec import MAX_NAME
 from dibs.errors import InvalidGraph, InvalidValue
 from dibs.step import Kind, NewStep, tasks_in
 from dibs.store.operation import Statement, Steps
-from dibs.store.operations.adding import Adding, Home, Known, Part, more_queues
-from dibs.store.operations.advancing import Tally
+from dibs.store.operations.adding import Adding, Home, Known, Part
+from dibs.store.operations.advancing import CANCELLED, Tally
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,6 @@ class Growth:
     home: Home
     steps: Sequence[NewStep]
     known: Known
-    queues: str
     stopping: bool
 
 
@@ -40,14 +39,25 @@ class Growing(Adding, ABC):
         rows = yield Statement("step", {"ids": [task_id]})
         if not rows:
             raise InvalidValue(f"Task {task_id} is no step of a workflow: it cannot add steps to one.")
-        _, workflow_id, name, kind, _, _, stopping, on_failure, queues, root_id = rows[0]
+        _, workflow_id, name, kind, _, _, stopping, on_failure, root_id = rows[0]
         if kind == Kind.FINALIZER:
             raise InvalidValue("A finalizer cannot add steps: its workflow is over.", hint="Start another workflow.")
         named = _under(name, task_id, steps)
         yield from self.check_tasks(list(tasks_in(named)))
         known = yield from self.known_steps(workflow_id, named)
+        yield from self._check_order(task_id, named, known)
         home = Home(workflow_id, root_id, on_failure)
-        return Growth(task_id, home, named, known, more_queues(queues, tasks_in(named)), stopping is not None)
+        return Growth(task_id, home, named, known, stopping is not None)
+
+    def _check_order(self, task_id: int, steps: Sequence[NewStep], known: Known) -> Steps[None]:
+        """Who waits for the task will wait for the steps, which so cannot wait for any of those."""
+        parents = {name: known[name] for step in steps for name in step.after if name in known}
+        open_ones = [parent for parent, passed in parents.values() if not passed and parent != task_id]
+        if open_ones and (yield Statement("descendants", {"ids": open_ones, "id": task_id})):
+            raise InvalidGraph(
+                f"A step that task {task_id} adds is after one that itself waits for task {task_id}.",
+                hint="What waits for a step waits for all that it adds as well: take that dependency out.",
+            )
 
     def grow(self, growth: Growth) -> Steps[None]:
         """Insert the steps between the one that adds them, which settles next, and those that wait for it."""
@@ -60,10 +70,18 @@ class Growing(Adding, ABC):
             edges = [{"parent_id": parent, "child_id": child} for child in children for parent in last]
             yield Statement("add_edges", rows=edges)
             yield Statement("add_waits", rows=[{"task_id": child, "more": len(last)} for child in children])
-        yield Statement("add_queues", {"id": growth.home.workflow_id, "queues": growth.queues})
+        yield from self.add_queues(growth.home.workflow_id, tasks_in(growth.steps))
         if growth.stopping:
-            yield from self.cancel_waiting(growth.home.workflow_id, tally)
+            yield from self._begin_nothing(growth, names, tally)
         yield from self.count(tally)
+
+    def _begin_nothing(self, growth: Growth, names: Mapping[str, int], tally: Tally) -> Steps[None]:
+        """The workflow is stopping: what was added is not begun either."""
+        yield from self.cancel_waiting(growth.home.workflow_id, tally)
+        for step in growth.steps:
+            if step.workflow is not None:
+                for (sub,) in (yield Statement("workflow_of_step", {"id": names[step.name]})):
+                    yield from self.give_up(sub, CANCELLED, tally)
 
 
 def _under(parent: str, task_id: int, steps: Sequence[NewStep]) -> list[NewStep]:

@@ -12,7 +12,7 @@ from dibs.codec import check_name
 from dibs.errors import TaskNotFound, WrongState
 from dibs.step import ENDED, WORKFLOW_STEP
 from dibs.store.operation import Operation, Statement, Steps, conditions, limited
-from dibs.store.operations.advancing import Advancing, Tally
+from dibs.store.operations.advancing import PRUNED, Advancing, Tally
 from dibs.store.operations.rows import read_task
 from dibs.task import FINAL, State, Task, check_integer
 
@@ -52,9 +52,17 @@ class Managing(Advancing, ABC):
                 raise _stands_for_a_workflow(task, "cancelled", "Cancel")
             name = "request_cancel" if task.state is State.CLAIMED else "cancel"
             if (yield Statement(name, {"id": task_id, "from_state": task.state.value}, change=True)):
-                yield from self.advance([task_id] if task_id in steps else [])
+                if task_id in steps:
+                    yield from self._advance_without(task)
                 return (yield from _get(task_id))
             # It moved between the look and the write: look again.
+
+    def _advance_without(self, task: Task) -> Steps[None]:
+        """The step is cancelled (or will be): what that means to its workflow, which may not even have begun."""
+        assert task.workflow_id is not None
+        workflow = yield from self.read_workflow(task.workflow_id)
+        assert workflow is not None
+        yield from self.advance([task.id], (yield from self.begun(workflow)))
 
     def retry(self, task_id: int) -> Operation[Task]:
         """Send a failed, cancelled or scheduled task back to be claimed now, with all its attempts."""
@@ -69,24 +77,28 @@ class Managing(Advancing, ABC):
                 hint = "Only failed, cancelled and scheduled tasks can be retried; enqueue completed work anew."
                 raise WrongState(message, task_id=task_id, state=task.state, hint=hint)
             if task_id in steps and task.state is not State.SCHEDULED:
-                yield from self._retry_step(task)
+                yield from self._retry_step(task, task_id)
                 return (yield from _get(task_id))
             if (yield Statement("retry", {"id": task_id, "from_state": task.state.value}, change=True)):
                 return (yield from _get(task_id))
 
-    def _retry_step(self, task: Task) -> Steps[None]:
-        """A step goes on with its workflow: with all of it, if that has ended."""
-        [(_, workflow_id, _, _, passed, state, stopping, *_)] = yield Statement("step", {"ids": [task.id]})
-        if passed or (stopping is not None and state not in ENDED):
-            why = "its failure was ignored and its workflow went on" if passed else "its workflow is stopping"
-            message = f"Step {task.id} cannot be retried: {why}."
-            raise WrongState(message, task_id=task.id, state=task.state, hint="Retry the workflow once it has ended.")
+    def _retry_step(self, task: Task, step: int) -> Steps[None]:
+        """The task goes on with its workflow: with all of it, if that has ended; and that with the one that it is a
+        part of, in which it is the `step`."""
+        [(_, workflow_id, _, _, passed, state, stopping, *_)] = yield Statement("step", {"ids": [step]})
+        if passed or stopping == PRUNED or (stopping is not None and state not in ENDED):
+            raise _goes_not_on(task, passed, stopping)
+        workflow = yield from self.read_workflow(workflow_id)
+        assert workflow is not None
+        if workflow.finished and workflow.step_of is not None:
+            yield from self._retry_step(task, workflow.step_of)
+            return
         tally = Tally()
-        if state in ENDED:
+        if workflow.finished:
             yield from self.reopen(workflow_id, tally)
         else:
             rows = yield Statement("unpassed_steps", {"id": workflow_id})
-            yield from self.reopen_steps(workflow_id, [row for row in rows if row[0] == task.id], tally)
+            yield from self.reopen_steps(workflow_id, [row for row in rows if row[0] == step], tally)
         yield from self.count(tally)
 
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
@@ -111,11 +123,11 @@ class Managing(Advancing, ABC):
         yield from self.hold_trees({row[1] for row in rows})
         moved = 0
         for task_id, _ in rows:
-            task = yield from _get(task_id)
-            if task.state is State.FAILED:  # not retried along with another step of its workflow
-                with suppress(WrongState):  # nor one of a workflow that is just being stopped
-                    yield from self._retry_step(task)
-            moved += (yield from _get(task_id)).state is not State.FAILED
+            with suppress(WrongState, TaskNotFound):  # one of a workflow that is just being stopped, or was pruned
+                task = yield from _get(task_id)
+                if task.state is State.FAILED:  # not retried along with another step of its workflow
+                    yield from self._retry_step(task, task_id)
+                moved += 1
         return moved
 
     def pause(self, queue: str) -> Operation[None]:
@@ -141,6 +153,13 @@ def _get(task_id: int) -> Steps[Task]:
     if not rows:
         raise TaskNotFound(task_id)
     return read_task(rows[0])
+
+
+def _goes_not_on(task: Task, passed: object, stopping: str | None) -> WrongState:
+    stops = "its workflow is being deleted" if stopping == PRUNED else "its workflow is stopping"
+    why = "its failure was ignored and its workflow went on" if passed else stops
+    hint = None if stopping == PRUNED else "Retry the workflow once it has ended."
+    return WrongState(f"Step {task.id} cannot be retried: {why}.", task_id=task.id, state=task.state, hint=hint)
 
 
 def _stands_for_a_workflow(task: Task, done: str, do: str) -> WrongState:

@@ -102,19 +102,22 @@ class Tending(Advancing, ABC):
         return pruned
 
     def _prune_workflows(self, state: str, kept: int, limit: int) -> Steps[int]:
-        """The oldest workflow with all its steps; of a large one as many as one batch may hold."""
-        old = yield Statement("old_workflows", {"state": state, "kept": kept}, words=limited(1))
-        pruned = 0
-        for (root,) in old:
-            rows = yield Statement("prune_steps", {"id": root}, words=limited(limit), change=True)
-            gone = {"ids": [row[0] for row in rows]}
-            for name in ("forget_edges", "forget_checkpoints", "forget_steps"):
-                yield Statement(name, gone)
-            if len(rows) < limit:
-                yield Statement("forget_attempts", {"id": root})
-                yield Statement("forget_workflows", {"id": root})
-            pruned += max(len(rows), 1)
-        return pruned
+        """The oldest workflows with all their steps; of large ones as many as one batch may hold. Nobody can retry what
+        is left of those."""
+        old = yield Statement("old_workflows", {"state": state, "kept": kept}, words=limited(SWEEP_BATCH))
+        if not old:
+            return 0
+        roots = {"ids": [row[0] for row in old]}
+        rows = yield Statement("prune_steps", roots, words=limited(limit), change=True)
+        gone = {"ids": [row[0] for row in rows]}
+        for name in ("forget_edges", "forget_checkpoints", "forget_steps"):
+            yield Statement(name, gone)
+        if len(rows) == limit:
+            yield Statement("leave_pruned", roots)
+            return limit
+        for name in ("forget_lost_steps", "forget_attempts", "forget_workflows"):
+            yield Statement(name, roots)
+        return len(rows) + len(old)
 
     def prune_history(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
         """Delete history past its retention, oldest first."""

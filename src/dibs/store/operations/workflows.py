@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dibs.codec import decode
+from dibs.codec import decode, encode_params
 from dibs.errors import KeyConflict, WorkflowNotFound, WrongWorkflowState
 from dibs.step import (
     Kind,
@@ -24,8 +24,8 @@ from dibs.step import (
     tasks_in,
 )
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
-from dibs.store.operations.adding import Adding, Home, Part, more_queues
-from dibs.store.operations.advancing import CANCELLED, DEADLINE, Tally
+from dibs.store.operations.adding import Adding, Home, Part
+from dibs.store.operations.advancing import CANCELLED, DEADLINE, PRUNED, Tally
 from dibs.store.operations.rows import STATES, moment, read_failure, read_workflow
 
 SOME = 100
@@ -76,18 +76,11 @@ class Workflows(Adding, ABC):
         yield from self.check_tasks(tasks)
         known = yield from self.known_steps(workflow_id, steps)
         tally = Tally()
-        home = Home(workflow_id, workflow.root_id, workflow.on_failure, begun=(yield from self._begun(workflow)))
+        home = Home(workflow_id, workflow.root_id, workflow.on_failure, begun=(yield from self.begun(workflow)))
         yield from self.insert_graph(Part(home, steps, None, known), tally)
-        queues = more_queues(msgspec.json.encode(workflow.queues).decode(), tasks)
-        yield Statement("add_queues", {"id": workflow_id, "queues": queues})
+        yield from self.add_queues(workflow_id, tasks)
         yield from self.count(tally)
         return (yield from self._found(workflow_id))
-
-    def _begun(self, workflow: Workflow) -> Steps[bool]:
-        if workflow.step_of is None:
-            return True
-        rows = yield Statement("get", {"ids": [workflow.step_of]})
-        return bool(rows) and rows[0][3] == "claimed"
 
     # Stop and go on
 
@@ -126,6 +119,8 @@ class Workflows(Adding, ABC):
         if workflow.step_of is not None:
             hint = f"Retry workflow {workflow.root_id}, which it is a part of."
             raise _wrong_state(workflow, "cannot be retried on its own", hint)
+        if workflow.stopping == PRUNED:
+            raise _wrong_state(workflow, "cannot be retried", "It is past its retention: its steps are being deleted.")
         tally = Tally()
         yield from self.reopen(workflow_id, tally)
         yield from self.count(tally)
@@ -139,15 +134,16 @@ class Workflows(Adding, ABC):
 
     def _expire(self, limit: int) -> Steps[int]:
         rows = yield Statement("expired_workflows", words=limited(limit))
-        ids = [row[0] for row in rows]
-        if not ids:
+        if not rows:
             return 0
-        yield from self.hold_trees(ids)
+        held = yield from self.hold_trees([row[0] for row in rows])
+        rows = yield Statement("expired_workflows", words=limited(limit))  # one may have been retried meanwhile
         tally = Tally()
-        for workflow_id in ids:
-            yield from self.give_up(workflow_id, DEADLINE, tally)
+        for (workflow_id,) in rows:
+            if workflow_id in held:
+                yield from self.give_up(workflow_id, DEADLINE, tally)
         yield from self.count(tally)
-        return len(ids)
+        return len(rows)
 
     def mend_workflows(self, limit: int = SOME) -> Operation[int]:
         """Make up for steps that ended without their workflow being told."""
@@ -203,6 +199,8 @@ class Workflows(Adding, ABC):
 
 def fingerprint(new: NewWorkflow) -> str:
     """What a workflow's key stands for: the whole graph, whatever the order of the params' keys."""
+    for task in new.tasks():
+        encode_params(task.params)  # refuses what dibs does not store, in words of its own
     content = msgspec.json.encode(msgspec.structs.replace(new, key=None), order="sorted")
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 

@@ -1,2 +1,4 @@
--- Promise: this tree of workflows is gone. Parameters: id (the root's). Rows: none.
-DELETE FROM dibs_workflows WHERE id = %(id)s OR root_id = %(id)s
+-- Promise: these trees of workflows are gone. Parameters: ids (of the roots). Rows: none.
+DELETE FROM dibs_workflows
+WHERE id IN (SELECT id FROM dibs_workflows WHERE id = ANY(%(ids)s::bigint[]) UNION ALL
+                       SELECT id FROM dibs_workflows WHERE root_id = ANY(%(ids)s::bigint[]))

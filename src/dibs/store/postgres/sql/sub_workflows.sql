@@ -1,7 +1,6 @@
--- Promise: the sub-workflows that are steps of this workflow and have not ended. Parameters: id. Rows: (id, the step's state).
-SELECT sub.id, task.state
+-- Promise: the sub-workflows that are steps of this workflow and have not ended. Parameters: id. Rows: (id).
+SELECT sub.id
 FROM dibs_steps AS step
 JOIN dibs_workflows AS sub ON sub.step_of = step.task_id
-JOIN dibs_tasks AS task ON task.id = step.task_id
 WHERE step.workflow_id = %(id)s AND step.kind = 'workflow' AND sub.state IN ('running', 'finalizing')
 ORDER BY sub.id

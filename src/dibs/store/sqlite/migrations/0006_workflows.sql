@@ -40,7 +40,8 @@ CREATE UNIQUE INDEX dibs_workflows_key ON dibs_workflows (key) WHERE key IS NOT 
 CREATE UNIQUE INDEX dibs_workflows_step ON dibs_workflows (step_of) WHERE step_of IS NOT NULL;
 CREATE INDEX dibs_workflows_root ON dibs_workflows (root_id) WHERE root_id IS NOT NULL;
 CREATE INDEX dibs_workflows_due ON dibs_workflows (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX dibs_workflows_deadline ON dibs_workflows (deadline) WHERE state = 'running' AND deadline IS NOT NULL;
+CREATE INDEX dibs_workflows_deadline ON dibs_workflows (deadline)
+    WHERE state IN ('running', 'finalizing') AND deadline IS NOT NULL;
 CREATE INDEX dibs_workflows_running ON dibs_workflows (id) WHERE state = 'running';
 CREATE INDEX dibs_workflows_finished ON dibs_workflows (state, finished_at) WHERE finished_at IS NOT NULL;
 

@@ -1,0 +1,288 @@
+"""What once kept a workflow from its end, or let it run when it should not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dibs import Failure, InvalidGraph, WrongState
+from dibs.claim import Claim, ClaimRequest, Completed, Failed
+from dibs.errors import WrongWorkflowState
+from dibs.step import NewStep, NewWorkflow, Workflow, WorkflowState
+from dibs.store.contract import Store
+from dibs.store.open import open_store
+from dibs.store.operations.managing import DeadFilter
+from dibs.store.operations.tending import Retention
+from dibs.task import NewTask, State
+from tests.helpers.clients import Clock
+from tests.helpers.workflow_books import Books, assert_books
+
+
+class Desk:
+    """Somebody who does everything by hand, and looks into the books after every move."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self.url, self.clock = url, clock
+        self.store: Store = open_store(url, clock=clock)
+
+    def do(self, operation: Any) -> Any:
+        done = self.store.run(operation)
+        assert_books(self.url)
+        return done
+
+    def start(self, *steps: NewStep, **options: Any) -> Workflow:
+        workflow: Workflow = self.do(self.store.start_workflow(NewWorkflow(name="w", steps=steps, **options)))
+        return workflow
+
+    def now(self, workflow_id: int) -> Workflow:
+        workflow: Workflow | None = self.store.run(self.store.get_workflow(workflow_id))
+        assert workflow is not None
+        return workflow
+
+    def sub(self) -> Workflow:
+        """The first sub-workflow of all."""
+        return self.now(min(each["id"] for each in Books(self.url).workflows.values() if each["step_of"]))
+
+    def task(self, name: str) -> int:
+        """The task of the step with this name, which only one has."""
+        [task_id] = [task_id for task_id, step in Books(self.url).steps.items() if step["name"] == name]
+        return task_id
+
+    def state(self, name: str) -> str:
+        return str(Books(self.url).steps[self.task(name)]["state"])
+
+    def claim(self, count: int = 100) -> dict[str, Claim]:
+        claims = self.do(self.store.claim(ClaimRequest(worker_id="w1", count=count, lease=10.0)))
+        steps = Books(self.url).steps
+        return {steps[each.task_id]["name"]: each for each in claims}
+
+    def complete(self, claim: Claim, *steps: NewStep) -> Any:
+        return self.do(self.store.finish([(claim, Completed(None, steps))]))[0]
+
+    def fail(self, claim: Claim) -> None:
+        self.do(self.store.finish([(claim, Failed(Failure("E", "as always"), permanent=True))]))
+
+    def finalize(self) -> None:
+        """Whatever is due, and what becomes due by that."""
+        while due := self.store.run(self.store.due_finalizations()):
+            for workflow_id in due:
+                claim = self.do(self.store.claim_finalization(workflow_id, "p", 30_000_000))
+                self.do(self.store.finalize(workflow_id, "p", claim.token))
+
+    def run(self) -> None:
+        """Complete all that can run, until nothing can."""
+        while claims := self.claim():
+            for claim in claims.values():
+                self.complete(claim)
+            self.finalize()
+        self.finalize()
+
+
+@pytest.fixture
+def desk(url: str, clock: Clock) -> Any:
+    desk = Desk(url, clock)
+    yield desk
+    desk.store.close()
+
+
+def task(name: str, *after: str, queue: str = "default", on_failure: str | None = None, **options: Any) -> NewStep:
+    return NewStep(name=name, task=NewTask("t", queue=queue, **options), after=after, on_failure=on_failure)
+
+
+def part(name: str, *steps: NewStep, after: tuple[str, ...] = (), **options: Any) -> NewStep:
+    on_failure = options.pop("policy", None)
+    return NewStep(
+        name=name, workflow=NewWorkflow(name=name, steps=steps, **options), after=after, on_failure=on_failure
+    )
+
+
+# Sub-workflows whose turn has not come
+
+
+def test_an_empty_sub_workflow_is_not_finalized_before_its_turn(desk: Desk) -> None:
+    flow = desk.start(task("first"), part("empty", after=("first",)), task("last", "empty"))
+    desk.finalize()
+    assert desk.sub().state == WorkflowState.RUNNING
+    desk.run()
+    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+
+
+def test_a_sub_workflow_is_not_due_before_its_turn(desk: Desk) -> None:
+    desk.start(task("first"), part("pages", task("page"), after=("first",)))
+    assert desk.do(desk.store.due_finalizations()) == []
+    desk.do(desk.store.add_steps(desk.sub().id, [task("another")]))
+    assert desk.do(desk.store.due_finalizations()) == []
+
+
+def test_cancelling_a_sub_workflow_before_its_turn_cancels_its_step(desk: Desk) -> None:
+    steps = (task("first"), part("pages", task("page"), after=("first",), policy="ignore"), task("last", "pages"))
+    flow = desk.start(*steps)
+    desk.do(desk.store.cancel_workflow(desk.sub().id))
+    assert desk.state("pages") == State.CANCELLED
+    desk.run()
+    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+
+
+@pytest.mark.parametrize("policy", ["ignore", "continue", "fail"])
+def test_cancelling_the_step_of_a_sub_workflow_cancels_what_is_in_it(desk: Desk, policy: str) -> None:
+    inner = part("inner", task("deep"))
+    flow = desk.start(task("first"), part("pages", task("page"), inner, after=("first",), policy=policy))
+    desk.do(desk.store.cancel(desk.task("pages")))
+    assert [desk.state(name) for name in ("page", "deep")] == [State.CANCELLED] * 2
+    desk.run()
+    assert desk.now(flow.id).finished
+
+
+def test_a_step_of_a_sub_workflow_does_not_run_before_its_turn(desk: Desk) -> None:
+    pages = part("pages", task("page", on_failure="ignore"), task("print", "page"), after=("first",))
+    flow = desk.start(task("first"), pages)
+    desk.do(desk.store.cancel(desk.task("page")))
+    desk.do(desk.store.add_steps(desk.sub().id, [task("bind", "page")]))
+    assert [desk.state(name) for name in ("print", "bind")] == ["blocked"] * 2
+    desk.run()
+    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+    assert [desk.state(name) for name in ("print", "bind")] == ["completed"] * 2
+
+
+def test_a_step_cancelled_before_the_turn_of_its_sub_workflow_can_be_retried_in_it(desk: Desk) -> None:
+    pages = part("pages", task("page", on_failure="continue"), task("other"), after=("first",))
+    flow = desk.start(task("first"), pages)
+    desk.do(desk.store.cancel(desk.task("page")))
+    desk.complete(desk.claim()["first"])
+    desk.do(desk.store.retry(desk.task("page")))
+    desk.run()
+    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+
+
+def test_a_retried_sub_workflow_has_its_time_from_its_turn_on(desk: Desk) -> None:
+    flow = desk.start(task("first"), part("pages", task("page"), after=("first",), deadline=60.0))
+    desk.fail(desk.claim()["first"])
+    desk.finalize()
+    desk.do(desk.store.retry_workflow(flow.id))
+    desk.clock.advance(100)
+    assert desk.do(desk.store.expire_workflows()) == 0
+    desk.run()
+    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+
+
+# Going on
+
+
+def test_retrying_a_step_of_an_ended_sub_workflow_retries_what_it_is_a_part_of(desk: Desk) -> None:
+    flow = desk.start(part("pages", task("page")), task("last", "pages"))
+    desk.fail(desk.claim()["page"])
+    desk.finalize()
+    assert desk.now(flow.id).state == WorkflowState.FAILED
+    desk.do(desk.store.retry(desk.task("page")))
+    assert desk.now(flow.id).state == WorkflowState.RUNNING
+    desk.run()
+    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+
+
+def test_a_step_of_a_sub_workflow_whose_failure_was_ignored_is_not_retried(desk: Desk) -> None:
+    desk.start(part("pages", task("page"), policy="ignore"), task("last", "pages"))
+    desk.fail(desk.claim()["page"])
+    desk.finalize()
+    with pytest.raises(WrongState, match="ignored"):
+        desk.do(desk.store.retry(desk.task("page")))
+
+
+def test_redrive_gets_past_steps_whose_failure_was_ignored(desk: Desk) -> None:
+    desk.start(task("ignored", on_failure="ignore"), task("failed", on_failure="continue"))
+    for claim in desk.claim().values():
+        desk.fail(claim)
+    desk.clock.advance(1)
+    assert desk.do(desk.store.redrive_some(DeadFilter(), 1)) == 1
+    assert desk.state("failed") == "pending"
+
+
+def test_nobody_retries_what_is_left_of_a_workflow_that_is_being_pruned(desk: Desk) -> None:
+    flow = desk.start(*(task(f"s{n}") for n in range(4)))
+    claims = desk.claim(1)
+    desk.fail(claims["s0"])
+    desk.finalize()
+    desk.clock.advance(100)
+    old = Retention(failed=10)
+    desk.do(desk.store.prune(old, limit=2))
+    with pytest.raises(WrongWorkflowState, match="pruned|deleted|cannot be retried"):
+        desk.do(desk.store.retry_workflow(flow.id))
+    while desk.do(desk.store.prune(old, limit=2)):
+        pass
+    assert desk.do(desk.store.get_workflow(flow.id)) is None
+
+
+# Growing
+
+
+def test_an_added_step_cannot_wait_for_one_that_waits_for_it(desk: Desk) -> None:
+    flow = desk.start(task("split"), task("merge", "split"), task("print", "merge"))
+    claim = desk.claim()["split"]
+    assert isinstance(desk.complete(claim, task("part", "print")), InvalidGraph)
+    desk.complete(claim, task("part", "split"))
+    desk.run()
+    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+
+
+def test_two_steps_that_add_at_once_both_add_their_queues(desk: Desk) -> None:
+    flow = desk.start(part("pages", task("a"), task("b")))
+    claims = desk.claim()
+    reports = [(claims[name], Completed(None, [task("more", queue=f"queue-{name}")])) for name in ("a", "b")]
+    desk.do(desk.store.finish(reports))
+    assert desk.now(flow.id).queues == desk.sub().queues == ["default", "queue-a", "queue-b"]
+
+
+def test_a_sub_workflow_added_while_the_workflow_stops_is_not_begun(desk: Desk) -> None:
+    flow = desk.start(task("done"), task("split"))
+    claims = desk.claim()
+    desk.complete(claims["done"])
+    desk.do(desk.store.cancel_workflow(flow.id))
+    desk.complete(claims["split"], part("pages", task("page"), after=("done",)))
+    assert desk.state("page") == "cancelled"
+    desk.finalize()
+    assert desk.now(flow.id).state == WorkflowState.CANCELLED
+
+
+# Stopping
+
+
+def test_cancelling_a_failing_workflow_asks_what_still_runs_to_stop(desk: Desk) -> None:
+    flow = desk.start(task("bad"), task("long"), part("pages", task("page")))
+    claims = desk.claim()
+    desk.fail(claims["bad"])
+    desk.do(desk.store.cancel_workflow(flow.id))
+    renewed = desk.do(desk.store.renew([claims["long"], claims["page"]], 10_000_000))
+    assert [each.cancel_requested for each in renewed] == [True, True]
+
+
+def test_a_failing_workflow_is_stopped_at_its_deadline(desk: Desk) -> None:
+    flow = desk.start(task("bad"), task("long"), deadline=5.0)
+    claims = desk.claim()
+    desk.fail(claims["bad"])
+    desk.clock.advance(6)
+    assert desk.do(desk.store.expire_workflows()) == 1
+    assert desk.do(desk.store.expire_workflows()) == 0
+    assert desk.now(flow.id).stopping == "deadline"
+
+
+def test_a_finalizer_that_nobody_runs_ends_with_the_deadline(desk: Desk) -> None:
+    flow = desk.start(task("only"), finalizer=NewTask("report"), deadline=5.0)
+    desk.complete(desk.claim()["only"])
+    desk.finalize()
+    assert desk.now(flow.id).state == WorkflowState.FINALIZING
+    desk.clock.advance(6)
+    desk.do(desk.store.expire_workflows())
+    ended = desk.now(flow.id)
+    assert ended.state == WorkflowState.FAILED
+    assert ended.error is not None
+    assert ended.error.type == "DeadlineExceeded"
+
+
+def test_a_workflow_whose_finalizer_was_cancelled_says_so(desk: Desk) -> None:
+    flow = desk.start(task("only"), finalizer=NewTask("report"))
+    desk.complete(desk.claim()["only"])
+    desk.finalize()
+    desk.do(desk.store.cancel(desk.task("(finalizer)")))
+    error = desk.now(flow.id).error
+    assert error is not None
+    assert error.type == "FinalizerCancelled"
