@@ -1,4 +1,4 @@
-"""Fencing by construction: take one fence out of one `.sql` file, and the suite must fail.
+"""Fencing by construction: take one fence out of one statement, and the suite must fail.
 
 `python -m tests.mutate --check` tries every fence of every fenced statement on both engines, two at a time.
 """
@@ -15,7 +15,17 @@ from tests.helpers import postgres
 from tests.helpers.mutation import Mutation, mutations
 
 SUITE = "tests/contract/test_fencing.py"
-SUITES = {"asked": "tests/contract/test_request_ids.py"}
+FINALIZATION = "tests/workflow/test_finalization.py"
+SUITES = {
+    "asked": "tests/contract/test_request_ids.py",
+    "claim_finalization": FINALIZATION,
+    "finalize": FINALIZATION,
+    "keep_checkpoint": "tests/workflow/test_checkpoints.py",
+    "open_children": "tests/workflow/test_growing.py",
+    "release_finalization": FINALIZATION,
+    "renew_finalization": FINALIZATION,
+    "settle_steps": FINALIZATION,
+}
 """Where the promise of a statement is tested, if not in SUITE."""
 
 
@@ -55,7 +65,7 @@ def survives(mutation: Mutation) -> bool:
 
 def passes(engine: str, mutation: Mutation | None) -> bool:
     """True if the fencing tests pass; anything but passing and failing is an error."""
-    suites = [SUITES.get(mutation.statement, SUITE)] if mutation else [SUITE, *SUITES.values()]
+    suites = [SUITES.get(mutation.statement, SUITE)] if mutation else [SUITE, *sorted(set(SUITES.values()))]
     options = ["-x", "-q", "-p", "no:randomly", "-k", f"{engine} and not async and not http"]
     command = [sys.executable, "-m", "pytest", *suites, *options]
     environment = os.environ | ({"DIBS_TEST_MUTATION": str(mutation)} if mutation else {})

@@ -3,26 +3,54 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from dibs.store.operations import finalizing
 from dibs.store.sqlfiles import SqlFiles
+
+ENGINES = ("sqlite", "postgres")
 
 FENCES = {
     "token": re.compile(r"(task\.)?\btoken = (:token|said\.token|%\(token\)s)"),
     "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|said\.worker_id|%\(worker_id\)s)(?= AND)"),
-    "state": re.compile(r"(\+?task\.)?\bstate = 'claimed'(?=\s*(RETURNING|$))|\{\{still: 'claimed'\}\}"),
+    "state": re.compile(r"(\+?task\.)?\bstate = 'claimed'(?=\s*(RETURNING|ON CONFLICT|$))|\{\{still: 'claimed'\}\}"),
 }
+WRITES = re.compile("UPDATE|INSERT")
 ALWAYS = "1 = 1"
 
-LOOKS = {
+CONDITIONS = {
     "asked": {
         "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|%\(worker_id\)s)"),
         "request": re.compile(r"(task\.)?\brequest = (:request|%\(request\)s)"),
         "incarnation": re.compile(r"(task\.)?\bincarnation (IS :incarnation|IS NOT DISTINCT FROM %\(incarnation\)s)"),
         "lease": re.compile(r"(task\.)?\blease_until > (:now|\(SELECT now FROM moment\))"),
     },
+    "settle_steps": {"once": re.compile(r"(step\.)?\bpassed IS NULL")},
+    "open_children": {"count": re.compile(r"(step\.)?\bwaits - done\.parents")},
+    "claim_finalization": {"holder": re.compile(r"\(finalization_until IS NULL OR .*\)(?=\s*RETURNING)")},
+    "renew_finalization": {"holder": re.compile(r"(workflow\.)?finalization_by = (:processor|%\(processor\)s)")},
+    "release_finalization": {"holder": re.compile(r"finalization_by = :processor")},
 }
-"""Statements that hand out claims without writing: what each condition keeps from whom it does not concern."""
+"""Statements that hand out claims without writing, or are fenced by other words than a token: what each condition keeps
+from whom it does not concern."""
+
+INSTEAD = {"count": "0"}
+"""What is put in the place of an expression that is no condition."""
+
+FUNCTIONS = frozenset({("postgres", "claim_finalization"), ("postgres", "release_finalization")})
+"""Conditions that stand in functions of the database, which no `.sql` file holds."""
+
+_check_holder = finalizing._check_holder
+
+CODE: dict[str, dict[str, Callable[[Any, Any, Any], None]]] = {
+    "finalize": {
+        "token": lambda workflow, processor, _: _check_holder(workflow, processor, workflow.finalization_token),
+        "holder": lambda workflow, _, token: _check_holder(workflow, workflow.finalization_by, token),
+    },
+}
+"""Fences that are no SQL: what stands in their place. The workflow is held when they are asked."""
 
 
 @dataclass(frozen=True)
@@ -43,32 +71,50 @@ def read(text: str) -> Mutation:
 
 
 def mutations() -> list[Mutation]:
-    """Every fence of every statement that names a token, and every condition of those in LOOKS, on both engines."""
-    looks = [
-        Mutation(engine, name, fence) for engine in ("sqlite", "postgres") for name in LOOKS for fence in LOOKS[name]
-    ]
-    return looks + [
-        Mutation(engine, name, fence)
-        for engine in ("sqlite", "postgres")
-        for name in _files(engine).names()
-        for fence in FENCES
-        if FENCES["token"].search(text := _files(engine).read(name)) and "UPDATE" in text and FENCES[fence].search(text)
+    """Every fence of every statement that names a token, every condition in CONDITIONS, and CODE, on both engines."""
+    return [
+        mutation
+        for engine in ENGINES
+        for mutation in (
+            *_named(engine, CODE),
+            *(each for each in _named(engine, CONDITIONS) if (engine, each.statement) not in FUNCTIONS),
+            *_fenced(engine),
+        )
     ]
 
 
 def apply(mutation: Mutation) -> None:
     """Break the condition for the rest of this process."""
+    if mutation.statement in CODE:
+        finalizing._check_holder = CODE[mutation.statement][mutation.fence]
+        return
     whole = SqlFiles.read
 
     def read(self: SqlFiles, name: str) -> str:
         text = whole(self, name)
         if self.package != f"dibs.store.{mutation.engine}" or name != mutation.statement:
             return text
-        broken, count = LOOKS.get(name, FENCES)[mutation.fence].subn(ALWAYS, text)
+        pattern = CONDITIONS.get(name, FENCES)[mutation.fence]
+        broken, count = pattern.subn(INSTEAD.get(mutation.fence, ALWAYS), text)
         assert count == 1, f"{mutation} matches {count} times"
         return broken
 
     SqlFiles.read = read  # type: ignore[method-assign]
+
+
+def _named(engine: str, conditions: dict[str, Any]) -> list[Mutation]:
+    return [Mutation(engine, name, fence) for name, fences in conditions.items() for fence in fences]
+
+
+def _fenced(engine: str) -> list[Mutation]:
+    return [
+        Mutation(engine, name, fence)
+        for name in _files(engine).names()
+        for fence in FENCES
+        if FENCES["token"].search(text := _files(engine).read(name))
+        and WRITES.search(text)
+        and FENCES[fence].search(text)
+    ]
 
 
 def _files(engine: str) -> SqlFiles:
