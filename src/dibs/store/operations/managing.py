@@ -85,7 +85,10 @@ class Managing(Advancing, ABC):
     def _retry_step(self, task: Task, step: int) -> Steps[None]:
         """The task goes on with its workflow: with all of it, if that has ended; and that with the one that it is a
         part of, in which it is the `step`."""
-        [(_, workflow_id, _, _, passed, state, stopping, *_)] = yield Statement("step", {"ids": [step]})
+        rows = yield Statement("step", {"ids": [step]})
+        if not rows:  # pruned before those that are in it
+            raise _goes_not_on(task, None, PRUNED)
+        _, workflow_id, _, _, passed, state, stopping, *_ = rows[0]
         if passed or stopping == PRUNED or (stopping is not None and state not in ENDED):
             raise _goes_not_on(task, passed, stopping)
         workflow = yield from self.read_workflow(workflow_id)
