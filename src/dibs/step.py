@@ -7,14 +7,14 @@ is ever stored that could not run to its end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
 import msgspec
 
-from dibs.codec import check_name
+from dibs.codec import MAX_NAME, check_name
 from dibs.errors import InvalidGraph, InvalidValue
 from dibs.task import Failure, NewTask, State, check_integer, check_moment, check_seconds
 
@@ -329,6 +329,19 @@ def tasks_in(steps: Sequence[NewStep]) -> Iterator[NewTask]:
             yield step.task
         if step.workflow is not None:
             yield from step.workflow.tasks()
+
+
+def free_name(base: str, taken: Container[str], numbers: dict[str, int]) -> str:
+    """What to call a step that was given no name: `base`, or where that is taken `base-2`, `base-3` …
+
+    `numbers`: the last one of each base, so that naming many steps alike costs no more than their number.
+    """
+    name = base
+    while name in taken:
+        numbers[base] = numbers.get(base, 1) + 1
+        end = f"-{numbers[base]}"
+        name = base[: MAX_NAME - len(end)] + end
+    return name
 
 
 def check_graph(steps: Sequence[NewStep], known: Sequence[str] = ()) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import dibs
 from dibs import AsyncDibs, Dibs, Failure, InvalidGraph, InvalidValue, NewWorkflow, Results, State, StepResult
+from dibs.codec import MAX_NAME
 from dibs.step import NewStep
 from dibs.workflow.flow import Flow, StepRef
 
@@ -47,6 +48,11 @@ def test_steps_are_named_by_their_type_and_then_numbered(flow: Flow) -> None:
     flow.options(name="render-3").step(render)
     assert [flow.step(render, page=n).name for n in range(4)] == ["render", "render-2", "render-4", "render-5"]
     assert flow.step("render").name == "render-6"
+
+
+def test_a_number_is_part_of_the_longest_name_there_may_be(flow: Flow) -> None:
+    longest = "x" * MAX_NAME
+    assert [flow.step(longest).name for _ in range(3)] == [longest, f"{longest[:-2]}-2", f"{longest[:-2]}-3"]
 
 
 def test_a_diamond_is_what_was_written(flow: Flow, stored: list[NewWorkflow]) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from dibs.codec import check_name
 from dibs.errors import InvalidGraph, InvalidValue
-from dibs.step import NewStep, NewWorkflow, OnFailure, Workflow, check_policy
+from dibs.step import NewStep, NewWorkflow, OnFailure, Workflow, check_policy, free_name
 from dibs.task import NewTask
 
 
@@ -88,13 +88,7 @@ class Draft:
             if check_name(wish, "The name of a step") in self._steps:
                 raise InvalidGraph(f"Two steps are named {wish!r}.", hint="Give one of them another name.")
             return wish
-        if otherwise not in self._steps:
-            return otherwise
-        number = self._numbers.get(otherwise, 1) + 1
-        while f"{otherwise}-{number}" in self._steps:
-            number += 1
-        self._numbers[otherwise] = number
-        return f"{otherwise}-{number}"
+        return free_name(otherwise, self._steps, self._numbers)
 
     def _names(self, after: After) -> list[str]:
         if after is None:
