@@ -115,6 +115,11 @@ def body(*steps: dict[str, Any], **more: Any) -> str:
     return json.dumps({"name": "a", "steps": steps, **more})
 
 
+def nested(levels: int) -> str:
+    """A workflow in a workflow, so many of them."""
+    return '{"name": "a", "steps": [{"workflow": ' * (levels - 1) + json.dumps(INNER) + "}]}" * (levels - 1)
+
+
 @pytest.mark.parametrize(
     ("content", "code", "said"),
     [
@@ -122,7 +127,9 @@ def body(*steps: dict[str, Any], **more: Any) -> str:
         ("[]", "invalid_value", "no object"),
         (body(stpes=1), "invalid_value", "stpes"),
         (body({"task_type": 7}), "invalid_value", "steps[0].task_type"),
-        (body({"name": "b"}), "invalid_value", "either a task or a workflow"),
+        (body({"task_type": "a\nb"}), "invalid_value", "one line without control characters - at `workflow.steps[0]"),
+        (body({"task_type": "b", "priority": 2.5}), "invalid_value", "steps[0].priority"),
+        (body({"name": "b"}), "invalid_value", "either a task_type or a workflow - at `workflow.steps[0]`"),
         (body({"task_type": "b", "after": ["c"]}), "invalid_graph", "no step of this workflow"),
         (
             body({"task_type": "b", "after": ["c"]}, {"task_type": "c", "after": ["b"]}),
@@ -132,6 +139,8 @@ def body(*steps: dict[str, Any], **more: Any) -> str:
         (body({"priority": 3, "workflow": INNER}), "invalid_value", "options of a task"),
         (body(finalizer={}), "invalid_value", "finalizer"),
         (body(**BOTH), "invalid_value", "not both"),
+        (nested(65), "invalid_graph", "deeper than 64 levels"),
+        (nested(100_000), "invalid_value", "workflow"),
     ],
 )
 def test_a_graph_that_could_not_run_is_refused_before_anything_is_stored(
@@ -141,6 +150,15 @@ def test_a_graph_that_could_not_run_is_refused_before_anything_is_stored(
     assert (done.code, done.json["code"]) == (2, code)
     assert said in done.json["error"]
     assert client.list_workflows() == []
+
+
+def test_a_number_without_a_fraction_is_an_integer_but_in_params(run: Run, client: dibs.Dibs) -> None:
+    content = body({"task_type": "b", "priority": 2.0, "params": {"weight": 2.0}})
+    workflow = run("workflows", "start", "-", "--json", stdin=content).json["workflow"]
+    [step] = client.steps(workflow["id"])
+    task = client.get(step.task_id)
+    assert task is not None
+    assert (task.priority, repr(task.params)) == (2, "{'weight': 2.0}")
 
 
 def test_a_file_that_is_not_there_is_wrong_usage(run: Run, client: dibs.Dibs) -> None:
@@ -238,6 +256,23 @@ def test_a_fan_out_is_folded_unless_all_of_it_is_wanted(run: Run, client: dibs.D
         "○  merge 0/3",
     ]
     assert len(graph_of(run("workflows", "show", str(flow.id), "--unfold").out)) >= 31
+
+
+def test_what_a_step_has_added_is_drawn_after_it(run: Run, client: dibs.Dibs) -> None:
+    with client.workflow("grown") as flow:
+        flow.step("merge", after=flow.step("split"))
+    claim = client.claim("worker-1", types=["split"])
+    assert claim is not None
+    parts = [dibs.NewStep(name=name, task=dibs.NewTask(name)) for name in ("left", "right")]
+    client.finish([(claim, dibs.Completed(steps=parts))])
+    assert graph_of(run("workflows", "show", str(flow.id)).out) == [
+        "✓    split 1/3",
+        "├─╮",
+        "◎ │  split/left 0/3",
+        "│ ◎  split/right 0/3",
+        "├─╯",
+        "○    merge 0/3",
+    ]
 
 
 def test_a_pipe_that_holds_only_ascii_gets_other_signs(run: Run, client: dibs.Dibs) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from dibs.body.numbers import whole_numbers
 from dibs.errors import DibsError, StoreError, TaskNotFound
 from dibs.key import Scope as KeyScope
 from dibs.server.auth import Caller
@@ -222,20 +223,7 @@ def _decode(decoder: Any, body: bytes) -> Any:
     except msgspec.ValidationError as error:
         if "got `float`" not in str(error):
             raise
-    # To JSON, 2.0 is an integer, and some programs write it so.
-    return decoder.decode(msgspec.json.encode(_without_points(msgspec.json.decode(body))))
-
-
-FREE = frozenset({"params", "result", "defaults", "schema", "metadata", "value"})
-"""Fields whose content belongs to the client: a float stays one."""
-
-
-def _without_points(value: Any) -> Any:
-    if type(value) is float and value.is_integer():
-        return int(value)
-    if type(value) is dict:
-        return {name: item if name in FREE else _without_points(item) for name, item in value.items()}
-    return [_without_points(item) for item in value] if type(value) is list else value
+    return decoder.decode(msgspec.json.encode(whole_numbers(msgspec.json.decode(body))))
 
 
 def decode_query(text: bytes, model: Any) -> Any:

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from dibs import plans
+from dibs.body.fields import Body, Name
 from dibs.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import Body, Name
 from dibs.store.operation import drive_async
 from dibs.store.operations.managing import DeadFilter
 

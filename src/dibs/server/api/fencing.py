@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from dibs.body.fields import Body, TaskId, Token, WorkerId
 from dibs.claim import MAX_BATCH, ClaimRef
 from dibs.errors import DibsError, TaskNotFound
 from dibs.server.endpoint import Call
-from dibs.server.fields import Body, TaskId, Token, WorkerId
 from dibs.server.refusing import RefusalShape, refusal
 from dibs.store.operation import Operation
 

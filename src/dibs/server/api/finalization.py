@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Meta
 
 from dibs import shape
+from dibs.body.fields import Body, Lease, ProcessorId, Token
 from dibs.claim import MAX_BATCH, check_lease
 from dibs.errors import WorkflowNotFound
 from dibs.key import Scope
 from dibs.observe import finalization as observed
 from dibs.server.api.workflows import MISSING, seen, workflow_id
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import Body, Lease, ProcessorId, Token
 from dibs.step import DEFAULT_FINALIZATION_LEASE, FinalizationClaim, Reason
 from dibs.store.operation import Operation
 

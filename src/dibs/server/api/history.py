@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from dibs import shape
+from dibs.body.fields import EntryId
 from dibs.claim import MAX_BATCH
 from dibs.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import EntryId
 
 TAG = "events"
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from dibs import shape
+from dibs.body.fields import Body, Lease, Percent, WorkerId
 from dibs.claim import DEFAULT_LEASE, ClaimRef, Renewed, Standing, check_lease
 from dibs.errors import DibsError
 from dibs.key import Scope
@@ -26,7 +27,6 @@ from dibs.server.api.fencing import (
     refs_of,
 )
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import Body, Lease, Percent, WorkerId
 from dibs.server.refusing import RefusalShape, refusal
 
 Claims = Annotated[list[OneClaim], Batch, Meta(description="The claims, each by its task and token.")]

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from dibs.body.fields import Body, not_both
 from dibs.claim import Order
 from dibs.errors import InvalidValue
-from dibs.server.fields import Body, not_both
 
 _SORTS = {
     ("priority", "desc"): Order.PRIORITY,

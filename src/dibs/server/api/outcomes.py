@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from dibs import shape
+from dibs.body.fields import Body, Seconds, WorkerId
+from dibs.body.graphs import StepBody, steps_of
 from dibs.claim import Cancelled, ClaimRef, Completed, Failed, Finished, Outcome, Released
 from dibs.errors import DibsError, InvalidGraph, InvalidValue
 from dibs.key import Scope
@@ -27,10 +29,10 @@ from dibs.server.api.fencing import (
     seen_of,
     with_unseen,
 )
-from dibs.server.api.graphs import StepBody, check_params, check_queues, steps_of, tasks_of
+from dibs.server.api.graphs import check_params, check_queues
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import Body, Seconds, WorkerId
 from dibs.server.refusing import Refusal
+from dibs.step import tasks_in
 from dibs.task import Failure, State
 
 Result = Annotated[Any, Meta(description="Any JSON value.")]
@@ -286,8 +288,8 @@ def _outcome(call: Call, said: Any) -> Outcome:
     """What the worker says, if it may say so."""
     outcome: Outcome = said.outcome()
     if isinstance(outcome, Completed) and outcome.steps:
-        check_queues(call, tasks_of(outcome.steps))
-        check_params(tasks_of(outcome.steps))
+        check_queues(call, tasks_in(outcome.steps))
+        check_params(tasks_in(outcome.steps))
     return outcome
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from dibs import shape
+from dibs.body.fields import Empty
 from dibs.codec import check_name
 from dibs.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import Empty
 
 TAG = "queues"
 

@@ -13,14 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from dibs import shape
-from dibs.errors import ScheduleNotFound
-from dibs.key import Scope
-from dibs.retry import Backoff
-from dibs.schedule import CatchUp, NewSchedule, Schedule, Source
-from dibs.server.api.answers import Counted, Done
-from dibs.server.api.tasks import ChangedTask
-from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import (
+from dibs.body.fields import (
     BackoffBody,
     Body,
     Empty,
@@ -32,6 +25,13 @@ from dibs.server.fields import (
     ScheduleName,
     Timeout,
 )
+from dibs.errors import ScheduleNotFound
+from dibs.key import Scope
+from dibs.retry import Backoff
+from dibs.schedule import CatchUp, NewSchedule, Schedule, Source
+from dibs.server.api.answers import Counted, Done
+from dibs.server.api.tasks import ChangedTask
+from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.refusing import Refusal
 from dibs.store.operation import Operation
 from dibs.store.operations.scheduling import Due

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from dibs import shape
+from dibs.body.fields import Body, Name, Params
 from dibs.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import Body, Name, Params
 
 TAG = "task types"
 

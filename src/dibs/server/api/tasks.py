@@ -5,78 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from dibs import shape
+from dibs.body.fields import AttemptsRemaining, Body, Count, Empty, Name, Names, TaskId
+from dibs.body.tasks import NewTaskBody
 from dibs.claim import MAX_BATCH, Filters
 from dibs.errors import KeyConflict, TaskNotFound
 from dibs.key import Scope
-from dibs.retry import Backoff
 from dibs.server.api.ordering import Ordered, order_of
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import (
-    AttemptsRemaining,
-    BackoffBody,
-    Body,
-    Count,
-    Empty,
-    Key,
-    MaxAttempts,
-    Moment,
-    Name,
-    Names,
-    Params,
-    Priority,
-    Seconds,
-    TaskId,
-    TaskTypeName,
-    Timeout,
-    not_both,
-)
 from dibs.server.refusing import Refusal
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import TaskFilter
-from dibs.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask, State, Task
+from dibs.task import NewTask, State, Task
 
 TAG = "tasks"
 EXAMPLE = {"task_type": "youtube_video_scrape", "params": {"video_id": "abc123"}, "priority": 5}
-
-
-class TaskOptions(Body, frozen=True):
-    """How a task is to run, whatever it is."""
-
-    rules: ClassVar[tuple[dict[str, Any], ...]] = (not_both("delay_seconds", "run_at"),)
-
-    params: Params = msgspec.field(default_factory=dict)
-    queue: Annotated[Name, Meta(description="Where it waits.")] = DEFAULT_QUEUE
-    priority: Priority = 0
-    max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
-    delay_seconds: Annotated[Seconds, Meta(description="Seconds from now until it may be claimed.")] | None = None
-    run_at: Annotated[Moment, Meta(description="When it may be claimed; instead of delay_seconds.")] | None = None
-    timeout_seconds: Timeout | None = None
-    backoff: Annotated[BackoffBody, Meta(description="How long it rests after a failure.")] | None = None
-
-    def of_type(self, task_type: str, key: str | None = None) -> NewTask:
-        """The task, checked."""
-        rest = Backoff() if self.backoff is None else self.backoff.backoff()
-        return NewTask(
-            task_type, self.params, self.queue, self.priority, self.max_attempts, self.delay_seconds, self.run_at,
-            self.timeout_seconds, key, rest
-        )  # fmt: skip
-
-
-class NewTaskBody(TaskOptions, frozen=True, kw_only=True):
-    """A task to enqueue."""
-
-    task_type: TaskTypeName
-    idempotency_key: Key | None = None
-
-    def task(self) -> NewTask:
-        """The task, checked."""
-        return self.of_type(self.task_type, self.idempotency_key)
 
 
 class BatchBody(Body, frozen=True):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dibs.body.fields import BatchLimit, Body, Kept
 from dibs.key import Scope
 from dibs.server.api.answers import Counted
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import BatchLimit, Body, Kept
 from dibs.store.operation import Operation
 from dibs.store.operations.tending import BATCH, Retention
 

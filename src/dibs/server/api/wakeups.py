@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from dibs.body.fields import MAX_WAIT
 from dibs.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import MAX_WAIT
 from dibs.server.service import Service
 
 TAG = "events"

@@ -8,11 +8,11 @@ import msgspec
 from msgspec import Meta
 
 from dibs import shape
+from dibs.body.fields import Body, Name, Params, WorkerId
 from dibs.key import Scope
 from dibs.server.api.answers import Done
 from dibs.server.auth import Caller
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import Body, Name, Params, WorkerId
 from dibs.store.operations.registering import Heartbeat, WorkerInfo
 
 TAG = "workers"

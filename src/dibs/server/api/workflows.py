@@ -13,14 +13,15 @@ import msgspec
 from msgspec import Meta
 
 from dibs import shape
+from dibs.body.fields import Body, Empty, Name
+from dibs.body.graphs import StepBody, WorkflowBody, steps_of
 from dibs.claim import MAX_BATCH
 from dibs.errors import KeyConflict, WorkflowNotFound
 from dibs.key import Scope
-from dibs.server.api.graphs import StepBody, WorkflowBody, check_queues, steps_of, tasks_of
+from dibs.server.api.graphs import check_queues
 from dibs.server.api.tasks import taken
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.fields import Body, Empty, Name
-from dibs.step import NewStep, NewWorkflow, Workflow, WorkflowFilter, WorkflowState
+from dibs.step import NewStep, NewWorkflow, Workflow, WorkflowFilter, WorkflowState, tasks_in
 from dibs.store.operation import Operation
 
 T = TypeVar("T")
@@ -178,7 +179,7 @@ async def steps(call: Call) -> Answer:
 async def add_steps(call: Call) -> Answer:
     """Add steps to a workflow that still runs, all or none. A running step adds its own when it completes."""
     new = await _named_steps(call, call.body.steps)
-    check_queues(call, tasks_of(new))
+    check_queues(call, tasks_in(new))
     return await _changed(call, call.service.store.add_steps(workflow_id(call), new))
 
 
