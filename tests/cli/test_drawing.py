@@ -180,12 +180,12 @@ def test_a_fan_out_of_a_thousand_is_one_line_with_counts_and_its_first_failures(
     assert len(graph.drawn(fold_equal=False).splitlines()) == 1003
 
 
-def test_what_a_step_has_added_comes_after_it() -> None:
+def test_a_line_past_what_a_step_has_added_is_left_out() -> None:
     graph = Graph()
     extract = graph.add("extract")
     graph.add("other")
-    added = [graph.add("extract/clean"), graph.add("extract/weigh")]
-    added.append(graph.add("extract/clean/rinse"))
+    added = [graph.add("extract/clean", after=[extract]), graph.add("extract/weigh", after=[extract])]
+    added.append(graph.add("extract/clean/rinse", after=[added[0]]))
     graph.add("load", "blocked", [extract, *added])
     assert [(group.name, group.after) for group in fold(graph.steps)] == [
         ("extract", []),
@@ -195,6 +195,13 @@ def test_what_a_step_has_added_comes_after_it() -> None:
         ("extract/clean/rinse", [2]),
         ("load", [3, 4]),
     ]
+
+
+def test_a_name_with_a_slash_is_a_name_and_no_line() -> None:
+    graph = Graph()
+    graph.add("extract")
+    graph.add("extract/clean")
+    assert [group.after for group in fold(graph.steps)] == [[], []]
 
 
 def test_parallel_chains_fold_link_by_link() -> None:

@@ -54,21 +54,8 @@ def fold(steps: Sequence[Step], many: int = MANY) -> list[Group]:
 
 
 def _parents(steps: Sequence[Step]) -> list[list[int]]:
-    """The places of each step's parents. A step that another one added, and that waits for nothing, comes after that
-    one: the store needs no edge for it, because it is there only since the other is done."""
     places = {step.task_id: place for place, step in enumerate(steps)}
-    names = {step.name: place for place, step in enumerate(steps)}
-    waited_for = [[places[each] for each in step.after if each in places] for step in steps]
-    return [above or _adder(step.name, names) for step, above in zip(steps, waited_for, strict=True)]
-
-
-def _adder(name: str, names: Mapping[str, int]) -> list[int]:
-    """The step that added the one of this name, which is `adder/added`."""
-    while "/" in name:
-        name = name.rpartition("/")[0]
-        if name in names:
-            return [names[name]]
-    return []
+    return [[places[each] for each in step.after if each in places] for step in steps]
 
 
 def _split(places: list[int], many: int) -> list[list[int]]:
