@@ -154,6 +154,14 @@ def test_a_sub_workflow_that_has_not_begun_waits_for_no_finalization(app: Any) -
     assert (due(app), app.finalization_attempts(inner(app, order, "pages"))) == ([], [])
 
 
+def test_whoever_claims_its_finalization_cannot_end_a_sub_workflow_before_its_turn(app: Any) -> None:
+    order = start(app, step("a"), sub("nothing", after=["a"]), step("z", "nothing"))
+    done = finalize(app, inner(app, order, "nothing"))
+    assert (done.action, done.state, states(app, order)["nothing"]) == ("recheck_later", "running", "blocked")
+    drive(app)
+    assert (state(app, order), states(app, order)["z"]) == ("completed", "completed")
+
+
 # Failure
 
 
@@ -318,6 +326,16 @@ def test_cancelling_a_sub_workflow_that_never_began_cancels_its_step(app: Any, p
     drive(app)
     assert state(app, order) == ("completed" if policy == "ignore" else "failed")
     assert states(app, pages) == {"p": "cancelled"}
+
+
+def test_who_waits_for_a_workflow_that_is_cancelled_before_its_turn_waits_for_its_own(app: Any) -> None:
+    outer = sub("outer", sub("inner", step("x"), policy="ignore"), step("y", "inner"), after=["a"])
+    order = start(app, step("a"), outer)
+    pages = inner(app, order, "outer")
+    app.cancel_workflow(inner(app, pages, "inner"))
+    assert states(app, pages) == {"inner": "cancelled", "y": "blocked"}
+    assert drive(app) == [["a"], ["y"]]
+    assert state(app, order) == "completed"
 
 
 @pytest.mark.parametrize("policy", ["fail", "continue", "ignore"])

@@ -188,8 +188,15 @@ class Advancing(ABC):
         said = {"id": workflow.step_of, "state": state, "result": result, "error": error}
         for before in ("claimed", "blocked"):
             if (yield Statement("finish_gate", {**said, "from_state": before}, change=True)):
-                yield from self.settle([workflow.step_of], tally)
+                begun = before == "claimed" or (yield from self._begun_around(workflow.step_of))
+                yield from self.settle([workflow.step_of], tally, begun)
                 return
+
+    def _begun_around(self, step: int) -> Steps[bool]:
+        """Whether the workflow that has this step, which was cancelled before its turn, has begun itself."""
+        [(_, workflow_id, *_)] = yield Statement("step", {"ids": [step]})
+        workflow = yield from self.read_workflow(workflow_id)
+        return workflow is not None and (yield from self.begun(workflow))
 
     def _end_finalized(self, settled: Rows, tally: Tally) -> Steps[None]:
         """A workflow whose finalizer has ended, has ended."""

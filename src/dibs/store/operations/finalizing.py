@@ -109,7 +109,8 @@ class Finalizing(Advancing, ABC):
         return Finalized(workflow_id, now.state, status, action, due)
 
     def _act(self, workflow: Workflow, action: Action, tally: Tally) -> Steps[Action]:
-        if action is Action.RECHECK_LATER:
+        if action is Action.RECHECK_LATER or not (yield from self.begun(workflow)):
+            action = Action.RECHECK_LATER  # before its turn also where nothing in it could run
             yield Statement("leave_finalization", {"id": workflow.id})
         elif action is Action.FAIL_WORKFLOW or workflow.stopping is not None:
             action = Action.FAIL_WORKFLOW
