@@ -143,6 +143,24 @@ def test_steps_are_claimed_by_priority_among_all_tasks(app: Any) -> None:
     assert [app.claim(WORKER).task.type for _ in range(3)] == ["high", "plain", "low"]
 
 
+def test_parents_that_are_done_at_the_same_moment_let_their_child_begin_once(app: Any) -> None:
+    parts = [f"part-{n}" for n in range(12)]
+    order = start(app, *(step(part) for part in parts), step("merge", *parts), step("also", *parts))
+    claims = app.claim_many(WORKER, 12)
+    barrier = Barrier(12)
+
+    def end(held: Any) -> Any:
+        barrier.wait()
+        return app.complete(held)
+
+    with ThreadPoolExecutor(12) as pool:
+        assert {done.state for done in pool.map(end, claims)} == {State.COMPLETED}
+    assert (app.get_workflow(order).ended, app.get_workflow(order).active) == (12, 2)
+    assert events(app, task_of(app, order, "merge")) == ["enqueued", "promoted"]
+    assert drive(app) == [["also", "merge"]]
+    assert state(app, order) == "completed"
+
+
 # What a workflow shows
 
 
@@ -437,6 +455,36 @@ def test_a_whole_workflow_can_run_in_one_transaction_of_the_users(app: Any, mine
     assert finalize(joined, order).state == "completed"
     mine.commit()
     assert state(app, order) == "completed"
+
+
+VERBS: dict[str, Callable[[Any, int, Any], Any]] = {
+    "add_steps": lambda app, order, held: app.add_steps(order, [step("more", "a")]),
+    "complete with steps": lambda app, order, held: app.complete(held, steps=[step("more")]),
+    "fail": lambda app, order, held: app.fail(held, "broken", permanent=True),
+    "cancel a step": lambda app, order, held: app.cancel(task_of(app, order, "c")),
+    "cancel_workflow": lambda app, order, held: app.cancel_workflow(order),
+    "claim_finalization": lambda app, order, held: app.claim_finalization(order, "processor-2"),
+    "finalize": lambda app, order, held: finalize(app, order),
+    "keep_checkpoint": lambda app, order, held: app.keep_checkpoint(held, "downloaded", 1),
+}
+
+
+@on_databases
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_a_verb_of_workflows_in_the_users_transaction_holds_if_that_does(
+    app: Any, url: str, mine: Borrowed, verb: str
+) -> None:
+    order = start(app, step("a"), step("b"), step("c", "b"))
+    complete(app, order, "a")
+    held = claim(app, order, "b")
+    before = tables.read(url)
+    VERBS[verb](app.on(mine.connection), order, held)
+    assert tables.read(url) == before
+    mine.rollback()
+    assert tables.read(url) == before
+    VERBS[verb](app.on(mine.connection), order, held)
+    mine.commit()
+    assert tables.read(url) != before
 
 
 # Keys
