@@ -109,6 +109,31 @@ def test_a_life_with_every_event_is_clean_and_counted() -> None:
     assert (report.operations, report.tasks, report.claims, report.completions) == (21, 1, 6, 1)
 
 
+def test_the_life_of_a_step_is_clean() -> None:
+    blocked = entry("enqueued", None, "blocked"), entry("promoted", "blocked", "scheduled")
+    again = entry("retried", "failed", "blocked", 1), entry("promoted", "blocked", "pending", 1)
+    report = verify(
+        history(
+            *blocked,
+            entry("promoted", "scheduled", "pending"),
+            claimed(1, "workflow-7"),
+            failed(1, "workflow-7", to="failed"),
+            *again,
+            entry("cancelled", "pending", "cancelled", 1),
+            entry("retried", "cancelled", "blocked", 1),
+            entry("cancelled", "blocked", "cancelled", 1),
+        )
+    )
+    assert report.ok, str(report)
+
+
+def test_a_step_is_not_begun_before_its_parents_are_done() -> None:
+    begun = history(entry("enqueued", None, "blocked"), entry("claimed", "blocked", "claimed", 1, "ann"))
+    assert codes(verify(begun)) == [Code.MOVE_NOT_ALLOWED]
+    ended = history(entry("enqueued", None, "blocked"), entry("completed", "blocked", "completed", 0))
+    assert Code.MOVE_NOT_ALLOWED in codes(verify(ended))
+
+
 def test_an_empty_history_is_clean() -> None:
     assert verify([], tasks=[], acknowledged=[]) == Report(0, 0, 0, 0, [])
 
