@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from dibs import Failure, InvalidGraph, WrongState
-from dibs.claim import Claim, ClaimRequest, Completed, Failed
+from dibs.claim import Cancelled, Claim, ClaimRequest, Completed, Failed
 from dibs.errors import WrongWorkflowState
 from dibs.step import NewStep, NewWorkflow, Workflow, WorkflowState
 from dibs.store.contract import Store
 from dibs.store.open import open_store
+from dibs.store.operation import limited
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.tending import Retention
+from dibs.store.sqlite.connection import SQL
 from dibs.task import NewTask, State
 from tests.helpers.clients import Clock
+from tests.helpers.databases import run_sql
 from tests.helpers.workflow_books import Books, assert_books
 
 
@@ -286,3 +290,65 @@ def test_a_workflow_whose_finalizer_was_cancelled_says_so(desk: Desk) -> None:
     error = desk.now(flow.id).error
     assert error is not None
     assert error.type == "FinalizerCancelled"
+
+
+# Programs that do not know workflows
+
+
+def test_pruning_gets_past_tasks_that_somebody_else_has_pruned(desk: Desk) -> None:
+    flow = desk.start(*(task(f"s{n}") for n in range(6)))
+    desk.run()
+    gone = ", ".join(str(desk.task(f"s{n}")) for n in range(3))
+    run_sql(desk.url, f"DELETE FROM dibs_tasks WHERE id IN ({gone})")
+    desk.clock.advance(100)
+    while desk.store.run(desk.store.prune(Retention(completed=10), limit=2)):
+        pass
+    assert desk.do(desk.store.get_workflow(flow.id)) is None
+    for table in ("dibs_tasks", "dibs_steps", "dibs_edges"):
+        assert run_sql(desk.url, f"SELECT count(*) FROM {table}") == [(0,)]
+
+
+def test_a_task_whose_workflow_is_half_pruned_is_not_retried(desk: Desk) -> None:
+    desk.start(part("pages", task("page")))
+    desk.fail(desk.claim()["page"])
+    desk.finalize()
+    page, pages = desk.task("page"), desk.task("pages")
+    run_sql(desk.url, f"DELETE FROM dibs_tasks WHERE id = {pages}", f"DELETE FROM dibs_steps WHERE task_id = {pages}")
+    with pytest.raises(WrongState, match="deleted"):
+        desk.store.run(desk.store.retry(page))
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_mending_looks_at_what_is_open_not_at_all_that_ever_ended(url: str, clock: Clock) -> None:
+    store = open_store(url, clock=clock)
+    assert store.run(store.mend_workflows()) == 0
+    plan = run_sql(url, "EXPLAIN QUERY PLAN " + SQL.text("missed_steps", limited(100)))
+    store.close()
+    assert "dibs_steps_open" in plan[0][3]
+
+
+# Locks
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_who_renews_and_who_cancels_do_not_wait_for_each_other_in_a_circle(url: str) -> None:
+    before = run_sql(url, DEADLOCKS)
+    store = open_store(url)
+    for _ in range(8):
+        steps = [task(f"s{n}") for n in range(300)]
+        flow = store.run(store.start_workflow(NewWorkflow(name="w", steps=steps)))
+        claims = store.run(store.claim(ClaimRequest(worker_id="w", count=300, lease=60.0)))
+        at_once = [
+            store.renew(claims, 60_000_000),
+            store.renew(claims[::-1], 60_000_000),
+            store.progress([(claim, 1, None) for claim in claims[::-1]]),
+            store.cancel_workflow(flow.id),
+        ]
+        with ThreadPoolExecutor(len(at_once)) as pool:
+            list(pool.map(store.run, at_once))
+        store.run(store.finish([(claim, Cancelled()) for claim in claims[::-1]]))
+    store.close()
+    assert run_sql(url, DEADLOCKS) == before
+
+
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"

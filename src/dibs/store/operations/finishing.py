@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -95,7 +96,7 @@ class Finishing(Growing, ABC):
     def _start(self, claims: Sequence[Ref]) -> Steps[list[DibsError | None]]:
         if not claims:
             return []
-        rows = yield Statement("start", rows=[fence(ref) for ref in claims])
+        rows = yield Statement("start", rows=_in_order([fence(ref) for ref in claims]))
         return (yield from _or_refusals(claims, dict.fromkeys((row[:3] for row in rows), None)))
 
     def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
@@ -106,7 +107,7 @@ class Finishing(Growing, ABC):
     def _renew(self, claims: Sequence[Ref], lease: int) -> Steps[list[Renewed | DibsError]]:
         if not claims:
             return []
-        rows = yield Statement("renew", rows=[{**fence(ref), "lease": lease} for ref in claims])
+        rows = yield Statement("renew", rows=_in_order([{**fence(ref), "lease": lease} for ref in claims]))
         renewed = {row[:3]: Renewed(row[0], from_micros(row[3]), bool(row[4])) for row in rows}
         return (yield from _or_refusals(claims, renewed))
 
@@ -119,7 +120,7 @@ class Finishing(Growing, ABC):
         if not notes:
             return []
         latest = {_name(note[0]): _note(*note) for note in notes}  # one statement cannot write a row twice
-        rows = yield Statement("progress", rows=list(latest.values()))
+        rows = yield Statement("progress", rows=_in_order(latest.values()))
         noted = {row[:3]: bool(row[3]) for row in rows}
         return (yield from _or_refusals([ref for ref, _, _ in notes], noted))
 
@@ -195,7 +196,7 @@ def prepare(reports: Sequence[Report]) -> Prepared:
             answers[_name(ref)] = error
         else:
             rows.setdefault(name, []).append(row)
-    return rows, answers
+    return {name: _in_order(some) for name, some in rows.items()}, answers
 
 
 def check_reports(reports: Sequence[Report]) -> None:
@@ -229,6 +230,11 @@ def _claim_in(row: Row) -> Name:
 def fence(ref: Ref) -> dict[str, Any]:
     """What names a claim in a statement."""
     return {"id": ref.task_id, "token": ref.token, "worker_id": ref.worker_id}
+
+
+def _in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By task: where an engine locks row by row, two that write about the same tasks must not meet half-way."""
+    return sorted(rows, key=itemgetter("id"))
 
 
 def _note(ref: Ref, percent: int, message: str | None) -> dict[str, Any]:
