@@ -4,7 +4,7 @@ PYTHON = python3
 JOBS = 3
 ARGS =
 BIN = .venv/bin
-BENCH = core worker http
+BENCH = core worker http workflows
 STRESS_EXAMPLES = 2000
 
 .PHONY: help setup demo test stress check format coverage bench clean
@@ -31,7 +31,7 @@ test: setup ## run the whole suite, on SQLite and on a real PostgreSQL
 
 stress: setup ## ask the API for longer (STRESS_EXAMPLES=2000 for each operation), and all contracts over HTTP, sync and async
 	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) tests/server/test_schemathesis.py $(ARGS)
-	DIBS_TEST_EVERYTHING=1 $(BIN)/python -m pytest -n $(JOBS) tests/contract -k http $(ARGS)
+	DIBS_TEST_EVERYTHING=1 $(BIN)/python -m pytest -n $(JOBS) tests/contract tests/workflow -k http $(ARGS)
 
 check: setup ## check format, lint, types, imports, and that every fence is tested
 	$(BIN)/ruff format --check .
