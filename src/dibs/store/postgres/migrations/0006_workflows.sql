@@ -10,6 +10,7 @@
 -- Code that does not know steps runs them as tasks; upkeep then tells their workflow (see sql/missed_steps.sql).
 
 ALTER TABLE dibs_tasks ADD COLUMN workflow_id bigint;
+CREATE INDEX dibs_tasks_step_leases ON dibs_tasks (lease_until) WHERE state = 'claimed' AND workflow_id IS NOT NULL;
 CREATE INDEX dibs_tasks_dead_steps ON dibs_tasks (finished_at) WHERE state = 'failed' AND workflow_id IS NOT NULL;
 
 CREATE TABLE dibs_workflows (
