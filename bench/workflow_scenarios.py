@@ -23,7 +23,7 @@ from bench.contest import Contestant, Figures, percentiles
 from bench.databases import Engine, fill_dibs
 from bench.sides import TYPE, params
 from dibs import Claim, Completed, Dibs, NewStep, NewTask, NewWorkflow, WorkflowState
-from dibs.step import Reason
+from dibs.step import ClaimReason
 from dibs.store.sqlite.connection import add_functions, clock
 from tests.helpers.plans import explain_postgres, explain_sqlite
 from tests.helpers.processes import ROOT, Member, ask_all, processes
@@ -267,7 +267,7 @@ def _finalize(engine: Engine, sizes: Sizes) -> Figures:
             tried += [each for answer in ask_all(members, [wave] * PROCESSORS) for each in answer]
         seconds = time.perf_counter() - began
         _check_finalized(app, ids)
-    won = sum(each["reason"] == Reason.CLAIMED for each in tried)
+    won = sum(each["reason"] == ClaimReason.CLAIMED for each in tried)
     latency = percentiles([each["seconds"] * 1000 for each in tried])
     return {"first": 100 * won / len(ids), "per_second": len(ids) / seconds} | latency
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from dibs.retry import Backoff
     from dibs.schedule import CatchUp, Schedule
     from dibs.step import (
+        ClaimReason,
         ExecutionContext,
         ExecutionStatus,
         FinalizationAttempt,
@@ -92,6 +93,7 @@ __all__ = [
     "Check",
     "Claim",
     "ClaimLost",
+    "ClaimReason",
     "ClaimRef",
     "Completed",
     "Context",
@@ -186,7 +188,7 @@ _HOMES = (
     "schedule",
     "store.doctor",
     "store.operations.looking",
-    "step",  # after looking: both have a Reason, and the public one is that of `explain`
+    "step",
     "store.operations.registering",
     "store.operations.tending",
     "task",

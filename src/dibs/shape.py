@@ -18,6 +18,7 @@ from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
 from dibs.step import (
     Action,
+    ClaimReason,
     ExecutionContext,
     ExecutionStatus,
     FinalizationAttempt,
@@ -25,7 +26,6 @@ from dibs.step import (
     Finalized,
     Kind,
     OnFailure,
-    Reason,
     Step,
     StepResult,
     Workflow,
@@ -113,7 +113,7 @@ class EventShape(HistoryEntryShape, frozen=True):
     task_type: str | None
 
 
-class ExplanationReasonShape(msgspec.Struct, frozen=True):
+class ReasonShape(msgspec.Struct, frozen=True):
     """One reason why a task is not running; `code` is for programs."""
 
     code: str
@@ -125,7 +125,7 @@ class ExplanationShape(msgspec.Struct, frozen=True):
 
     task_id: int
     status: State
-    reasons: list[ExplanationReasonShape]
+    reasons: list[ReasonShape]
 
 
 class QueueShape(msgspec.Struct, frozen=True):
@@ -305,7 +305,7 @@ class FinalizationClaimShape(msgspec.Struct, frozen=True):
     already_claimed_by: str | None
     state: Annotated[str, Meta(description="Where the workflow stands.")]
     message: str
-    reason: Reason
+    reason: ClaimReason
     token: Annotated[int | None, Meta(description="Proves the claim when the workflow is finalized.")]
     lease_until: Annotated[Moment | None, Meta(description="When the claim ends unless it is renewed.")]
 
@@ -317,7 +317,7 @@ class AttemptShape(msgspec.Struct, frozen=True):
     workflow_id: int
     processor_id: str
     claimed: bool
-    reason: Reason
+    reason: ClaimReason
     state: str
     message: str
     already_claimed_by: str | None
@@ -406,7 +406,7 @@ def event(one: StoreEvent) -> EventShape:
 
 def explanation(why: Explanation) -> ExplanationShape:
     """Why a task is not running."""
-    reasons = [ExplanationReasonShape(each.code, each.message) for each in why.reasons]
+    reasons = [ReasonShape(each.code, each.message) for each in why.reasons]
     return ExplanationShape(why.task_id, why.state, reasons)
 
 

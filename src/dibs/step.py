@@ -248,7 +248,7 @@ class ExecutionContext(msgspec.Struct, frozen=True):
     recommended_action: Action
 
 
-class Reason(StrEnum):
+class ClaimReason(StrEnum):
     """How an attempt to claim a finalization ended: a word for programs, tables and metrics."""
 
     CLAIMED = "claimed"
@@ -266,7 +266,7 @@ class FinalizationClaim(msgspec.Struct, frozen=True):
     workflow_id: int
     processor: str
     claimed: bool
-    reason: Reason
+    reason: ClaimReason
     state: str
     message: str
     already_claimed_by: str | None = None
@@ -281,7 +281,7 @@ class FinalizationAttempt(msgspec.Struct, frozen=True):
     workflow_id: int
     processor: str
     claimed: bool
-    reason: Reason
+    reason: ClaimReason
     state: str
     message: str
     already_claimed_by: str | None

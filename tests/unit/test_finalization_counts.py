@@ -11,7 +11,7 @@ import pytest
 from dibs.errors import StoreBusy
 from dibs.observe import finalization
 from dibs.observe.finalization import BUCKETS, Counter, Histogram
-from dibs.step import FinalizationClaim, Reason
+from dibs.step import ClaimReason, FinalizationClaim
 from dibs.store.operation import Operation, drive
 
 
@@ -32,25 +32,25 @@ def run(operation: Operation[Any]) -> Any:
     return operation.result(drive(operation.begin(), lambda step: None))
 
 
-def claim(reason: Reason) -> FinalizationClaim:
-    return FinalizationClaim(1, "p1", reason in (Reason.CLAIMED, Reason.EXTENDED), reason, "state", "message")
+def claim(reason: ClaimReason) -> FinalizationClaim:
+    return FinalizationClaim(1, "p1", reason in (ClaimReason.CLAIMED, ClaimReason.EXTENDED), reason, "state", "message")
 
 
 def counts(*counters: Counter) -> list[int]:
     return [counter.read()[0][1] for counter in counters]
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_a_claim_is_counted_by_its_answer(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", ClaimReason)
+def test_a_claim_is_counted_by_its_answer(reason: ClaimReason) -> None:
     claims = finalization.claims
     before = counts(claims.attempts, claims.success, claims.refused), dict(finalization.contention.read())
 
     assert run(finalization.claiming(answered(claim(reason)))) == claim(reason)
 
     after = counts(claims.attempts, claims.success, claims.refused), dict(finalization.contention.read())
-    granted = reason in (Reason.CLAIMED, Reason.EXTENDED)
+    granted = reason in (ClaimReason.CLAIMED, ClaimReason.EXTENDED)
     assert [new - old for old, new in zip(before[0], after[0], strict=True)] == [1, int(granted), int(not granted)]
-    label = "other" if reason is Reason.NOT_FOUND else str(reason)
+    label = "other" if reason is ClaimReason.NOT_FOUND else str(reason)
     assert after[1] == (before[1] if granted else {**before[1], label: before[1][label] + 1})
 
 
@@ -59,7 +59,7 @@ def test_releases_and_extensions_have_counts_of_their_own() -> None:
     before = counts(releases.refused, extensions.success, claims.attempts)
 
     run(finalization.releasing(answered(False)))
-    run(finalization.extending(answered(claim(Reason.EXTENDED))))
+    run(finalization.extending(answered(claim(ClaimReason.EXTENDED))))
 
     after = counts(releases.refused, extensions.success, claims.attempts)
     assert [new - old for old, new in zip(before, after, strict=True)] == [1, 1, 0]

@@ -14,7 +14,7 @@ import pytest
 
 import dibs
 from dibs import FinalizationLost, NewTask, State
-from dibs.step import FinalizationClaim, Reason
+from dibs.step import ClaimReason, FinalizationClaim
 from tests.helpers import tables
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql
@@ -130,8 +130,8 @@ def test_lost_the_race(app: Any, url: str) -> None:
     message = "Failed to claim: lost the race"
     assert said(answer) == (False, "race_condition", P1, "all_complete", message, None)
     assert [(each.processor, each.reason) for each in app.finalization_attempts(order)] == [
-        (P1, Reason.CLAIMED),
-        (P2, Reason.RACE_CONDITION),
+        (P1, ClaimReason.CLAIMED),
+        (P2, ClaimReason.RACE_CONDITION),
     ]
 
 
@@ -163,8 +163,8 @@ def test_of_many_processors_that_ask_at_once_one_is_told_yes(app: Any) -> None:
     with ThreadPoolExecutor(10) as pool:
         answers = list(pool.map(ask, range(10)))
     reasons = Counter(answer.reason for answer in answers)
-    assert reasons[Reason.CLAIMED] == 1
-    assert reasons[Reason.ALREADY_CLAIMED] + reasons[Reason.RACE_CONDITION] == 9
+    assert reasons[ClaimReason.CLAIMED] == 1
+    assert reasons[ClaimReason.ALREADY_CLAIMED] + reasons[ClaimReason.RACE_CONDITION] == 9
     [holder] = [answer.processor for answer in answers if answer.claimed]
     assert {answer.already_claimed_by for answer in answers if not answer.claimed} == {holder}
     assert len(app.finalization_attempts(order)) == 10

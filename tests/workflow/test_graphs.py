@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from threading import Barrier
 from typing import Any
@@ -512,7 +513,15 @@ def test_the_order_of_the_keys_in_the_params_is_not_another_graph(app: Any) -> N
     assert start(app, step("a", params={"y": 2, "x": {"q": 2, "p": 1}}), key="k") == first
 
 
+def test_times_written_in_another_way_are_not_another_graph(app: Any) -> None:
+    late = datetime(2099, 1, 1, 12, tzinfo=UTC)
+    there = late.astimezone(timezone(timedelta(hours=5)))
+    first = start(app, step("a", delay=60, timeout=5), step("b", run_at=late), key="k", deadline=90)
+    assert start(app, step("a", delay=60.0, timeout=5.0), step("b", run_at=there), key="k", deadline=90.0) == first
+
+
 OTHERS = {
+    "another deadline": {"deadline": 60},
     "another name": {"name": "other"},
     "other params": {"steps": [step("a", params={"n": 1}), step("b", "a")]},
     "another edge": {"steps": [step("a"), step("b")]},

@@ -13,7 +13,7 @@ import pytest
 
 import dibs
 from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, State, WorkflowState, plans
-from dibs.step import Reason
+from dibs.step import ClaimReason
 from tests.helpers.books import assert_balanced
 from tests.helpers.clients import Clock, run
 from tests.helpers.dying import BREAKS, LEASE, end
@@ -152,6 +152,8 @@ def assert_ended_once(app: dibs.Dibs, workflow_id: int, state: WorkflowState, st
 
 def assert_claimed_in_order(app: dibs.Dibs, workflow_id: int) -> None:
     """Each claim had a token of its own, the next; all but the last were those of processors that died."""
-    claimed = [attempt.token for attempt in app.finalization_attempts(workflow_id) if attempt.reason is Reason.CLAIMED]
+    claimed = [
+        attempt.token for attempt in app.finalization_attempts(workflow_id) if attempt.reason is ClaimReason.CLAIMED
+    ]
     assert claimed
     assert claimed == list(range(1, len(claimed) + 1))

@@ -11,7 +11,7 @@ import pytest
 
 import dibs
 from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, WorkflowState
-from dibs.step import ENDED, Reason
+from dibs.step import ENDED, ClaimReason
 from tests.helpers.books import assert_balanced, percentile
 from tests.helpers.clients import run
 from tests.helpers.processes import Member, ask_all, processes
@@ -32,7 +32,7 @@ def test_workflows_whose_last_steps_end_at_the_same_moment_are_finalized_once(ur
         tried = race(members, "finish", ids)
         tell_of(tried)
         assert sorted(each["workflow"] for each in tried) == ids  # one report of each says that it is due
-        won = [each for each in tried if each["reason"] == Reason.CLAIMED]
+        won = [each for each in tried if each["reason"] == ClaimReason.CLAIMED]
         assert len(won) > 0.95 * WORKFLOWS
         app.upkeep()  # those that were told and not granted have lost nothing
         assert_finalized_once(app, ids)
@@ -49,10 +49,10 @@ def test_of_eight_who_claim_at_the_same_moment_one_finalizes(url: str) -> None:
         finalized = Counter(each["workflow"] for each in tried if each["led_to"] is not None)
         assert finalized == dict.fromkeys(ids, 1)
         assert {each["reason"] for each in tried} <= {
-            Reason.CLAIMED,
-            Reason.ALREADY_CLAIMED,
-            Reason.ALREADY_COMPLETE,
-            Reason.RACE_CONDITION,
+            ClaimReason.CLAIMED,
+            ClaimReason.ALREADY_CLAIMED,
+            ClaimReason.ALREADY_COMPLETE,
+            ClaimReason.RACE_CONDITION,
         }
         assert Counter(each["workflow"] for each in tried) == dict.fromkeys(ids, PROCESSORS)
         for workflow_id in ids:

@@ -9,7 +9,7 @@ import pytest
 
 import dibs
 from dibs import NewStep, NewTask, NewWorkflow, WorkflowState
-from dibs.step import Reason
+from dibs.step import ClaimReason
 from tests.helpers import tables
 from tests.helpers.processes import Member, processes
 from tests.helpers.waiting import until
@@ -99,7 +99,11 @@ def a_due_workflow(app: dibs.Dibs, finalizer: str | None) -> int:
 def finalize_by_another(app: dibs.Dibs, workflow_id: int) -> WorkflowState:
     token = claim_by_another(app, workflow_id)
     reasons = [attempt.reason for attempt in app.finalization_attempts(workflow_id)]
-    assert reasons == [Reason.CLAIMED, *[Reason.ALREADY_CLAIMED] * (len(reasons) - 2), Reason.CLAIMED]
+    assert reasons == [
+        ClaimReason.CLAIMED,
+        *[ClaimReason.ALREADY_CLAIMED] * (len(reasons) - 2),
+        ClaimReason.CLAIMED,
+    ]
     return app.finalize(workflow_id, "other", token).state
 
 

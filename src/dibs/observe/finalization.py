@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from dibs.step import FinalizationClaim, Reason
+from dibs.step import ClaimReason, FinalizationClaim
 from dibs.store.operation import Operation
 
 T = TypeVar("T")
@@ -22,7 +22,13 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 """Seconds, from a claim in memory to one that waited for a lock."""
 
 OTHER = "other"
-REASONS = (Reason.ALREADY_CLAIMED, Reason.ALREADY_COMPLETE, Reason.NOT_READY, Reason.RACE_CONDITION, OTHER)
+REASONS = (
+    ClaimReason.ALREADY_CLAIMED,
+    ClaimReason.ALREADY_COMPLETE,
+    ClaimReason.NOT_READY,
+    ClaimReason.RACE_CONDITION,
+    OTHER,
+)
 """Why a claim was refused, as a label: there are never more than these."""
 
 

@@ -144,7 +144,7 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
     "HistoryEntryShape": {"id": 1, "event": "claimed", "from_state": "pending", "to_state": "claimed", "by": None},
     "WorkerShape": {"id": WORKER, "state": "active"},
     "TaskTypeShape": {"name": "youtube_video_scrape"},
-    "ExplanationReasonShape": {"code": "not_due", "message": "It is not due until 2025-11-12T11:30:00.123456Z."},
+    "ReasonShape": {"code": "not_due", "message": "It is not due until 2025-11-12T11:30:00.123456Z."},
     "ExplanationShape": {"status": "scheduled"},
     "StartedWorkflow": {"deduplicated": False},
     "WorkflowShape": {

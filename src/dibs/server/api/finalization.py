@@ -19,7 +19,7 @@ from dibs.key import Scope
 from dibs.observe import finalization as observed
 from dibs.server.api.workflows import MISSING, seen, workflow_id
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.step import DEFAULT_FINALIZATION_LEASE, FinalizationClaim, Reason
+from dibs.step import DEFAULT_FINALIZATION_LEASE, ClaimReason, FinalizationClaim
 from dibs.store.operation import Operation
 
 TAG = "finalization"
@@ -234,13 +234,13 @@ async def _check_there(call: Call, found: Any) -> None:
 
 def not_found(found_at: int, processor: str) -> FinalizationClaim:
     """The store's own words for a workflow that does not exist."""
-    return FinalizationClaim(found_at, processor, False, Reason.NOT_FOUND, "not_found", "Workflow not found")
+    return FinalizationClaim(found_at, processor, False, ClaimReason.NOT_FOUND, "not_found", "Workflow not found")
 
 
 def _status(answer: FinalizationClaim) -> int:
     if answer.claimed:
         return 200
-    return 404 if answer.reason is Reason.NOT_FOUND else 409
+    return 404 if answer.reason is ClaimReason.NOT_FOUND else 409
 
 
 ENDPOINTS = [claim, renew, release, finalize, context, attempts, due_finalizations]

@@ -9,16 +9,17 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any
 
+from dibs.codec import check_name
 from dibs.errors import FinalizationLost, WorkflowNotFound
 from dibs.step import (
     ACTIONS,
     Action,
+    ClaimReason,
     ExecutionContext,
     ExecutionStatus,
     FinalizationAttempt,
     FinalizationClaim,
     Finalized,
-    Reason,
     Workflow,
     WorkflowState,
 )
@@ -52,13 +53,22 @@ class Finalizing(Advancing, ABC):
 
     def claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
         """The right to finalize, to one processor alone."""
+        check_name(processor, "The processor's id")
         return Operation("claim_finalization", lambda: self._claim_finalization(workflow_id, processor, lease))
 
     def _claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[FinalizationClaim]:
         answer = yield from self.ask_for_finalization(workflow_id, processor, lease)
         claimed, holder, state, message, reason, token, until = answer
         return FinalizationClaim(
-            workflow_id, processor, bool(claimed), Reason(reason), state, message, holder, token, moment(until)
+            workflow_id,
+            processor,
+            bool(claimed),
+            ClaimReason(reason),
+            state,
+            message,
+            holder,
+            token,
+            moment(until),
         )
 
     def renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
@@ -80,9 +90,9 @@ class Finalizing(Advancing, ABC):
             return (yield from self.held_by_finalizer(workflow))
         status = (yield from self.execution_status(workflow)).value
         if rows:
-            return True, processor, status, "Claim extended", Reason.EXTENDED, *rows[0]
+            return True, processor, status, "Claim extended", ClaimReason.EXTENDED, *rows[0]
         message = "Workflow is not claimed for finalization by this processor"
-        return False, workflow.finalization_by, status, message, Reason.ALREADY_CLAIMED, None, None
+        return False, workflow.finalization_by, status, message, ClaimReason.ALREADY_CLAIMED, None, None
 
     def release_finalization(self, workflow_id: int, processor: str) -> Operation[bool]:
         """Give the claim up; only who has it can."""
@@ -164,7 +174,7 @@ class Finalizing(Advancing, ABC):
         rows = yield Statement("get", {"ids": [workflow.finalizer_id]})
         holder = rows[0][16] if rows else None
         message = "Workflow already claimed for finalization: its finalizer runs"
-        return False, holder, workflow.state.value, message, Reason.ALREADY_CLAIMED, None, None
+        return False, holder, workflow.state.value, message, ClaimReason.ALREADY_CLAIMED, None, None
 
     def due_finalizations(self, limit: int = SOME) -> Operation[list[int]]:
         """Workflows that wait for somebody to finalize them."""
@@ -179,18 +189,26 @@ class Finalizing(Advancing, ABC):
 
 def not_found() -> Answered:
     """There is no such workflow: that is no race."""
-    return False, None, "not_found", "Workflow not found", Reason.NOT_FOUND, None, None
+    return False, None, "not_found", "Workflow not found", ClaimReason.NOT_FOUND, None, None
 
 
 def already_complete(workflow: Workflow) -> Answered:
     """Whatever was to be decided has been."""
-    return False, None, workflow.state.value, "Workflow already complete", Reason.ALREADY_COMPLETE, None, None
+    return (
+        False,
+        None,
+        workflow.state.value,
+        "Workflow already complete",
+        ClaimReason.ALREADY_COMPLETE,
+        None,
+        None,
+    )
 
 
 def _answer(workflow_id: int, processor: str, answered: Answered) -> FinalizationClaim:
     claimed, holder, state, message, reason, token, until = answered
     return FinalizationClaim(
-        workflow_id, processor, claimed, Reason(reason), state, message, holder, token, moment(until)
+        workflow_id, processor, claimed, ClaimReason(reason), state, message, holder, token, moment(until)
     )
 
 
@@ -255,7 +273,16 @@ def _attempts(workflow_id: int) -> Steps[list[FinalizationAttempt]]:
 def _read_attempt(row: Row) -> FinalizationAttempt:
     entry, workflow_id, processor, claimed, reason, state, message, holder, token, at = row
     return FinalizationAttempt(
-        entry, workflow_id, processor, bool(claimed), Reason(reason), state, message, holder, token, from_micros(at)
+        entry,
+        workflow_id,
+        processor,
+        bool(claimed),
+        ClaimReason(reason),
+        state,
+        message,
+        holder,
+        token,
+        from_micros(at),
     )
 
 

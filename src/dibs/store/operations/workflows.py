@@ -6,6 +6,8 @@ import hashlib
 from abc import ABC
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -27,6 +29,7 @@ from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditi
 from dibs.store.operations.adding import Adding, Home, Part
 from dibs.store.operations.advancing import CANCELLED, DEADLINE, PRUNED, Tally
 from dibs.store.operations.rows import STATES, moment, read_failure, read_workflow
+from dibs.task import NewTask, to_micros
 
 SOME = 100
 """Workflows that one batch of upkeep looks after."""
@@ -198,11 +201,33 @@ class Workflows(Adding, ABC):
 
 
 def fingerprint(new: NewWorkflow) -> str:
-    """What a workflow's key stands for: the whole graph, whatever the order of the params' keys."""
+    """What a workflow's key stands for: the whole graph, whatever the order of the params' keys, and however its times
+    were written (60 or 60.0, in one time zone or another)."""
     for task in new.tasks():
         encode_params(task.params)  # refuses what dibs does not store, in words of its own
-    content = msgspec.json.encode(msgspec.structs.replace(new, key=None), order="sorted")
+    content = msgspec.json.encode(_said(new), order="sorted")
     return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _said(new: NewWorkflow) -> list[Any]:
+    steps = [
+        [step.name, list(step.after), step.on_failure, _task_said(step.task), step.workflow and _said(step.workflow)]
+        for step in new.steps
+    ]
+    return [new.name, steps, _task_said(new.finalizer), new.on_failure, _micros(new.deadline)]
+
+
+def _task_said(task: NewTask | None) -> list[Any] | None:
+    if task is None:
+        return None
+    times = (task.delay, task.run_at, task.timeout, task.backoff.base, task.backoff.cap)
+    return [task.type, task.params, task.queue, task.priority, task.max_attempts, *map(_micros, times)]
+
+
+def _micros(time: float | datetime | None) -> int | None:
+    if time is None:
+        return None
+    return to_micros(time) if isinstance(time, datetime) else round(time * 1e6)
 
 
 def _wrong_state(workflow: Workflow, what: str, hint: str) -> WrongWorkflowState:

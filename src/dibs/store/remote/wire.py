@@ -19,6 +19,7 @@ from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
 from dibs.step import (
     Action,
+    ClaimReason,
     ExecutionContext,
     ExecutionStatus,
     FinalizationAttempt,
@@ -31,7 +32,6 @@ from dibs.step import (
     Workflow,
     WorkflowState,
 )
-from dibs.step import Reason as Answered
 from dibs.store.doctor import Check
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Reason, Stats
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
@@ -330,7 +330,7 @@ class WireFinalizationClaim(msgspec.Struct):
     workflow_id: int
     processor_id: str
     claimed: bool
-    reason: Answered
+    reason: ClaimReason
     state: str
     message: str
     already_claimed_by: str | None = None
@@ -352,7 +352,7 @@ class WireAttempt(msgspec.Struct):
     workflow_id: int
     processor_id: str
     claimed: bool
-    reason: Answered
+    reason: ClaimReason
     state: str
     message: str
     at: datetime

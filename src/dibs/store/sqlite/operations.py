@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from dibs.claim import ClaimRequest, Filters, Order
-from dibs.step import Reason, WorkflowState
+from dibs.step import ClaimReason, WorkflowState
 from dibs.store.operation import Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
@@ -78,16 +78,32 @@ class SqliteOperations(SqlOperations):
             return (yield from self.held_by_finalizer(workflow))
         status = (yield from self.execution_status(workflow)).value
         if workflow.ended == 0 and workflow.steps > 0:
-            return False, None, status, "Workflow has no completed or failed steps", Reason.NOT_READY, None, None
+            return (
+                False,
+                None,
+                status,
+                "Workflow has no completed or failed steps",
+                ClaimReason.NOT_READY,
+                None,
+                None,
+            )
         given = {"id": workflow_id, "processor": processor, "lease": lease}
         claimed = yield Statement("claim_finalization", given)
         if not claimed:
             by = workflow.finalization_by
-            return False, by, status, "Workflow already claimed for finalization", Reason.ALREADY_CLAIMED, None, None
+            return (
+                False,
+                by,
+                status,
+                "Workflow already claimed for finalization",
+                ClaimReason.ALREADY_CLAIMED,
+                None,
+                None,
+            )
         token, until = claimed[0]
         if token == workflow.finalization_token:
-            return True, processor, status, "Claim extended", Reason.EXTENDED, token, until
-        return True, None, status, "Successfully claimed for finalization", Reason.CLAIMED, token, until
+            return True, processor, status, "Claim extended", ClaimReason.EXTENDED, token, until
+        return True, None, status, "Successfully claimed for finalization", ClaimReason.CLAIMED, token, until
 
     def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
         """See Claiming."""
