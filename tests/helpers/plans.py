@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from dibs.store.operation import Operation, Rows, Statement, drive
+from dibs.store.operation import Operation, Rows, Statement, Together, drive
 from dibs.store.postgres.connection import SQL as POSTGRES_SQL
 from dibs.store.postgres.connection import Executor as PostgresExecutor
 from dibs.store.postgres.connection import bind
@@ -43,13 +44,14 @@ class Work:
 def explain_postgres(connection: psycopg.Connection[Any], operation: Operation[Any]) -> list[Work]:
     """The work of each statement, planned as the session's plan_cache_mode says."""
     works: list[Work] = []
-    run = PostgresExecutor(connection, None, None)
 
-    def execute(statement: Statement) -> Rows:
-        works.append(_explain(connection, statement))
+    def execute(statement: Statement | Together) -> Rows:
+        if isinstance(statement, Statement):
+            works.append(_explain(connection, statement))
         return run(statement)
 
-    with connection.transaction(force_rollback=True):
+    with connection.transaction(force_rollback=True), ExitStack() as ends:
+        run = PostgresExecutor(connection, ends, None, None)
         drive(operation.begin(), execute)
     return works
 
@@ -119,7 +121,9 @@ def explain_sqlite(connection: sqlite3.Connection, operation: Operation[Any], no
     works: list[Work] = []
     run = SqliteExecutor(connection, now, None)
 
-    def execute(statement: Statement) -> Rows:
+    def execute(statement: Statement | Together) -> Rows:
+        if isinstance(statement, Together):
+            return []
         work = Work(statement.name, plan=_query_plan(connection, run, statement))
         works.append(work)
         connection.set_progress_handler(lambda: _step(work), 10)

@@ -51,7 +51,20 @@ ONLY = {
 }
 
 # Words that the code fills in from fixed tables; every other placeholder is a fragment.
-WORDS = {"order", "index", "key", "count", "limit", "reach", "candidates", "conditions", "argument", "hands", "which"}
+WORDS = {
+    "order",
+    "index",
+    "key",
+    "count",
+    "limit",
+    "reach",
+    "candidates",
+    "conditions",
+    "argument",
+    "hands",
+    "which",
+    "whose",
+}
 
 # The only SQL that is put together in Python. Each part is a constant of its module.
 ASSEMBLED = {

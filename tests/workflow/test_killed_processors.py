@@ -28,13 +28,16 @@ PROCESSORS, WORKFLOWS = 4, 30
 LIFE = 40
 """Fault points that a processor passes at most; a workflow has 30 to 60 of them."""
 
+TRIES = 1000
+"""Attempts of every task: a worker that dies costs one, and here they die all the time."""
+
 ENDING = {State.COMPLETED: Event.COMPLETED, State.FAILED: Event.FAILED, State.CANCELLED: Event.CANCELLED}
 Graph = Callable[[], NewWorkflow]
 
 
 def nested() -> NewWorkflow:
     """All there is on the way to a happy end: a last step, a finalizer, a workflow that is a step of another one."""
-    inner = NewWorkflow(name="inner", steps=[a_step("last")], finalizer=NewTask("report"))
+    inner = NewWorkflow(name="inner", steps=[a_step("last")], finalizer=task("report"))
     return NewWorkflow(name="outer", steps=[NewStep(name="inner", workflow=inner)])
 
 
@@ -42,13 +45,17 @@ def failing() -> NewWorkflow:
     """A failure in the middle: what waits is cancelled, and the workflow fails."""
     return NewWorkflow(
         name="failing",
-        steps=[NewStep(name="first", task=NewTask(BREAKS)), a_step("next", after=["first"])],
-        finalizer=NewTask("report"),
+        steps=[NewStep(name="first", task=task(BREAKS)), a_step("next", after=["first"])],
+        finalizer=task("report"),
     )
 
 
+def task(type_name: str) -> NewTask:
+    return NewTask(type_name, max_attempts=TRIES)
+
+
 def a_step(name: str, **options: Any) -> NewStep:
-    return NewStep(name=name, task=NewTask("work"), **options)
+    return NewStep(name=name, task=task("work"), **options)
 
 
 ENDS = {nested: (WorkflowState.COMPLETED, ExecutionStatus.ALL_COMPLETE)}

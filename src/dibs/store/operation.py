@@ -46,7 +46,14 @@ def conditions(given: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str
 HISTORY_COLUMNS = ("task_id", "event", "from_state", "to_state", "worker_id", "token", "detail")
 WIDTH = len(HISTORY_COLUMNS)
 
-Steps = Generator[Statement, Rows, T]
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """From here on the statements of an operation belong together in one transaction, if they do not anyway: for one
+    that finds out on its way that they must."""
+
+
+Steps = Generator[Statement | Together, Rows, T]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, 
 from dibs.codec import clean_text, decode, encode
 from dibs.errors import ClaimLost, DibsError, InvalidGraph, InvalidValue, NotYourClaim, TaskNotFound
 from dibs.retry import jitter
-from dibs.store.operation import WIDTH, Operation, Row, Statement, Steps
+from dibs.store.operation import WIDTH, Operation, Row, Rows, Statement, Steps, Together
 from dibs.store.operations.growing import Growing, Growth
 from dibs.store.operations.rows import STATES, read_task
+from dibs.store.sqlfiles import Words
 from dibs.task import FINAL, Event, Failure, State, Task, from_micros
 
 T = TypeVar("T")
@@ -33,31 +34,50 @@ Prepared = tuple[RowsByStatement, dict[Name, Answer]]
 """The rows for each statement, and the answers to those whose result dibs cannot store."""
 
 
+PLAIN: Words = (("whose", "{{plain}}"),)
+EVERYBODYS: Words = (("whose", ""),)
+
+
 class Finishing(Growing, ABC):
     """Outcomes, starts, renewals, progress; and how claims stand."""
 
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
         prepared = prepare(reports)
-        return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True, atomic=_any_step(reports))
+        return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True)
 
     def _finish(
         self, reports: Sequence[Report], statements: RowsByStatement, unstorable: dict[Name, Answer]
     ) -> Steps[list[Answer]]:
-        answers = dict(unstorable)
-        steps = (yield from self.hold_steps([ref.task_id for ref, _ in reports])) if _any_step(reports) else set()
-        growth = yield from self._plan_growth(reports, answers)
-        ended: list[Row] = []
-        for name, rows in statements.items():
-            done = yield Statement(name, rows=_still_open(rows, answers), change=True)
-            answers.update((_claim_in(row), _finished(row)) for row in done)
-            ended += [row for row in done if row[0] in steps and row[3] in FINAL]
-        if ended:
-            yield from self._advance(ended, growth, answers)
+        answers, steps = dict(unstorable), {_name(ref) for ref, said in reports if _is_step(ref, said)}
+        plain = _rows_of(statements, lambda name: name not in steps) if steps else statements
+        answers.update((_claim_in(row), _finished(row)) for row in (yield from _write(plain, PLAIN)))
+        steps |= {_name(ref) for ref, _ in reports if not isinstance(ref, Claim) and _name(ref) not in answers}
+        if steps:  # known to be some, or named by somebody who cannot know
+            theirs = [report for report in reports if _name(report[0]) in steps]
+            yield from self._finish_steps(theirs, statements, answers)
         refused = [report for report in reports if _name(report[0]) not in answers]
         if refused:
             answers.update((yield from self._answer_refused(refused)))
         return [answers[_name(ref)] for ref, _ in reports]
+
+    def _finish_steps(
+        self, reports: Sequence[Report], statements: RowsByStatement, answers: dict[Name, Answer]
+    ) -> Steps[None]:
+        """What ends a step also lets its workflow go on, in one transaction, while the workflow is held. That a task is
+        a step, and of whose tree, never changes: so it is asked before."""
+        among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
+        if not among and not _growing(reports):
+            return
+        yield Together()
+        yield from self.hold_roots(sorted({row[1] for row in among}))
+        growth = yield from self._plan_growth(reports, answers)
+        open_ones = {_name(ref) for ref, _ in reports} - answers.keys()
+        done = yield from _write(_rows_of(statements, open_ones.__contains__), EVERYBODYS)
+        answers.update((_claim_in(row), _finished(row)) for row in done)
+        ended = [row for row in done if row[3] in FINAL]
+        if ended:
+            yield from self._advance(ended, growth, answers)
 
     def _plan_growth(self, reports: Sequence[Report], answers: dict[Name, Answer]) -> Steps[dict[Name, Growth]]:
         """What steps add to their workflows. Whoever cannot is told so, and not completed; whoever has lost its claim
@@ -209,13 +229,35 @@ def check_reports(reports: Sequence[Report]) -> None:
         raise InvalidValue("Two outcomes name the same claim.", hint="A claim ends once: send one outcome for each.")
 
 
-def _any_step(reports: Sequence[Report]) -> bool:
-    """False only if certainly none of the tasks is a step: who holds a claim knows, who was told its name does not."""
-    return any(not isinstance(ref, Claim) or ref.task.workflow_id is not None for ref, _ in reports)
+def _write(statements: RowsByStatement, whose: Words) -> Steps[Rows]:
+    """Write the outcomes; a row for each that was."""
+    done: Rows = []
+    for name, rows in statements.items():
+        if rows:
+            done += yield Statement(name, rows=rows, words=whose, change=True)
+    return done
 
 
-def _still_open(rows: list[dict[str, Any]], answers: dict[Name, Answer]) -> list[dict[str, Any]]:
-    return [row for row in rows if (row["id"], row["token"], row["worker_id"]) not in answers]
+def _rows_of(statements: RowsByStatement, which: Callable[[Name], bool]) -> RowsByStatement:
+    return {name: [row for row in rows if which(_named(row))] for name, rows in statements.items()}
+
+
+def _is_step(ref: Ref, said: Outcome) -> bool:
+    """True where the one who reports knows it to be a step: it holds the whole claim, or adds to the workflow."""
+    return (isinstance(ref, Claim) and ref.task.workflow_id is not None) or _grows(said)
+
+
+def _grows(said: Outcome) -> bool:
+    return isinstance(said, Completed) and bool(said.steps)
+
+
+def _growing(reports: Sequence[Report]) -> bool:
+    return any(_grows(said) for _, said in reports)
+
+
+def _named(row: Mapping[str, Any]) -> Name:
+    """The claim that a row for a statement is about."""
+    return row["id"], row["token"], row["worker_id"]
 
 
 def _name(ref: Ref) -> Name:

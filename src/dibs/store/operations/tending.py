@@ -62,8 +62,9 @@ class Tending(Advancing, ABC):
         return Operation("recover", lambda: self._recover(limit), wakes=True, atomic=True)
 
     def _recover(self, limit: int) -> Steps[int]:
-        steps = yield from self._recover_steps(limit)
-        return steps + (yield from self.recover_some(limit))
+        """Steps that end with their lease last: when they are all that is left, finding them is cheap."""
+        others = yield from self.recover_some(limit)
+        return others if others == limit else others + (yield from self._recover_steps(limit))
 
     def _recover_steps(self, limit: int) -> Steps[int]:
         """Steps that end with their lease, together with what follows in their workflows; so not in passing."""

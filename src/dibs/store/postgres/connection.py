@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
-from dibs.store.operation import Rows, Statement
+from dibs.store.operation import Rows, Statement, Together
 from dibs.store.sqlfiles import SqlFiles
 
 SQL = SqlFiles("dibs.store.postgres")
@@ -47,14 +48,22 @@ def watchful(url: str) -> str:
 
 
 class Executor:
-    """Runs statements on a connection, on behalf of one caller; `now` is None for the database's own clock."""
+    """Runs statements on a connection, on behalf of one caller; `now` is None for the database's own clock. `ends`:
+    where to leave what must be done at the end of the operation."""
 
-    def __init__(self, connection: psycopg.Connection[Any], now: int | None, by: str | None) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], ends: ExitStack, now: int | None, by: str | None) -> None:
         self._connection = connection
+        self._ends = ends
+        self._together = False
         self._signature = {"now": now, "by": by}
 
-    def __call__(self, statement: Statement) -> Rows:
+    def __call__(self, statement: Statement | Together) -> Rows:
         """The rows of the statement."""
+        if isinstance(statement, Together):
+            if not self._together:
+                self._ends.enter_context(self._connection.transaction())
+                self._together = True
+            return []
         with self._connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
             return cursor.fetchall() if _has_rows(cursor) else []
@@ -63,12 +72,21 @@ class Executor:
 class AsyncExecutor:
     """`Executor`, awaited."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any], now: int | None, by: str | None) -> None:
+    def __init__(
+        self, connection: psycopg.AsyncConnection[Any], ends: AsyncExitStack, now: int | None, by: str | None
+    ) -> None:
         self._connection = connection
+        self._ends = ends
+        self._together = False
         self._signature = {"now": now, "by": by}
 
-    async def __call__(self, statement: Statement) -> Rows:
+    async def __call__(self, statement: Statement | Together) -> Rows:
         """The rows of the statement."""
+        if isinstance(statement, Together):
+            if not self._together:
+                await self._ends.enter_async_context(self._connection.transaction())
+                self._together = True
+            return []
         async with self._connection.cursor(row_factory=tuple_row) as cursor:
             await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
             return await cursor.fetchall() if _has_rows(cursor) else []

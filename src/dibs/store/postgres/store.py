@@ -7,8 +7,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
 
 import psycopg
@@ -18,7 +18,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from dibs.errors import InvalidValue
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
-from dibs.store.operation import Operation, drive, drive_async
+from dibs.store.operation import Operation, Together, drive, drive_async
 from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
 from dibs.store.postgres import doctor
 from dibs.store.postgres.connection import (
@@ -181,13 +181,17 @@ class PostgresStore(PostgresOperations):
             raise translate(error, writing=operation.writes) from error
 
     def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> Any:
-        executor = Executor(connection, self._now(), operation.by)
-        with _transaction(connection, operation):
+        with ExitStack() as ends:
+            executor = Executor(connection, ends, self._now(), operation.by)
+            if operation.atomic:
+                executor(Together())
             return drive(operation.begin(), executor)
 
     async def _run_on_async(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T]) -> Any:
-        executor = AsyncExecutor(connection, self._now(), operation.by)
-        async with _transaction_async(connection, operation):
+        async with AsyncExitStack() as ends:
+            executor = AsyncExecutor(connection, ends, self._now(), operation.by)
+            if operation.atomic:
+                await executor(Together())
             return await drive_async(operation.begin(), executor)
 
     def _now(self) -> int | None:
@@ -239,26 +243,6 @@ class _Patience:
         """Ask again, unless that has gone on for too long."""
         if time.monotonic() >= self._until:
             raise translate(error, writing=False) from error
-
-
-@contextmanager
-def _transaction(connection: psycopg.Connection[Any], operation: Operation[Any]) -> Iterator[None]:
-    if not operation.atomic:
-        yield
-        return
-    with connection.transaction():
-        yield
-
-
-@asynccontextmanager
-async def _transaction_async(
-    connection: psycopg.AsyncConnection[Any], operation: Operation[Any]
-) -> AsyncIterator[None]:
-    if not operation.atomic:
-        yield
-        return
-    async with connection.transaction():
-        yield
 
 
 class _Open:

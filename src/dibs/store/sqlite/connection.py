@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
-from dibs.store.operation import WIDTH, Rows, Statement
+from dibs.store.operation import WIDTH, Rows, Statement, Together
 from dibs.store.sqlfiles import SqlFiles
 
 SQL = SqlFiles("dibs.store.sqlite")
@@ -88,8 +88,10 @@ class Executor:
         self._now = now
         self._by = by
 
-    def __call__(self, statement: Statement) -> Rows:
+    def __call__(self, statement: Statement | Together) -> Rows:
         """The rows of the statement; a change is also appended to the history."""
+        if isinstance(statement, Together):  # every operation is a transaction here
+            return []
         sql = SQL.text(statement.name, statement.words)
         if statement.name in _TOGETHER:
             rows: Rows = self._connection.execute(sql, self._bind({"said": statement.rows})).fetchall()

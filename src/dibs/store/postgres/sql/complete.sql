@@ -1,5 +1,6 @@
 -- Promise: each task is completed, if its worker still holds it under its token.
 -- Parameters: said (a JSON array of objects with id, token, worker_id, result), now, by.
+-- Words: whose (plain for tasks that are no steps, whose workflow nobody holds).
 -- Rows: history columns, attempts, run_at; none where refused.
 -- Safe: the fence is in the one statement that writes, and PostgreSQL looks at it again when it had to wait for the
 -- row. A token is issued once, so a stale one matches nothing.
@@ -16,6 +17,7 @@ changed AS (
     FROM said, moment
     WHERE task.id = ANY(ARRAY(SELECT id FROM said))
       AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
+      {{whose}}
     RETURNING task.id AS task_id, 'completed' AS event, 'claimed' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, task.attempts, task.run_at
 ),

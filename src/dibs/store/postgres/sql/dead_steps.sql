@@ -1,7 +1,7 @@
 -- Promise: up to `limit` steps of the dead letter that match, the oldest failures first; without those whose failure was
 -- ignored, since their workflow has gone on.
--- Parameters: those of redrive.sql. Rows: (task_id, workflow_id). Index: dibs_tasks_dead_steps.
-SELECT task.id, task.workflow_id FROM dibs_tasks AS task
-WHERE task.state = 'failed' AND task.workflow_id IS NOT NULL
-  AND EXISTS (SELECT FROM dibs_steps AS step WHERE step.task_id = task.id AND NOT step.passed) {{conditions}}
+-- Parameters: those of redrive.sql. Rows: (task_id, workflow_id). Index: dibs_steps_failed: the dead letter may be full of
+-- tasks that are no steps.
+SELECT task.id, step.workflow_id FROM dibs_steps AS step JOIN dibs_tasks AS task ON task.id = step.task_id
+WHERE NOT step.passed AND (task.state || '') = 'failed' {{conditions}}
 ORDER BY task.finished_at LIMIT {{limit}}

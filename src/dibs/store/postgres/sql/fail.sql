@@ -27,6 +27,7 @@ changed AS (
              (id bigint, token bigint, worker_id text, error text, retry_in bigint, permanent boolean, jitter float8),
          moment
     WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
+      {{whose}}
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END AS event,
         'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token, task.error AS detail,
         task.attempts, task.run_at

@@ -1,5 +1,5 @@
 -- Promise: up to `limit` steps whose lease ran out and that end with it: their last attempt is lost, or they were asked to
--- stop. Parameters: limit, now. Rows: (id). Index: dibs_tasks_step_leases. A look: they are recovered by id, when their
+-- stop. Parameters: limit, now. Rows: (id). Index: dibs_tasks_leases. A look: they are recovered by id, when their
 -- workflows are held.
 WITH {{moment}}
 SELECT id FROM dibs_tasks

@@ -16,6 +16,7 @@ changed AS (
         weighted_key = {{weighted_place: task.attempts_left}}
     FROM json_to_recordset(%(said)s::json) AS said (id bigint, token bigint, worker_id text, delay bigint), moment
     WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
+      {{whose}}
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END AS event,
         'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token,
         CASE task.state WHEN 'cancelled' THEN '{"outcome":"released"}' END AS detail,

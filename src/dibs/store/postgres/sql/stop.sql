@@ -8,6 +8,7 @@ changed AS (
         ahead = false
     FROM json_to_recordset(%(said)s::json) AS said (id bigint, token bigint, worker_id text), moment
     WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
+      {{whose}}
     RETURNING task.id AS task_id, 'cancelled' AS event, 'claimed' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, task.attempts, task.run_at
 ),

@@ -8,8 +8,6 @@
 -- Code that does not know steps runs them as tasks; upkeep then tells their workflow (see sql/missed_steps.sql).
 
 ALTER TABLE dibs_tasks ADD COLUMN workflow_id INTEGER;
-CREATE INDEX dibs_tasks_step_leases ON dibs_tasks (lease_until) WHERE state = 'claimed' AND workflow_id IS NOT NULL;
-CREATE INDEX dibs_tasks_dead_steps ON dibs_tasks (finished_at) WHERE state = 'failed' AND workflow_id IS NOT NULL;
 
 CREATE TABLE dibs_workflows (
     id                 INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -59,6 +57,7 @@ CREATE TABLE dibs_steps (
 ) STRICT;
 CREATE UNIQUE INDEX dibs_steps_names ON dibs_steps (workflow_id, name);
 CREATE INDEX dibs_steps_open ON dibs_steps (workflow_id, task_id) WHERE passed IS NULL;
+CREATE INDEX dibs_steps_failed ON dibs_steps (task_id) WHERE passed = 0;
 
 CREATE TABLE dibs_edges (
     parent_id INTEGER NOT NULL,

@@ -17,6 +17,6 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled'
     lease_until = NULL,
     ahead = 0,
     {{fresh_keys: dibs_tasks.attempts_left - 1}}
-WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed'
+WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{whose}}
 RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END, 'claimed', state, worker_id, token,
     error, attempts, run_at
