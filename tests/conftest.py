@@ -41,22 +41,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Over HTTP a contract test runs sync or async by turns: the two differ only in how a call is sent. Those about
-    racing and repeating run both ways, one before each engine. With DIBS_TEST_EVERYTHING all run both ways."""
+    """Over HTTP, and on workflows, a contract test runs sync or async by turns, the one on SQLite and the other on
+    PostgreSQL: the two differ only in how a statement is sent. With DIBS_TEST_EVERYTHING all run both ways."""
     if os.environ.get("DIBS_TEST_EVERYTHING"):
         return
-    left_out = [item for item in items if _is_other_mode_over_http(item)]
+    left_out = [item for item in items if _is_other_mode(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not _is_other_mode_over_http(item)]
+        items[:] = [item for item in items if not _is_other_mode(item)]
 
 
-def _is_other_mode_over_http(item: pytest.Item) -> bool:
+def _is_other_mode(item: pytest.Item) -> bool:
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     engine = params.get("engine")
-    if engine not in SERVED:
+    if engine is None or (engine not in SERVED and "workflow" not in item.path.parts):
         return False
-    turn = crc32(item.originalname.encode()) + (engine != "http")  # type: ignore[attr-defined]
+    turn = crc32(item.originalname.encode()) + ("postgres" in engine)  # type: ignore[attr-defined]
     mode = ("sync", "async")[turn % 2]
     return params.get("mode", mode) != mode
 

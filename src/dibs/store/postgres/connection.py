@@ -57,12 +57,16 @@ class Executor:
         self._together = False
         self._signature = {"now": now, "by": by}
 
+    def begin(self) -> None:
+        """From here on the statements are one transaction, until `ends` closes."""
+        if not self._together:
+            self._ends.enter_context(self._connection.transaction())
+            self._together = True
+
     def __call__(self, statement: Statement | Together) -> Rows:
         """The rows of the statement."""
         if isinstance(statement, Together):
-            if not self._together:
-                self._ends.enter_context(self._connection.transaction())
-                self._together = True
+            self.begin()
             return []
         with self._connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
@@ -80,12 +84,16 @@ class AsyncExecutor:
         self._together = False
         self._signature = {"now": now, "by": by}
 
+    async def begin(self) -> None:
+        """From here on the statements are one transaction, until `ends` closes."""
+        if not self._together:
+            await self._ends.enter_async_context(self._connection.transaction())
+            self._together = True
+
     async def __call__(self, statement: Statement | Together) -> Rows:
         """The rows of the statement."""
         if isinstance(statement, Together):
-            if not self._together:
-                await self._ends.enter_async_context(self._connection.transaction())
-                self._together = True
+            await self.begin()
             return []
         async with self._connection.cursor(row_factory=tuple_row) as cursor:
             await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))

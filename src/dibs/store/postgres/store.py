@@ -18,7 +18,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from dibs.errors import InvalidValue
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
-from dibs.store.operation import Operation, Together, drive, drive_async
+from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
 from dibs.store.postgres import doctor
 from dibs.store.postgres.connection import (
@@ -184,14 +184,14 @@ class PostgresStore(PostgresOperations):
         with ExitStack() as ends:
             executor = Executor(connection, ends, self._now(), operation.by)
             if operation.atomic:
-                executor(Together())
+                executor.begin()
             return drive(operation.begin(), executor)
 
     async def _run_on_async(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T]) -> Any:
         async with AsyncExitStack() as ends:
             executor = AsyncExecutor(connection, ends, self._now(), operation.by)
             if operation.atomic:
-                await executor(Together())
+                await executor.begin()
             return await drive_async(operation.begin(), executor)
 
     def _now(self) -> int | None:
