@@ -671,3 +671,13 @@ def test_many_processors_finalize_many_workflows_once_each(app: Any) -> None:
     assert {app.get(app.get_workflow(order).finalizer_id).state for order in orders} == {State.PENDING}
     assert len(app.claim_many(WORKER, 100)) == len(orders)
     assert finalize_due(app) == []
+
+
+@pytest.mark.parametrize("processor", ["", "two\nlines", ["p1"], None])
+def test_a_processor_has_a_name(app: Any, processor: Any) -> None:
+    order = start(app, step("a"))
+    for verb in (app.claim_finalization, app.renew_finalization, app.release_finalization):
+        with pytest.raises(dibs.InvalidValue, match="processor"):
+            verb(order, processor)
+    with pytest.raises(dibs.InvalidValue, match="processor"):
+        app.finalize(order, processor, 1)

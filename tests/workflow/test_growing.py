@@ -8,6 +8,7 @@ import pytest
 
 import dibs
 from dibs import ClaimRef, Completed, Finished, NewStep, NewTask, NewWorkflow, State
+from dibs.store.operations import adding
 from tests.helpers import tables
 from tests.helpers.clients import Clock
 from tests.helpers.workflows import (
@@ -343,3 +344,19 @@ def test_only_a_workflow_that_runs_can_grow(app: Any) -> None:
     finalize(app, finalizing)
     with pytest.raises(dibs.WrongWorkflowState, match="it is finalizing"):
         app.add_steps(finalizing, [step("c")])
+
+
+@pytest.mark.database("the bound is read in the process that holds the store")
+def test_a_workflow_grows_no_larger_than_one_may_be_started(
+    app: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = start(app, step("split"), step("join", "split"))
+    monkeypatch.setattr(adding, "MAX_STEPS", 3)
+    before = tables.read(url)
+    with pytest.raises(dibs.InvalidValue, match="more than 3 steps"):
+        app.add_steps(order, PAGES)
+    assert tables.read(url) == before
+    held = claim(app, order, "split")
+    [answer] = app.finish([(held, Completed(steps=PAGES))])
+    assert isinstance(answer, dibs.InvalidValue)
+    app.add_steps(order, PAGES[:1])

@@ -9,7 +9,18 @@ from datetime import datetime
 from typing import Any
 
 from dibs.codec import encode
-from dibs.step import FINALIZER_NAME, WORKFLOW_STEP, Kind, NewStep, NewWorkflow, OnFailure, check_graph
+from dibs.errors import InvalidValue
+from dibs.step import (
+    FINALIZER_NAME,
+    MAX_STEPS,
+    WORKFLOW_STEP,
+    Kind,
+    NewStep,
+    NewWorkflow,
+    OnFailure,
+    Workflow,
+    check_graph,
+)
 from dibs.store.operation import Rows, Statement, Steps
 from dibs.store.operations.advancing import Advancing, Tally
 from dibs.store.operations.enqueueing import Enqueueing
@@ -91,7 +102,7 @@ class Adding(Advancing, Enqueueing, ABC):
 
     def insert_graph(self, part: Part, tally: Tally) -> Steps[dict[str, int]]:
         """Insert the steps; the task of each by its name. The tree is held, or nobody knows of it yet."""
-        count = _size(part.steps) + _finalizers(part.steps) + (part.finalizer is not None)
+        count = size_of(part.steps) + _finalizers(part.steps) + (part.finalizer is not None)
         if count == 0:
             return {}
         ids = yield Statement("fresh_ids", {"count": count})
@@ -196,7 +207,8 @@ def _gate(workflow: NewWorkflow | None) -> NewTask:
     return NewTask(WORKFLOW_STEP, {"workflow": workflow.name}, queue=queue, max_attempts=1)
 
 
-def _size(steps: Sequence[NewStep]) -> int:
+def size_of(steps: Sequence[NewStep]) -> int:
+    """How many steps these are, those of sub-workflows included."""
     return sum(1 if step.workflow is None else 1 + step.workflow.size for step in steps)
 
 
@@ -204,6 +216,13 @@ def _finalizers(steps: Sequence[NewStep]) -> int:
     """How many sub-workflows have one."""
     subs = [step.workflow for step in steps if step.workflow is not None]
     return sum((sub.finalizer is not None) + _finalizers(sub.steps) for sub in subs)
+
+
+def check_room(workflow: Workflow | None, steps: Sequence[NewStep]) -> None:
+    """A workflow that grows has the same bound as one that is started."""
+    if workflow is not None and workflow.steps + size_of(steps) > MAX_STEPS:
+        message = f"Workflow {workflow.id} would have more than {MAX_STEPS:,} steps."
+        raise InvalidValue(message, hint="Start another workflow for the rest.")
 
 
 def queues_of(tasks: Iterable[NewTask]) -> str:

@@ -73,6 +73,7 @@ class Finalizing(Advancing, ABC):
 
     def renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
         """Extend the claim, if this processor has it."""
+        check_name(processor, "The processor's id")
         return Operation("renew_finalization", lambda: self._renew_finalization(workflow_id, processor, lease))
 
     def _renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[FinalizationClaim]:
@@ -96,11 +97,13 @@ class Finalizing(Advancing, ABC):
 
     def release_finalization(self, workflow_id: int, processor: str) -> Operation[bool]:
         """Give the claim up; only who has it can."""
+        check_name(processor, "The processor's id")
         statement = Statement("release_finalization", {"id": workflow_id, "processor": processor})
         return Operation("release_finalization", lambda: _any(statement), wakes=True)
 
     def finalize(self, workflow_id: int, processor: str, token: int) -> Operation[Finalized]:
         """Act on the execution context, in one transaction, if the claim is live."""
+        check_name(processor, "The processor's id")
         steps = partial(self._finalize_workflow, workflow_id, processor, token)
         return Operation("finalize", steps, wakes=True, atomic=True)
 

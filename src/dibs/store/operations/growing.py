@@ -16,7 +16,7 @@ from dibs.codec import MAX_NAME
 from dibs.errors import InvalidGraph, InvalidValue
 from dibs.step import Kind, NewStep, tasks_in
 from dibs.store.operation import Statement, Steps
-from dibs.store.operations.adding import Adding, Home, Known, Part
+from dibs.store.operations.adding import Adding, Home, Known, Part, check_room
 from dibs.store.operations.advancing import CANCELLED, Tally
 
 
@@ -42,6 +42,7 @@ class Growing(Adding, ABC):
         _, workflow_id, name, kind, _, _, stopping, on_failure, root_id = rows[0]
         if kind == Kind.FINALIZER:
             raise InvalidValue("A finalizer cannot add steps: its workflow is over.", hint="Start another workflow.")
+        check_room((yield from self.read_workflow(workflow_id)), steps)
         named = _under(name, task_id, steps)
         yield from self.check_tasks(list(tasks_in(named)))
         known = yield from self.known_steps(workflow_id, named)

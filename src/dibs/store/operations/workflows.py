@@ -26,7 +26,7 @@ from dibs.step import (
     tasks_in,
 )
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
-from dibs.store.operations.adding import Adding, Home, Part
+from dibs.store.operations.adding import Adding, Home, Part, check_room
 from dibs.store.operations.advancing import CANCELLED, DEADLINE, PRUNED, Tally
 from dibs.store.operations.rows import STATES, moment, read_failure, read_workflow
 from dibs.task import NewTask, to_micros
@@ -75,6 +75,7 @@ class Workflows(Adding, ABC):
         workflow = yield from self._held(workflow_id)
         if workflow.state is not WorkflowState.RUNNING or workflow.stopping is not None:
             raise _wrong_state(workflow, "cannot get more steps", "Only a workflow that runs can grow.")
+        check_room(workflow, steps)
         tasks = list(tasks_in(steps))
         yield from self.check_tasks(tasks)
         known = yield from self.known_steps(workflow_id, steps)
