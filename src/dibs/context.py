@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar, overload
 
@@ -47,7 +48,20 @@ class Context:
     function, it is awaited.
     """
 
-    __slots__ = ("_draft", "_kept", "_kept_known", "_log", "_note", "_results", "_shelf", "cancelled", "claim")
+    __slots__ = (
+        "_draft",
+        "_kept",
+        "_kept_known",
+        "_log",
+        "_making",
+        "_note",
+        "_results",
+        "_shelf",
+        "_turns",
+        "_turns_async",
+        "cancelled",
+        "claim",
+    )
 
     def __init__(self, claim: Claim, note: Note, shelf: Shelf) -> None:
         self.claim = claim
@@ -59,6 +73,9 @@ class Context:
         self._results: Results | None = None
         self._kept: dict[str, Any] = {}
         self._kept_known = False
+        self._turns: dict[str, threading.RLock] = {}
+        self._turns_async: dict[tuple[str, asyncio.AbstractEventLoop], asyncio.Lock] = {}
+        self._making: set[tuple[asyncio.Task[Any] | None, str]] = set()
         self._draft: Draft | None = None
 
     @property
@@ -142,17 +159,34 @@ class Context:
     def checkpoint(self, name: str, function: Callable[[], Any]) -> Any:
         """What the function returns, as JSON: kept under this name, so that later attempts get it without calling.
 
-        To be awaited where it is a coroutine function. Raises ClaimLost where the task is no longer ours.
+        To be awaited where it is a coroutine function. Whoever asks for the same name meanwhile waits for that value.
+        Raises ClaimLost where the task is no longer ours.
         """
         check_name(name, "The name of a checkpoint")
         if inspect.iscoroutinefunction(function):
             return self._checkpoint_async(name, function)
-        kept = self._checkpoints()
-        return kept[name] if name in kept else self._keep(name, function())
+        with self._turns.setdefault(name, threading.RLock()):
+            kept = self._checkpoints()
+            return kept[name] if name in kept else self._keep(name, _not_awaitable(name, function()))
 
     async def _checkpoint_async(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
-        kept = await asyncio.to_thread(self._checkpoints)
-        return kept[name] if name in kept else await asyncio.to_thread(self._keep, name, await function())
+        me = asyncio.current_task()
+        if (me, name) in self._making:
+            raise InvalidValue(
+                f"The checkpoint {name!r} is asked for by its own function, and would wait for itself.",
+                hint="Give the inner one another name.",
+            )
+        async with self._turns_async.setdefault((name, asyncio.get_running_loop()), asyncio.Lock()):
+            kept = await asyncio.to_thread(self._checkpoints)
+            return kept[name] if name in kept else await self._make_async(me, name, function)
+
+    async def _make_async(self, me: asyncio.Task[Any] | None, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        self._making.add((me, name))
+        try:
+            value = await function()
+        finally:
+            self._making.remove((me, name))
+        return await asyncio.to_thread(self._keep, name, value)
 
     def _checkpoints(self) -> dict[str, Any]:
         if not self._kept_known:  # once: nobody else adds to them while the claim is ours
@@ -169,6 +203,18 @@ class Context:
         encode(value, f"the checkpoint {name!r}")  # told here in every lane alike
         kept = self._checkpoints()[name] = self._shelf.keep(self.claim, name, value)
         return kept
+
+
+def _not_awaitable(name: str, value: Any) -> Any:
+    """The value. One to be awaited is refused: later attempts get what is kept, and could not know to await it."""
+    if not inspect.isawaitable(value):
+        return value
+    if inspect.iscoroutine(value):
+        value.close()
+    raise InvalidValue(
+        f"The function of the checkpoint {name!r} is no coroutine function, but what it returned is to be awaited.",
+        hint="Give a coroutine function: an `async def`, or functools.partial(fetch, url) for one with arguments.",
+    )
 
 
 class _TaskLog(logging.LoggerAdapter[logging.Logger]):

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import os
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +166,87 @@ def keep_and_wait_apart(ctx: dibs.Context, folder: str) -> Any:
 @app.task(max_attempts=1)
 def keep_what_is_not_json(ctx: dibs.Context, name: str = "one") -> Any:
     return ctx.checkpoint(name, object)
+
+
+def _keep_at_once(ctx: dibs.Context, folder: str) -> list[Any]:
+    def call() -> Any:
+        time.sleep(0.1)
+        return _Once(folder, "one")()
+
+    with ThreadPoolExecutor(3) as pool:
+        return list(pool.map(lambda _: ctx.checkpoint("one", call), range(3)))
+
+
+@app.task(max_attempts=1)
+def keep_at_once(ctx: dibs.Context, folder: str) -> list[Any]:
+    return _keep_at_once(ctx, folder)
+
+
+@app.task(max_attempts=1)
+async def keep_at_once_async(ctx: dibs.Context, folder: str) -> list[Any]:
+    async def call() -> Any:
+        await asyncio.sleep(0.1)
+        return _Once(folder, "one")()
+
+    return list(await asyncio.gather(*[ctx.checkpoint("one", call) for _ in range(3)]))
+
+
+@app.task(max_attempts=1, lane="process")
+def keep_at_once_apart(ctx: dibs.Context, folder: str) -> list[Any]:
+    return _keep_at_once(ctx, folder)
+
+
+@app.task(max_attempts=1)
+async def keep_what_is_to_be_awaited(ctx: dibs.Context) -> Any:
+    return await ctx.checkpoint("one", lambda: asyncio.sleep(0, 1))
+
+
+@app.task(max_attempts=1)
+async def keep_with_arguments(ctx: dibs.Context) -> Any:
+    return await ctx.checkpoint("one", functools.partial(asyncio.sleep, 0, 1))
+
+
+@app.task(max_attempts=1)
+async def keep_within_itself(ctx: dibs.Context) -> Any:
+    async def inner() -> int:
+        return 1
+
+    async def outer() -> int:
+        return await ctx.checkpoint("one", inner)
+
+    return await ctx.checkpoint("one", outer)
+
+
+@app.task(max_attempts=1, lane="process")
+def leave_a_thread(ctx: dibs.Context, folder: str) -> int:
+    """The thread stays when the task has ended, and goes on when the next one runs in the same process."""
+    threading.Thread(target=_speak_too_late, args=(ctx, folder), daemon=True).start()
+    return os.getpid()
+
+
+def _speak_too_late(ctx: dibs.Context, folder: str) -> None:
+    _wait_for(folder, "go")
+    ctx.progress(77)
+    for number, ask in enumerate([lambda: ctx.checkpoint("one", lambda: "of the first"), lambda: ctx.results]):
+        try:
+            said = f"read {ask()!r}"
+        except dibs.ClaimLost as error:
+            said = f"lost {error.task_id} {error.token}"
+        say(folder, f"late.{number}", said)
+
+
+@app.task(max_attempts=1, lane="process")
+def stay_with_a_thread(ctx: dibs.Context, folder: str) -> list[Any]:
+    ctx.progress(50)
+    say(folder, "go")
+    _wait_for(folder, "late.1")
+    _wait_for(folder, "noted")
+    return [os.getpid(), ctx.checkpoint("one", lambda: "of the second")]
+
+
+def _wait_for(folder: str, name: str) -> None:
+    while not (Path(folder) / name).exists():
+        time.sleep(GLANCE)
 
 
 # What comes last

@@ -236,6 +236,24 @@ def test_a_stored_flow_takes_no_more_steps() -> None:
             more.finalize(render)
 
 
+def test_a_stored_flow_is_not_entered_again() -> None:
+    async def start(new: NewWorkflow) -> Any:
+        return a_workflow()
+
+    async def main() -> None:
+        async with Flow(NewWorkflow(name="order"), start) as flow:
+            pass
+        with pytest.raises(InvalidValue, match="workflow 7 is stored"):
+            async with flow:
+                pass
+
+    with Flow(NewWorkflow(name="order"), lambda new: a_workflow()) as flow:
+        pass
+    with pytest.raises(InvalidValue, match="workflow 7 is stored"), flow:
+        pass
+    asyncio.run(main())
+
+
 def test_an_async_flow_is_entered_with_async_with() -> None:
     async def main() -> None:
         stored: list[NewWorkflow] = []
@@ -287,8 +305,17 @@ def test_results_are_a_mapping_by_name_in_order() -> None:
     assert (results["render-2"], results["nothing"], results.get("else")) == (None, None, None)
     assert results.of(render) == results.of("render") == ["one"]
     assert (results.of("nothing"), results.of("else")) == ([None], [])
-    assert results.errors == {"render-2": boom}
+    assert results.errors == {"render-2": boom, "render-3": Failure("Cancelled", "The step was cancelled.")}
     assert (len(results), len(Results()), dict(Results())) == (5, 0, {})
+
+
+def test_the_result_of_a_step_that_is_no_parent_is_refused_with_the_names_of_those_that_are() -> None:
+    one = Results([StepResult(1, "fetch", "fetch", State.COMPLETED)])
+    many = Results([StepResult(n, f"page-{n}", "page", State.COMPLETED) for n in range(11)])
+    for results, said in ((one, "after 'fetch'. "), (many, "'page-9', …. "), (Results(), "after no step. ")):
+        with pytest.raises(KeyError, match=f"not after 'far'.*{said}.*name it in `after`"):
+            results["far"]
+        assert ("far" in results, results.get("far", 5)) == (False, 5)
 
 
 def test_a_new_step_is_a_task_or_a_workflow() -> None:

@@ -134,6 +134,26 @@ def test_a_step_that_adds_what_cannot_be_fails_and_adds_nothing(app: Dibs) -> No
     assert task.attempts == 1
 
 
+def test_a_step_that_adds_one_in_a_queue_of_others_fails_and_says_so(url: str, house: Any) -> None:
+    config = ServerConfig(port=0, access_log=False, **RARELY)
+    with Dibs(url) as direct, house.serving(url, config) as place:
+        key = direct.create_key("limited", ["enqueue", "work", "read"], queues=["ours"], rate_limit="none").key
+        with Dibs(place, api_key=key) as app:
+
+            @app.task(queue="ours")
+            def add(ctx: Context) -> None:
+                ctx.options(name="far").step(give.options(queue="theirs"))
+
+            with app.workflow("limited") as flow:
+                flow.step(add)
+            with app.worker(queues=["ours"], lease=600):
+                assert flow.stored.wait(20).state is WorkflowState.FAILED
+            [task] = named(app, flow.stored).values()
+    assert task.error is not None
+    assert "not for the queue 'theirs'" in task.error.message
+    assert task.attempts == 1
+
+
 # Sub-workflows
 
 
@@ -191,6 +211,39 @@ def test_who_has_lost_its_claim_keeps_nothing(app: Dibs, url: str, tmp_path: Pat
             assert until(lambda: heard(tmp_path, "lost.1"), 30) == f"{task.id} 1 "
     assert app.checkpoints(task.id) == {"one": {"count": 1, "pair": [1, 2]}}
     assert app.get(task.id).state is State.CLAIMED  # type: ignore[union-attr]
+
+
+def test_a_thread_that_a_task_left_behind_neither_reads_nor_writes_for_the_next(app: Dibs, tmp_path: Path) -> None:
+    with app.workflow("first") as first:
+        first.step(flows.leave_a_thread, folder=str(tmp_path))
+    with app.workflow("second") as second:
+        parent = second.options(name="secret").step(give, value="of the second")
+        second.step(flows.stay_with_a_thread, after=parent, folder=str(tmp_path))
+    with app.worker(children=1, **RARELY):
+        assert first.stored.wait(30).state is COMPLETED
+        assert until(lambda: named(app, second.stored)["stay_with_a_thread"].progress, 30) == 50
+        say(tmp_path, "noted")
+        assert second.stored.wait(30).state is COMPLETED
+    left, stayed = (named(app, flow.stored) for flow in (first, second))
+    task, next_task = left["leave_a_thread"], stayed["stay_with_a_thread"]
+    assert next_task.result == [task.result, "of the second"]  # in the same process
+    assert [heard(tmp_path, f"late.{n}") for n in range(2)] == [f"lost {task.id} 1 "] * 2
+    assert app.checkpoints(task.id) == {}
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_checkpoint_that_is_asked_for_at_the_same_time_is_made_once(app: Dibs, lane: str, tmp_path: Path) -> None:
+    with app.worker(**RARELY):
+        done = in_lane("keep_at_once", lane).enqueue(folder=str(tmp_path)).wait(30)
+    assert done.result == [{"count": 1, "pair": [1, 2]}] * 3
+    assert called(tmp_path) == 1
+
+
+def test_a_checkpoint_is_awaited_where_its_function_is_a_coroutine_function(app: Dibs) -> None:
+    with app.worker(**RARELY):
+        assert flows.keep_with_arguments.enqueue().wait(30).result == 1
+        assert "to be awaited" in flows.keep_what_is_to_be_awaited.enqueue().wait(30).error.message
+        assert "asked for by its own function" in flows.keep_within_itself.enqueue().wait(30).error.message
 
 
 def test_what_is_not_json_is_no_checkpoint(app: Dibs) -> None:

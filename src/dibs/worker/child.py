@@ -63,7 +63,18 @@ class Began(msgspec.Struct, frozen=True, tag=True):
     """Child to parent: the handler is found and begins."""
 
 
-class Noted(msgspec.Struct, frozen=True, tag=True):
+class OfClaim(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: said for this claim. A thread that a task left behind speaks while another one runs."""
+
+    task_id: int
+    token: int
+
+    def is_of(self, claim: Claim) -> bool:
+        """True if it was said by the attempt that has this claim."""
+        return (self.task_id, self.token) == (claim.task_id, claim.token)
+
+
+class Noted(OfClaim, frozen=True, tag=True):
     """Child to parent: the handler is this far."""
 
     percent: int
@@ -78,15 +89,15 @@ class Logged(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-class AskedResults(msgspec.Struct, frozen=True, tag=True):
+class AskedResults(OfClaim, frozen=True, tag=True):
     """Child to parent: what did the parents of this step come to? The handler waits for the answer."""
 
 
-class AskedCheckpoints(msgspec.Struct, frozen=True, tag=True):
+class AskedCheckpoints(OfClaim, frozen=True, tag=True):
     """Child to parent: what did earlier attempts keep?"""
 
 
-class AskedToKeep(msgspec.Struct, frozen=True, tag=True):
+class AskedToKeep(OfClaim, frozen=True, tag=True):
     """Child to parent: keep this for later attempts."""
 
     name: str
@@ -163,7 +174,7 @@ class _Child:
         os._exit(0)  # the parent has let us go, or is gone: whatever runs here is nobody's
 
     def _note(self, claim: Claim, percent: int, message: str | None) -> None:
-        self._tell(Noted(percent, message))
+        self._tell(Noted(claim.task_id, claim.token, percent, message))
 
     def _tell(self, message: Told) -> None:
         packed = pack(message)
@@ -181,16 +192,16 @@ class _ParentsShelf:
 
     def results(self, claim: Claim) -> Sequence[StepResult]:
         """See Shelf."""
-        return msgspec.convert(self._ask(claim, AskedResults()), list[StepResult])
+        return msgspec.convert(self._ask(claim, AskedResults(claim.task_id, claim.token)), list[StepResult])
 
     def checkpoints(self, claim: Claim) -> dict[str, Any]:
         """See Shelf."""
-        kept: dict[str, Any] = self._ask(claim, AskedCheckpoints())
+        kept: dict[str, Any] = self._ask(claim, AskedCheckpoints(claim.task_id, claim.token))
         return kept
 
     def keep(self, claim: Claim, name: str, value: Any) -> Any:
         """See Shelf."""
-        return self._ask(claim, AskedToKeep(name, value))
+        return self._ask(claim, AskedToKeep(claim.task_id, claim.token, name, value))
 
     def _ask(self, claim: Claim, question: Asked) -> Any:
         with self._asking:

@@ -11,8 +11,8 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 
-from dibs.claim import MAX_BATCH, Failed, Finished, Outcome
-from dibs.errors import ClaimLost, DibsError, InvalidValue, StoreError
+from dibs.claim import MAX_BATCH, Completed, Failed, Finished, Outcome
+from dibs.errors import ClaimLost, DibsError, InvalidValue, NotAllowed, StoreError
 from dibs.task import State
 from dibs.worker.attempt import Attempt, now
 from dibs.worker.contact import Contact
@@ -97,7 +97,11 @@ class Finisher(Part):
         for (attempt, outcome), answer in zip(batch, answers, strict=True):
             if isinstance(answer, Finished):
                 self._written(attempt, outcome, answer)
-        refused = [(told, answer) for told, answer in zip(batch, answers, strict=True) if isinstance(answer, DibsError)]
+        refused = [
+            (told, _seen_by_its_task(told[1], answer))
+            for told, answer in zip(batch, answers, strict=True)
+            if isinstance(answer, DibsError)
+        ]
         for told, answer in refused:
             self._refused(*told, answer)
         again = {id(told[0]) for told, answer in refused if isinstance(answer, InvalidValue)}
@@ -124,6 +128,13 @@ class Finisher(Part):
             logger.warning("%r ended as %s, too late: %s", attempt, type(outcome).__name__.lower(), error.message)
         else:
             logger.error("%r: the outcome was refused: %s", attempt, error.message)
+
+
+def _seen_by_its_task(outcome: Outcome, error: DibsError) -> DibsError:
+    """The refusal; as InvalidValue where it is the handler's, which added a step in a queue that our key is not for."""
+    if isinstance(outcome, Completed) and isinstance(error, NotAllowed) and error.code == "queue_not_allowed":
+        return InvalidValue(f"The outcome cannot be kept: {error.message}", hint=error.hint)
+    return error
 
 
 def _tell_of_failure(attempt: Attempt, outcome: Failed, answer: Finished) -> None:

@@ -213,8 +213,9 @@ class Child:
                     return outcome
                 case Began():
                     attempt.begin()
-                case Noted(percent, message):
-                    attempt.context.progress(percent, message)
+                case Noted() as note:
+                    if note.is_of(attempt.claim):
+                        attempt.context.progress(note.percent, note.message)
                 case Logged(name, level, text):
                     logging.getLogger(name).log(level, "%s", text)
                 case question:
@@ -231,12 +232,18 @@ class Child:
         self._pass_on_what_was_asked()
 
     def _ask_shelf(self, question: Asked, claim: Claim) -> Any:
+        if not question.is_of(claim):
+            raise ClaimLost(
+                f"Task {question.task_id} has ended in this process; a thread that it left behind asks for it.",
+                task_id=question.task_id,
+                token=question.token,
+            )
         match question:
             case AskedResults():
                 return self._shelf.results(claim)
             case AskedCheckpoints():
                 return self._shelf.checkpoints(claim)
-            case AskedToKeep(name, value):
+            case AskedToKeep(name=name, value=value):
                 return self._shelf.keep(claim, name, value)
 
     def _receive(self) -> bytes:

@@ -222,6 +222,7 @@ class Flow(Graph):
     def __enter__(self) -> Self:
         if inspect.iscoroutinefunction(self._start):
             raise InvalidValue("The workflows of an AsyncDibs are awaited.", hint="Write `async with app.workflow(…)`.")
+        self._check_open()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -231,6 +232,7 @@ class Flow(Graph):
     async def __aenter__(self) -> Self:
         if not inspect.iscoroutinefunction(self._start):
             raise InvalidValue("The workflows of a Dibs are not awaited.", hint="Write `with app.workflow(…)`.")
+        self._check_open()
         return self
 
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from dibs.step import StepResult
 from dibs.task import Failure, State
 from dibs.workflow.flow import Which
+
+_CANCELLED = Failure("Cancelled", "The step was cancelled.")
+
+_SHOWN = 10
 
 
 class Results(Mapping[str, Any]):
@@ -20,6 +25,8 @@ class Results(Mapping[str, Any]):
         self._parents = {parent.name: parent for parent in parents}
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self._parents:
+            raise KeyError(self._no_parent(name))
         return self._parents[name].result
 
     def __iter__(self) -> Iterator[str]:
@@ -36,8 +43,14 @@ class Results(Mapping[str, Any]):
 
     @property
     def errors(self) -> dict[str, Failure]:
-        """How those parents failed whose failure is ignored, by their names."""
-        return {name: parent.error for name, parent in self._parents.items() if parent.error is not None}
+        """How those parents ended whose failure, or cancellation, is ignored, by their names."""
+        ended = [parent for parent in self._parents.values() if parent.state is not State.COMPLETED]
+        return {parent.name: parent.error or _CANCELLED for parent in ended}
 
     def __repr__(self) -> str:
         return f"Results({dict(self)!r})"
+
+    def _no_parent(self, name: str) -> str:
+        known = ", ".join(map(repr, islice(self._parents, _SHOWN))) or "no step"
+        more = ", …" if len(self._parents) > _SHOWN else ""
+        return f"This step is not after {name!r}, but after {known}{more}. To read its result, name it in `after`."
