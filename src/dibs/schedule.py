@@ -12,6 +12,7 @@ from dibs.codec import MAX_NAME, check_name
 from dibs.cron import check_cron, check_timezone
 from dibs.errors import InvalidValue
 from dibs.retry import Backoff
+from dibs.step import check_type
 from dibs.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask
 
 MAX_SCHEDULE_NAME = MAX_NAME - len("schedule::2000-01-01T00:00:00Z")
@@ -56,7 +57,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidValue(f"There is no way to catch up called {self.catch_up!r}.", hint=hint)
         if self.enabled is not None and type(self.enabled) is not bool:
             raise InvalidValue(f"enabled must be True, False or None, not {self.enabled!r}.")
-        task_of(self)  # checks the task's own options
+        check_type(task_of(self))  # and its own options are checked as it is made
 
 
 class Schedule(msgspec.Struct, frozen=True):

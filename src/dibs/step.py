@@ -79,6 +79,8 @@ class NewStep(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidValue(f"The step {self.name!r} has a key.", hint="Give the workflow a key instead.")
         if self.workflow is not None and self.workflow.key is not None:
             raise InvalidValue(f"The sub-workflow {self.name!r} has a key.", hint="Give the outermost workflow a key.")
+        if self.task is not None:
+            check_type(self.task)
         check_policy(self.on_failure)
         _check_parents(self.name, self.after)
 
@@ -103,6 +105,8 @@ class NewWorkflow(msgspec.Struct, frozen=True, kw_only=True):
             check_name(self.key, "The key")
         if self.finalizer is not None and self.finalizer.key is not None:
             raise InvalidValue("The finalizer has a key.", hint="Give the workflow a key instead.")
+        if self.finalizer is not None:
+            check_type(self.finalizer)
         check_policy(self.on_failure)
         _check_deadline(self.deadline)
         check_graph(self.steps)
@@ -387,6 +391,15 @@ def _walk_back(stuck: set[str], parents: Mapping[str, Sequence[str]]) -> list[st
     while (parent := next(each for each in parents[path[-1]] if each in stuck)) not in path:
         path.append(parent)
     return [parent, *reversed(path[path.index(parent) :])]
+
+
+def check_type(task: NewTask) -> None:
+    """Refuse a task that would pass for one that stands for a sub-workflow."""
+    if task.type == WORKFLOW_STEP:
+        raise InvalidValue(
+            f"No task can be of the type {WORKFLOW_STEP!r}: dibs itself makes those, one for each sub-workflow.",
+            hint="Use another type, or add the workflow to another one as a step.",
+        )
 
 
 def check_policy(policy: Any) -> None:

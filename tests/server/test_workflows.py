@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from tests.helpers.waiting import until
 from tests.server.conftest import Served
 
 WORKER = "worker-1"
+OURS = {"task_type": "t", "queue": "ours"}
 DIAMOND = [
     {"task_type": "fetch"},
     {"task_type": "render", "after": ["fetch"]},
@@ -68,6 +70,18 @@ def wish(http: httpx.Client, workflow_id: int, verb: str = "claim", by: str = "p
 def finalize(http: httpx.Client, workflow_id: int, token: int, by: str = "p1") -> httpx.Response:
     """Act as the holder of a finalization."""
     return http.post(f"/api/workflows/{workflow_id}/finalize", json={"processor_id": by, "token": token})
+
+
+def tasks_of(http: httpx.Client, workflow: dict[str, Any]) -> dict[str, int]:
+    """The tasks of a workflow's steps by their names."""
+    steps = http.get(f"/api/workflows/{workflow['id']}/steps").json()["steps"]
+    return {step["name"]: step["task_id"] for step in steps}
+
+
+def inside(http: httpx.Client, workflow: dict[str, Any]) -> int:
+    """The workflow that is its step "inner"."""
+    steps = http.get(f"/api/workflows/{workflow['id']}/steps").json()["steps"]
+    return next(int(step["workflow_id"]) for step in steps if step["name"] == "inner")
 
 
 def step_names(http: httpx.Client, workflow_id: int) -> list[str]:
@@ -237,6 +251,53 @@ def test_steps_are_added_from_outside_under_names_that_are_free(http: httpx.Clie
     assert (again.status_code, again.json()["code"]) == (400, "invalid_graph")
 
 
+def test_of_many_who_add_steps_without_names_at_once_each_gets_names_that_are_free(http: httpx.Client) -> None:
+    workflow = start(http, {"task_type": "render"})
+    path = f"/api/workflows/{workflow['id']}/steps"
+    with ThreadPoolExecutor(8) as callers:
+        added = [callers.submit(http.post, path, json={"steps": [{"task_type": "render"}]}) for _ in range(40)]
+
+    assert {each.result().status_code for each in added} == {200}
+    assert sorted(step_names(http, workflow["id"])) == sorted(["render", *(f"render-{n}" for n in range(2, 42))])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/tasks", {"task_type": "dibs.workflow"}),
+        ("/api/tasks/batch", {"tasks": [{"task_type": "dibs.workflow"}]}),
+        ("/api/workflows", {"name": "order", "steps": [{"task_type": "dibs.workflow"}]}),
+        ("/api/workflows", {"name": "order", "steps": [], "finalizer": {"task_type": "dibs.workflow"}}),
+        ("/api/schedules", {"name": "nightly", "cron": "0 0 * * *", "task_type": "dibs.workflow"}),
+    ],
+)
+def test_nobody_makes_a_task_that_passes_for_a_sub_workflow(
+    path: str, body: dict[str, Any], http: httpx.Client, app: dibs.Dibs
+) -> None:
+    answer = http.post(path, json=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_value")
+    assert app.list_tasks() == []
+
+
+def test_nobody_speaks_for_a_workflow(http: httpx.Client) -> None:
+    workflow = start(http, {"name": "pages", "workflow": {"name": "pages", "steps": [{"task_type": "render"}]}})
+    [gate] = http.get(f"/api/workflows/{workflow['id']}/steps").json()["steps"]
+    who, place = {"worker_id": gate["worker_id"]}, f"/api/tasks/{gate['task_id']}"
+    claims = {"claims": [{"task_id": gate["task_id"], "token": 1}]}
+
+    said = [http.post(f"{place}/{verb}", json={**who, "token": 1}) for verb in ("complete", "release", "renew")]
+    said += [http.post(f"{place}/fail", json={**who, "token": 1, "error_message": "no"})]
+    said += [http.post(f"{place}/progress", json={**who, "token": 1, "progress": 5})]
+    said += [http.post(f"{place}/checkpoints", json={**who, "token": 1, "name": "n", "value": 1})]
+    said += [http.post(f"/api/tasks/{verb}", json={**who, **claims}) for verb in ("renew", "start")]
+    outcomes = [{"task_id": gate["task_id"], "token": 1, "outcome": "completed"}]
+    said += [http.post("/api/tasks/finish", json={**who, "outcomes": outcomes})]
+    said += [http.post("/api/tasks/exchange", json={**who, "outcomes": outcomes, "claim": {}})]
+    said += [http.post("/api/tasks/claim", json=who)]
+    assert {(each.status_code, each.json()["code"]) for each in said} == {(400, "invalid_value")}
+    assert http.get(place).json()["task"]["status"] == "claimed"
+
+
 def test_a_workflow_is_cancelled_and_goes_on_from_there(http: httpx.Client) -> None:
     workflow = start(http, {"task_type": "fetch"}, {"task_type": "merge", "after": ["fetch"]})
     place = f"/api/workflows/{workflow['id']}"
@@ -248,7 +309,8 @@ def test_a_workflow_is_cancelled_and_goes_on_from_there(http: httpx.Client) -> N
 
 
 def test_an_unknown_workflow_is_not_found_whatever_is_asked_of_it(http: httpx.Client) -> None:
-    for path in ("", "/steps", "/context"):
+    assert wish(http, 99).status_code == 404  # which is recorded
+    for path in ("", "/steps", "/context", "/attempts"):
         answer = http.get(f"/api/workflows/99{path}")
         assert (answer.status_code, answer.json()["code"]) == (404, "workflow_not_found")
     for path, body in (("cancel", {}), ("retry", {}), ("steps", {"steps": [{"name": "a", "task_type": "t"}]})):
@@ -497,6 +559,93 @@ def test_a_key_of_a_foreign_workflow_shows_nothing_of_it(limited: httpx.Client, 
     assert (answer.status_code, answer.json()["code"]) == (409, "key_conflict")
     assert "task_id" not in answer.json()
     assert "workflow_id" not in answer.json()
+
+
+def test_a_limited_key_adds_no_step_that_would_read_what_is_foreign(
+    limited: httpx.Client, anyone: httpx.Client
+) -> None:
+    secret = {"name": "secret", "task_type": "t", "queue": "theirs"}
+    start(anyone, {"name": "open", "task_type": "t", "queue": "ours"}, secret, {"name": "last", **OURS})
+    complete(limited, claim(limited))
+    task = claim(limited)
+    fence = {"task_id": task["id"], "token": task["token"], "outcome": "completed"}
+
+    told = []
+    for parent in ("secret", "nobody"):
+        steps = [{"name": "spy", **OURS, "after": [parent]}]
+        alone = complete(limited, task, steps=steps)
+        finish = {"worker_id": WORKER, "outcomes": [{**fence, "steps": steps}]}
+        [among] = limited.post("/api/tasks/finish", json=finish).json()["answers"]
+        [traded] = limited.post("/api/tasks/exchange", json={**finish, "claim": {}}).json()["answers"]
+        assert (alone.status_code, alone.json()["code"]) == (400, "invalid_graph")
+        assert among == traded == alone.json()
+        told.append(alone.text.replace(parent, "?"))
+    assert told[0] == told[1]
+    steps = [{"name": "spy", **OURS, "after": ["open", "next"]}, {"name": "next", **OURS}]
+    assert complete(limited, task, steps=steps).status_code == 200
+    assert complete(limited, task, steps=steps).json()["repeated"]
+
+
+def test_why_a_step_waits_names_no_foreign_step_to_a_limited_key(limited: httpx.Client, anyone: httpx.Client) -> None:
+    secrets = [{"name": f"secret-{n}", "task_type": "t", "queue": "theirs"} for n in range(2)]
+    after = ["open", "secret-0", "secret-1"]
+    workflow = start(anyone, {"name": "open", **OURS}, *secrets, {"name": "last", **OURS, "after": after})
+    place = f"/api/tasks/{tasks_of(anyone, workflow)['last']}/explain"
+
+    reasons = [each["message"] for each in limited.get(place).json()["explanation"]["reasons"]]
+    assert (len(reasons), "'open'" in reasons[0], reasons[1]) == (2, True, "It waits for another step.")
+    assert "secret-1" in anyone.get(place).text
+
+
+def test_a_limited_key_retries_no_step_whose_workflow_has_foreign_ones(
+    limited: httpx.Client, anyone: httpx.Client, app: dibs.Dibs
+) -> None:
+    inner = {"name": "inner", "workflow": {"name": "inner", "steps": [{"name": "deep", **OURS}]}}
+    theirs = {"name": "theirs", "task_type": "t", "queue": "theirs"}
+    mixed, own = start(anyone, {"name": "mine", **OURS}, inner, theirs), start(anyone, {"name": "mine", **OURS}, inner)
+    for workflow in (mixed, own):
+        assert anyone.post(f"/api/workflows/{workflow['id']}/cancel").status_code == 200
+    app.upkeep()
+
+    for name in ("mine", "inner"):
+        answer = limited.post(f"/api/tasks/{tasks_of(anyone, mixed)[name]}/retry")
+        assert (answer.status_code, answer.json()["code"]) == (404, "task_not_found")
+    deep = tasks_of(anyone, {"id": inside(anyone, mixed)})["deep"]
+    assert limited.post(f"/api/tasks/{deep}/retry").status_code == 404
+    assert status(anyone, mixed["id"]) == "cancelled"
+    assert limited.post(f"/api/tasks/{tasks_of(anyone, own)['mine']}/retry").status_code == 200
+    assert status(anyone, own["id"]) == "running"
+
+
+def test_a_limited_key_cancels_no_workflow_with_foreign_steps_by_the_task_that_stands_for_it(
+    limited: httpx.Client, anyone: httpx.Client
+) -> None:
+    first = {"name": "first", **OURS}
+    steps = [OURS, {"task_type": "t", "queue": "theirs"}]
+    mixed = start(anyone, first, {"name": "inner", "after": ["first"], "workflow": {"name": "inner", "steps": steps}})
+    own = start(anyone, first, {"name": "inner", "after": ["first"], "workflow": {"name": "inner", "steps": [OURS]}})
+
+    refused = limited.post(f"/api/tasks/{tasks_of(anyone, mixed)['inner']}/cancel")
+    assert (refused.status_code, refused.json()["code"]) == (404, "task_not_found")
+    assert status(anyone, inside(anyone, mixed)) == "running"
+    assert limited.post(f"/api/tasks/{tasks_of(anyone, own)['inner']}/cancel").status_code == 200
+
+
+def test_a_limited_key_redrives_no_step_whose_workflow_has_foreign_ones(keyed: Served, anyone: httpx.Client) -> None:
+    limited = keyed.client("admin", queues=["ours"])
+    once = {**OURS, "max_attempts": 1}
+    theirs = {"task_type": "t", "queue": "theirs"}
+    mixed, own = start(anyone, once, theirs, on_failure="continue"), start(anyone, once, on_failure="continue")
+    for _ in range(2):
+        task = claim(limited)
+        failed = {"worker_id": WORKER, "token": task["token"], "error_message": "no"}
+        assert limited.post(f"/api/tasks/{task['id']}/fail", json=failed).status_code == 200
+
+    assert limited.post("/api/dead-letter/redrive", json={"limit": 1}).json()["redriven"] == 1
+    assert limited.post("/api/dead-letter/redrive").json()["redriven"] == 0
+    statuses = [anyone.get(f"/api/workflows/{each['id']}/steps").json()["steps"][0]["status"] for each in (mixed, own)]
+    assert statuses == ["failed", "pending"]
+    assert anyone.post("/api/dead-letter/redrive").json()["redriven"] == 1
 
 
 # Metrics

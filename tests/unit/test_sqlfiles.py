@@ -143,7 +143,7 @@ def test_every_file_is_used() -> None:
         mentioned = {text for path, tree in modules(STORE) if engine in engines_of(path) for text in literals(tree)}
         fragments = {name for text in mentioned for name in placeholders(text)}
         fragments |= {name for path in folder(engine).glob("*.sql") for name in placeholders(path.read_text("utf-8"))}
-        of_tasks = ("state", "type", "queue", "queues", "cursor", "error")
+        of_tasks = ("state", "type", "queue", "queues", "cursor", "error", "only")
         of_workflows = ("workflow_state", "workflow_name", "workflow_cursor", "workflow_queues")
         fragments |= {f"by_{name}" for name in (*of_tasks, *of_workflows)}  # the conditions of lists
         assert names(engine) - mentioned - fragments == set()

@@ -385,9 +385,10 @@ def test_every_wish_is_recorded_with_its_reason_in_order(app: Any, clock: Clock)
     assert attempts[-1].at == moment(clock)
 
 
-def test_a_wish_for_what_does_not_exist_is_recorded_too(app: Any) -> None:
+def test_a_wish_for_what_does_not_exist_is_recorded_too(app: Any, url: str) -> None:
     app.claim_finalization(404, P1)
-    [attempt] = app.finalization_attempts(404)
+    with dibs.Dibs(url) as database:  # a server says of it only that it does not exist
+        [attempt] = database.finalization_attempts(404)
     assert (attempt.claimed, attempt.reason, attempt.processor) == (False, "not_found", P1)
 
 

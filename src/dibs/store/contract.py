@@ -340,6 +340,20 @@ class DatabaseStore(Store, Protocol):
         """Up to `wanted` requests for the key. Never more in a window than its limit, however many servers ask; a
         window begins with the first request after the last one ended, by the database's clock."""
 
+    def cancel(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
+        """As for everybody; `only`: the queues of a caller, to whom a task that stands for a workflow with other queues
+        does not exist."""
+
+    def retry(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
+        """As for everybody; `only`: the queues of a caller, to whom a step that goes on with a workflow with other
+        queues does not exist."""
+
+    def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
+        """Why the task is not running, with no word about steps in other queues than these."""
+
+    def check_parents(self, task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Operation[None]:
+        """InvalidGraph if this step adds steps after others that are in none of these queues, or do not exist."""
+
     def queues_of(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """The queue of each of these tasks that exists."""
 

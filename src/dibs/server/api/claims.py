@@ -12,7 +12,7 @@ from dibs.body.fields import AttemptsRemaining, Body, Count, Lease, Name, Names,
 from dibs.claim import DEFAULT_LEASE, Claim, ClaimRequest
 from dibs.errors import DibsError
 from dibs.key import Scope
-from dibs.server.api.fencing import TAG
+from dibs.server.api.fencing import TAG, check_worker
 from dibs.server.api.ordering import Ordered, order_of
 from dibs.server.endpoint import Answer, Call, endpoint
 
@@ -120,7 +120,7 @@ async def claim_by_id(call: Call) -> Answer:
     """Claim this task."""
     body: ClaimByIdBody = call.body
     await call.check_visible(call.task_id)
-    request = ClaimRequest(worker_id=body.worker_id, lease=body.lease_seconds, request=body.request_id)
+    request = ClaimRequest(worker_id=check_worker(body.worker_id), lease=body.lease_seconds, request=body.request_id)
     claimed = await call.run(call.service.store.claim_by_id(call.task_id, request))
     return Answer(Claimed(True, shape.task(claimed.task), "Task claimed successfully"))
 
@@ -142,7 +142,7 @@ def request_of(call: Call, wish: ClaimWish, worker_id: str) -> ClaimRequest:
         max_attempts_remaining=wish.max_attempts_remaining,
         order=order_of(wish),
         count=wish.count or 1,
-        worker_id=worker_id,
+        worker_id=check_worker(worker_id),
         incarnation=wish.incarnation,
         lease=wish.lease_seconds,
         ahead=wish.ahead,

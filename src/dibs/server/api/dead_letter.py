@@ -61,7 +61,7 @@ def _queues(call: Call) -> Sequence[str | None]:
 
 
 async def _redrive(call: Call, queue: str | None, limit: int) -> int:
-    which = DeadFilter(queue=queue, type=call.body.task_type, error=call.body.error)
+    which = DeadFilter(queue=queue, type=call.body.task_type, error=call.body.error, only=call.caller.queues)
     plan = plans.redrive(call.service.store, which, limit)
     return await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
 

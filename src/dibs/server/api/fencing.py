@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ from msgspec import Meta
 
 from dibs.body.fields import Body, TaskId, Token, WorkerId
 from dibs.claim import MAX_BATCH, ClaimRef
-from dibs.errors import DibsError, TaskNotFound
+from dibs.errors import DibsError, InvalidValue, TaskNotFound
 from dibs.server.endpoint import Call
 from dibs.server.refusing import RefusalShape, refusal
 from dibs.store.operation import Operation
@@ -23,6 +24,7 @@ FENCED = {
 HELD = {"worker_id": "worker-youtube-01", "token": 1}
 Write = Callable[[list[ClaimRef]], Operation[Any]]
 Text = Annotated[str, Meta(description="Kept whatever it contains; a very long text keeps its end.")]
+OF_WORKFLOW = re.compile("workflow-[0-9]+")
 Batch = Meta(max_length=MAX_BATCH)
 
 
@@ -42,12 +44,20 @@ class OneClaim(Body, frozen=True):
 
 def ref_of(call: Call, body: OfClaim) -> ClaimRef:
     """The claim of the task in the path."""
-    return ClaimRef(call.task_id, body.token, body.worker_id)
+    return ClaimRef(call.task_id, body.token, check_worker(body.worker_id))
 
 
 def refs_of(worker_id: str, claims: Sequence[OneClaim]) -> list[ClaimRef]:
     """The claims of a worker."""
+    check_worker(worker_id)
     return [ClaimRef(each.task_id, each.token, worker_id) for each in claims]
+
+
+def check_worker(worker_id: str) -> str:
+    """A worker, and not the name under which a workflow holds the step that it is."""
+    if OF_WORKFLOW.fullmatch(worker_id):
+        raise InvalidValue("Workflows end their own steps.", hint=f"Call your worker something else than {worker_id}.")
+    return worker_id
 
 
 async def fenced(call: Call, refs: list[ClaimRef], write: Write) -> list[Any]:

@@ -193,8 +193,8 @@ async def context(call: Call) -> Answer:
 )
 async def attempts(call: Call) -> Answer:
     """Every recorded wish to finalize a workflow, also of those that were refused."""
+    await _check_there(call, None)
     found = await call.run(seen(call, call.service.store.finalization_attempts(workflow_id(call))))
-    await _check_there(call, found)
     return Answer(Attempts([shape.attempt(one) for one in found]))
 
 

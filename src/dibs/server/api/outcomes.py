@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -32,7 +33,7 @@ from dibs.server.api.fencing import (
 from dibs.server.api.graphs import check_params, check_queues
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.refusing import Refusal
-from dibs.step import tasks_in
+from dibs.step import NewStep, tasks_in
 from dibs.task import Failure, State
 
 Result = Annotated[Any, Meta(description="Any JSON value.")]
@@ -244,7 +245,7 @@ async def release(call: Call) -> Answer:
 async def finish(call: Call) -> Answer:
     """Write many outcomes in one transaction, each fenced by its token."""
     body: FinishBody = call.body
-    told, refused = _told(call, body)
+    told, refused = await _told(call, body)
     done = await fenced(call, list(told), lambda refs: call.service.store.finish([(ref, told[ref]) for ref in refs]))
     call.service.finalize_after(done)
     return Answer(FinishedAnswers(True, _answers(body, {**refused, **dict(zip(told, done, strict=True))})))
@@ -269,7 +270,7 @@ async def exchange(call: Call) -> Answer:
     """Finish the last tasks and claim the next ones, in one request and one transaction."""
     body: ExchangeBody = call.body
     request = request_of(call, body.claim, body.worker_id)
-    told, refused = _told(call, body)
+    told, refused = await _told(call, body)
     refs = list(told)
     seen, visible = await seen_of(call, refs)
     done, claims = await call.run(call.service.store.exchange([(ref, told[ref]) for ref in seen], request))
@@ -280,20 +281,28 @@ async def exchange(call: Call) -> Answer:
 
 async def _finish_one(call: Call) -> Answer:
     await call.check_visible(call.task_id)
-    done = await call.service.desk.finish(ref_of(call, call.body), _outcome(call, call.body), call.caller.by)
+    ref = ref_of(call, call.body)
+    done = await call.service.desk.finish(ref, await _outcome(call, ref, call.body), call.caller.by)
     return Answer(_finished(done))
 
 
-def _outcome(call: Call, said: Any) -> Outcome:
+async def _outcome(call: Call, ref: ClaimRef, said: Any) -> Outcome:
     """What the worker says, if it may say so."""
     outcome: Outcome = said.outcome()
     if isinstance(outcome, Completed) and outcome.steps:
         check_queues(call, tasks_in(outcome.steps))
         check_params(tasks_in(outcome.steps))
+        await _check_parents(call, ref, outcome.steps)
     return outcome
 
 
-def _told(call: Call, body: FinishBody) -> tuple[dict[ClaimRef, Outcome], dict[ClaimRef, DibsError]]:
+async def _check_parents(call: Call, ref: ClaimRef, steps: Sequence[NewStep]) -> None:
+    """Who waits for a step reads its result: to a limited key, steps of foreign queues do not exist here either."""
+    if call.caller.queues is not None:
+        await call.run(call.service.store.check_parents(ref.task_id, steps, call.caller.queues))
+
+
+async def _told(call: Call, body: FinishBody) -> tuple[dict[ClaimRef, Outcome], dict[ClaimRef, DibsError]]:
     """The outcome of each claim, of several for one claim the first; and those whose steps are refused, each by itself:
     a request that is not even what is expected here is refused whole."""
     told: dict[ClaimRef, Outcome] = {}
@@ -301,7 +310,7 @@ def _told(call: Call, body: FinishBody) -> tuple[dict[ClaimRef, Outcome], dict[C
     for ref, each in zip(refs_of(body.worker_id, body.outcomes), body.outcomes, strict=True):
         if ref not in told and ref not in refused:
             try:
-                told[ref] = _outcome(call, each)
+                told[ref] = await _outcome(call, ref, each)
             except (InvalidGraph, Refusal) as error:
                 refused[ref] = error
     return told, refused

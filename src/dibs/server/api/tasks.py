@@ -196,7 +196,8 @@ async def history(call: Call) -> Answer:
 async def explain(call: Call) -> Answer:
     """Why is this task not running?"""
     await call.check_visible(call.task_id)
-    return Answer(OneExplanation(shape.explanation(await call.run(call.service.store.explain(call.task_id)))))
+    explaining = call.service.store.explain(call.task_id, call.caller.queues)
+    return Answer(OneExplanation(shape.explanation(await call.run(explaining))))
 
 
 @endpoint(
@@ -212,7 +213,8 @@ async def explain(call: Call) -> Answer:
 async def cancel(call: Call) -> Answer:
     """Cancel a waiting task at once; ask the worker of a running one to stop."""
     await call.check_visible(call.task_id)
-    return Answer(ChangedTask(True, shape.task(await call.run(call.service.store.cancel(call.task_id)))))
+    task = await call.run(call.service.store.cancel(call.task_id, call.caller.queues))
+    return Answer(ChangedTask(True, shape.task(task)))
 
 
 @endpoint(
@@ -228,7 +230,8 @@ async def cancel(call: Call) -> Answer:
 async def retry(call: Call) -> Answer:
     """Send a failed, cancelled or scheduled task back to be claimed now."""
     await call.check_visible(call.task_id)
-    return Answer(ChangedTask(True, shape.task(await call.run(call.service.store.retry(call.task_id)))))
+    task = await call.run(call.service.store.retry(call.task_id, call.caller.queues))
+    return Answer(ChangedTask(True, shape.task(task)))
 
 
 @endpoint(

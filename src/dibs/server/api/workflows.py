@@ -16,7 +16,7 @@ from dibs import shape
 from dibs.body.fields import Body, Empty, Name
 from dibs.body.graphs import StepBody, WorkflowBody, steps_of
 from dibs.claim import MAX_BATCH
-from dibs.errors import KeyConflict, WorkflowNotFound
+from dibs.errors import InvalidGraph, KeyConflict, WorkflowNotFound
 from dibs.key import Scope
 from dibs.server.api.graphs import check_queues
 from dibs.server.api.tasks import taken
@@ -27,6 +27,9 @@ from dibs.store.operation import Operation
 T = TypeVar("T")
 
 TAG = "workflows"
+RENAMINGS = 100
+"""Times that steps without names are named anew, because others took these names meanwhile."""
+
 MISSING = {404: "There is no such workflow."}
 STEPS = [
     {"task_type": "fetch", "params": {"url": "https://example.com/orders"}},
@@ -180,7 +183,15 @@ async def add_steps(call: Call) -> Answer:
     """Add steps to a workflow that still runs, all or none. A running step adds its own when it completes."""
     new = await _named_steps(call, call.body.steps)
     check_queues(call, tasks_in(new))
-    return await _changed(call, call.service.store.add_steps(workflow_id(call), new))
+    for _ in range(RENAMINGS):
+        try:
+            return await _add(call, new)
+        except InvalidGraph:  # somebody may have been faster with a name that was made up here
+            again = await _named_steps(call, call.body.steps)
+            if again == new:
+                raise
+            new = again
+    return await _add(call, new)
 
 
 @endpoint(
@@ -265,6 +276,10 @@ async def _named_steps(call: Call, bodies: list[StepBody]) -> list[NewStep]:
         return steps_of(bodies)
     known = await call.run(seen(call, call.service.store.steps(workflow_id(call))))
     return steps_of(bodies, {step.name for step in known})
+
+
+async def _add(call: Call, new: list[NewStep]) -> Answer:
+    return await _changed(call, call.service.store.add_steps(workflow_id(call), new))
 
 
 async def _changed(call: Call, verb: Operation[Workflow]) -> Answer:

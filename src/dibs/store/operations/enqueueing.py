@@ -10,6 +10,7 @@ import msgspec
 
 from dibs.codec import decode, encode_params, fingerprint
 from dibs.errors import KeyConflict
+from dibs.step import check_type
 from dibs.store.operation import Operation, Row, Statement, Steps
 from dibs.store.operations.rows import STATES, read_task, seconds
 from dibs.store.operations.typecache import TypeCache
@@ -34,6 +35,8 @@ class Enqueueing(ABC):
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
         """Store the tasks in this order, all or none; a key that is taken gives the task that has it."""
+        for task in tasks:
+            check_type(task)
         return Operation("enqueue", lambda: self._enqueue(tasks), wakes=True, atomic=_several_keys(tasks))
 
     def _enqueue(self, tasks: Sequence[NewTask]) -> Steps[list[Task]]:

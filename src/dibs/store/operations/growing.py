@@ -14,8 +14,8 @@ import msgspec
 
 from dibs.codec import MAX_NAME
 from dibs.errors import InvalidGraph, InvalidValue
-from dibs.step import Kind, NewStep, tasks_in
-from dibs.store.operation import Statement, Steps
+from dibs.step import Kind, NewStep, check_graph, tasks_in
+from dibs.store.operation import Operation, Statement, Steps
 from dibs.store.operations.adding import Adding, Home, Known, Part, check_room
 from dibs.store.operations.advancing import CANCELLED, Tally
 
@@ -50,6 +50,11 @@ class Growing(Adding, ABC):
         home = Home(workflow_id, root_id, on_failure)
         return Growth(task_id, home, named, known, stopping is not None)
 
+    def check_parents(self, task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Operation[None]:
+        """What this task wants to add is after steps in the queues `only`; InvalidGraph in the words for one that does
+        not exist. Names and queues of steps never change, so what is found here holds when it completes."""
+        return Operation("check_parents", lambda: _check_parents(task_id, steps, only), writes=False)
+
     def _check_order(self, task_id: int, steps: Sequence[NewStep], known: Known) -> Steps[None]:
         """Who waits for the task will wait for the steps, which so cannot wait for any of those."""
         parents = {name: known[name] for step in steps for name in step.after if name in known}
@@ -83,6 +88,20 @@ class Growing(Adding, ABC):
             if step.workflow is not None:
                 for (sub,) in (yield Statement("workflow_of_step", {"id": names[step.name]})):
                     yield from self.give_up(sub, CANCELLED, tally)
+
+
+def _check_parents(task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Steps[None]:
+    rows = yield Statement("step", {"ids": [task_id]})
+    if rows:
+        _, workflow_id, own, *_ = rows[0]
+        named = _under(own, task_id, steps)
+        asked = {own, *(parent for step in named for parent in step.after)} - {step.name for step in named}
+        found = yield Statement("find_steps", {"id": workflow_id, "keys": sorted(asked)})
+        ours = [row[0] for row in found if row[3] in only]
+        if own in ours:
+            check_graph(named, known=ours)
+            return
+    check_graph(steps)  # to who may use these queues alone there is no such step, and so none that it could name
 
 
 def _under(parent: str, task_id: int, steps: Sequence[NewStep]) -> list[NewStep]:

@@ -165,9 +165,9 @@ class Looking:
         check_names(queues, "queues", "The queue")
         return Operation("stats", lambda: _stats(queues), writes=False)
 
-    def explain(self, task_id: int) -> Operation[Explanation]:
-        """Why is this task not running?"""
-        return Operation("explain", lambda: _explain(task_id), writes=False)
+    def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
+        """Why is this task not running? In words that name no steps but those in the queues `only`, if given."""
+        return Operation("explain", lambda: _explain(task_id, only), writes=False)
 
 
 def _get(task_id: int) -> Steps[Task | None]:
@@ -272,7 +272,7 @@ def _percentiles(values: list[int | None]) -> Percentiles:
     return Percentiles(p50, p95, p99)
 
 
-def _explain(task_id: int) -> Steps[Explanation]:
+def _explain(task_id: int, only: Sequence[str] | None) -> Steps[Explanation]:
     task = yield from _get(task_id)
     if task is None:
         raise TaskNotFound(task_id)
@@ -281,7 +281,7 @@ def _explain(task_id: int) -> Steps[Explanation]:
     elif task.state is State.SCHEDULED:
         reasons = [(yield from _reason_scheduled(task))]
     elif task.state is State.BLOCKED:
-        reasons = yield from _reasons_blocked(task)
+        reasons = yield from _reasons_blocked(task, only)
     else:
         reasons = [_reason(task)]
     return Explanation(task.id, task.state, reasons)
@@ -309,17 +309,21 @@ def _reason(task: Task) -> Reason:
     return Reason(task.state.value, f"It is {task.state} since {task.finished_at:%Y-%m-%d %H:%M:%S} UTC.")
 
 
-def _reasons_blocked(task: Task) -> Steps[list[Reason]]:
+def _reasons_blocked(task: Task, only: Sequence[str] | None) -> Steps[list[Reason]]:
     waits = yield Statement("waits_for", {"id": task.id}, words=limited(PARENTS_NAMED))
     if waits:
-        return [
-            Reason("blocked", f"It waits for step {name!r} (task {parent}), which is {state}.")
-            for name, parent, state in waits
-        ]
+        return list(dict.fromkeys(_reason_blocked(parent, only) for parent in waits))
     step = yield Statement("step", {"ids": [task.id]})
     if step and step[0][3] == Kind.FINALIZER:
         return [Reason("blocked", f"It is the finalizer of workflow {step[0][1]}: it runs when all steps are done.")]
     return [Reason("blocked", f"It is a step of workflow {task.workflow_id}, which has not begun.")]
+
+
+def _reason_blocked(row: Row, only: Sequence[str] | None) -> Reason:
+    name, parent, state, queue = row
+    if only is not None and queue not in only:
+        return Reason("blocked", "It waits for another step.")
+    return Reason("blocked", f"It waits for step {name!r} (task {parent}), which is {state}.")
 
 
 def _reasons_pending(task: Task) -> Steps[list[Reason]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from dibs.claim import check_names
 from dibs.codec import check_name
 from dibs.errors import TaskNotFound, WrongState
-from dibs.step import ENDED, WORKFLOW_STEP
+from dibs.step import ENDED, WORKFLOW_STEP, Workflow
 from dibs.store.operation import Operation, Statement, Steps, conditions, limited
 from dibs.store.operations.advancing import PRUNED, Advancing, Tally
 from dibs.store.operations.rows import read_task
@@ -20,29 +22,35 @@ REDRIVE_BATCH = 500
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks of the dead letter: by queue, type, and text in the error's type and message."""
+    """Which tasks of the dead letter: by queue, type, and text in the error's type and message. `only`: no steps but
+    those whose workflow is in these queues as a whole, since it goes on with them."""
 
     queue: str | None = None
     type: str | None = None
     error: str | None = None
+    only: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         for value, what in ((self.queue, "The queue"), (self.type, "The task type"), (self.error, "The error text")):
             if value is not None:
                 check_name(value, what)
+        check_names(self.only, "only", "The queue")
 
 
 class Managing(Advancing, ABC):
     """Changing tasks from outside."""
 
-    def cancel(self, task_id: int) -> Operation[Task]:
-        """Cancel a waiting task at once; ask the worker of a running one to stop."""
-        return Operation("cancel", lambda: self._cancel(task_id), wakes=True, atomic=True)
+    def cancel(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
+        """Cancel a waiting task at once; ask the worker of a running one to stop. One that stands for a workflow is
+        found by those alone who may use all of its queues (`only`: these; None: any)."""
+        return Operation("cancel", lambda: self._cancel(task_id, only), wakes=True, atomic=True)
 
-    def _cancel(self, task_id: int) -> Steps[Task]:
+    def _cancel(self, task_id: int, only: Sequence[str] | None) -> Steps[Task]:
         steps = yield from self.hold_steps([task_id])
         while True:
             task = yield from _get(task_id)
+            if task.type == WORKFLOW_STEP and task.workflow_id is not None:
+                _check_whole(task, (yield from self.read_workflow(task.workflow_id)), only)
             if task.state is State.CANCELLED or (task.state is State.CLAIMED and task.cancel_requested):
                 return task
             if task.state in FINAL:
@@ -64,11 +72,12 @@ class Managing(Advancing, ABC):
         assert workflow is not None
         yield from self.advance([task.id], (yield from self.begun(workflow)))
 
-    def retry(self, task_id: int) -> Operation[Task]:
-        """Send a failed, cancelled or scheduled task back to be claimed now, with all its attempts."""
-        return Operation("retry", lambda: self._retry(task_id), wakes=True, atomic=True)
+    def retry(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
+        """Send a failed, cancelled or scheduled task back to be claimed now, with all its attempts. A step that goes on
+        with its workflow is found by those alone who may use all of its queues (`only`: these; None: any)."""
+        return Operation("retry", lambda: self._retry(task_id, only), wakes=True, atomic=True)
 
-    def _retry(self, task_id: int) -> Steps[Task]:
+    def _retry(self, task_id: int, only: Sequence[str] | None) -> Steps[Task]:
         steps = yield from self.hold_steps([task_id])
         while True:
             task = yield from _get(task_id)
@@ -77,12 +86,12 @@ class Managing(Advancing, ABC):
                 hint = "Only failed, cancelled and scheduled tasks can be retried; enqueue completed work anew."
                 raise WrongState(message, task_id=task_id, state=task.state, hint=hint)
             if task_id in steps and task.state is not State.SCHEDULED:
-                yield from self._retry_step(task, task_id)
+                yield from self._retry_step(task, task_id, only)
                 return (yield from _get(task_id))
             if (yield Statement("retry", {"id": task_id, "from_state": task.state.value}, change=True)):
                 return (yield from _get(task_id))
 
-    def _retry_step(self, task: Task, step: int) -> Steps[None]:
+    def _retry_step(self, task: Task, step: int, only: Sequence[str] | None) -> Steps[None]:
         """The task goes on with its workflow: with all of it, if that has ended; and that with the one that it is a
         part of, in which it is the `step`."""
         rows = yield Statement("step", {"ids": [step]})
@@ -94,8 +103,9 @@ class Managing(Advancing, ABC):
         workflow = yield from self.read_workflow(workflow_id)
         assert workflow is not None
         if workflow.finished and workflow.step_of is not None:
-            yield from self._retry_step(task, workflow.step_of)
+            yield from self._retry_step(task, workflow.step_of, only)
             return
+        _check_whole(task, workflow, only)
         tally = Tally()
         if workflow.finished:
             yield from self.reopen(workflow_id, tally)
@@ -107,19 +117,21 @@ class Managing(Advancing, ABC):
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` tasks of the dead letter that match; the oldest failures first."""
         check_integer(limit, "limit", 1, REDRIVE_BATCH)
-        given = msgspec.structs.asdict(which)
+        given = {**msgspec.structs.asdict(which), "queues": which.only and list(which.only)}
         return Operation("redrive", lambda: self._redrive(given, limit), wakes=True, atomic=True)
 
     def _redrive(self, given: dict[str, Any], limit: int) -> Steps[int]:
         """Steps first, whose workflows must be held before any task is."""
         which = conditions(given, ("queue", "type", "error"))
-        steps = yield from self._redrive_steps(Statement("dead_steps", given, words=(which, *limited(limit))))
+        whole = conditions(given, ("queue", "type", "error", "only"))
+        dead = Statement("dead_steps", given, words=(whole, *limited(limit)))
+        steps = yield from self._redrive_steps(dead, given["only"])
         if steps == limit:
             return steps
         rows = yield Statement("redrive", given, words=(which, *limited(limit - steps)), change=True)
         return steps + len(rows)
 
-    def _redrive_steps(self, dead: Statement) -> Steps[int]:
+    def _redrive_steps(self, dead: Statement, only: Sequence[str] | None) -> Steps[int]:
         rows = yield dead
         if not rows:
             return 0
@@ -129,7 +141,7 @@ class Managing(Advancing, ABC):
             with suppress(WrongState, TaskNotFound):  # one of a workflow that is just being stopped, or was pruned
                 task = yield from _get(task_id)
                 if task.state is State.FAILED:  # not retried along with another step of its workflow
-                    yield from self._retry_step(task, task_id)
+                    yield from self._retry_step(task, task_id, only)
                 moved += 1
         return moved
 
@@ -156,6 +168,12 @@ def _get(task_id: int) -> Steps[Task]:
     if not rows:
         raise TaskNotFound(task_id)
     return read_task(rows[0])
+
+
+def _check_whole(task: Task, workflow: Workflow | None, only: Sequence[str] | None) -> None:
+    """What is done to this task is done to its workflow: to who may not use all of its queues there is no such task."""
+    if only is not None and (workflow is None or not set(workflow.queues) <= set(only)):
+        raise TaskNotFound(task.id)
 
 
 def _goes_not_on(task: Task, passed: object, stopping: str | None) -> WrongState:

@@ -1,3 +1,5 @@
 -- Promise: those steps of the workflow that have one of these names. Parameters: id, keys (the names).
--- Rows: (name, task_id, passed). Index: dibs_steps_names.
-SELECT name, task_id, passed FROM dibs_steps WHERE workflow_id = %(id)s AND name = ANY(%(keys)s::text[])
+-- Rows: (name, task_id, passed, queue). Index: dibs_steps_names.
+SELECT step.name, step.task_id, step.passed, task.queue
+FROM dibs_steps AS step JOIN dibs_tasks AS task ON task.id = step.task_id
+WHERE step.workflow_id = %(id)s AND step.name = ANY(%(keys)s::text[])

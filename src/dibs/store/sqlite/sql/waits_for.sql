@@ -1,5 +1,5 @@
--- Promise: the parents that this step still waits for. Parameters: id, limit. Rows: (name, task_id, state).
-SELECT parent.name, parent.task_id, task.state
+-- Promise: the parents that this step still waits for. Parameters: id, limit. Rows: (name, task_id, state, queue).
+SELECT parent.name, parent.task_id, task.state, task.queue
 FROM dibs_edges AS edge
 JOIN dibs_steps AS parent ON parent.task_id = edge.parent_id
 JOIN dibs_tasks AS task ON task.id = parent.task_id
