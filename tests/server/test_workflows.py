@@ -625,8 +625,10 @@ def test_a_limited_key_cancels_no_workflow_with_foreign_steps_by_the_task_that_s
     mixed = start(anyone, first, {"name": "inner", "after": ["first"], "workflow": {"name": "inner", "steps": steps}})
     own = start(anyone, first, {"name": "inner", "after": ["first"], "workflow": {"name": "inner", "steps": [OURS]}})
 
-    refused = limited.post(f"/api/tasks/{tasks_of(anyone, mixed)['inner']}/cancel")
+    place = f"/api/tasks/{tasks_of(anyone, mixed)['inner']}"
+    refused = limited.post(f"{place}/cancel")
     assert (refused.status_code, refused.json()["code"]) == (404, "task_not_found")
+    assert limited.get(place).status_code == 404  # its result is made of theirs
     assert status(anyone, inside(anyone, mixed)) == "running"
     assert limited.post(f"/api/tasks/{tasks_of(anyone, own)['inner']}/cancel").status_code == 200
 

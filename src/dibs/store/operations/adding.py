@@ -201,9 +201,11 @@ def _start(home: Home, graph: Graph, first: int, tally: Tally) -> None:
 
 
 def _gate(workflow: NewWorkflow | None) -> NewTask:
-    """The task that stands for a sub-workflow, in the queue of its first task."""
+    """The task that stands for a sub-workflow, in the queue of its tasks. If they are in several, it is in one of its
+    own: its result is made of theirs, and a key that is limited to some of the queues must not see it."""
     assert workflow is not None
-    queue = next((task.queue for task in workflow.tasks()), DEFAULT_QUEUE)
+    queues = {task.queue for task in workflow.tasks()} or {DEFAULT_QUEUE}
+    queue = queues.pop() if len(queues) == 1 else WORKFLOW_STEP
     return NewTask(WORKFLOW_STEP, {"workflow": workflow.name}, queue=queue, max_attempts=1)
 
 
