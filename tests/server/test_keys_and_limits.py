@@ -141,8 +141,17 @@ def test_the_standard_limit_is_a_hundred_a_minute(keyed: Served, app: dibs.Dibs)
     assert Counter(client.get("/api/tasks").status_code for _ in range(120)) == {200: 100, 429: 20}
 
 
+def test_a_worker_does_not_spend_its_limit_on_being_woken_by_itself(keyed: Served) -> None:
+    key = keyed.key("enqueue", "work", "read", rate_limit="60/hour")
+    with dibs.Dibs(keyed.url, api_key=key.key) as far:
+        handler = far.task(name="work")(lambda: None)
+        handler.enqueue()
+        assert far.worker(burst=True).run() == 0
+    assert keyed.client_with(**{"X-API-Key": key.key}).get("/api/tasks").status_code == 200
+
+
 @pytest.mark.parametrize("limit", ["100/hour", "1000/hour"])
-def test_a_limit_holds_across_servers_within_one_percent(
+def test_a_limit_holds_across_servers_that_are_asked_alike_within_one_percent(
     serve: Callable[..., Served], app: dibs.Dibs, limit: str
 ) -> None:
     servers = [serve(keys=True), serve(keys=True)]

@@ -294,7 +294,7 @@ def test_nobody_speaks_for_a_workflow(http: httpx.Client) -> None:
     said += [http.post("/api/tasks/finish", json={**who, "outcomes": outcomes})]
     said += [http.post("/api/tasks/exchange", json={**who, "outcomes": outcomes, "claim": {}})]
     said += [http.post("/api/tasks/claim", json=who)]
-    assert {(each.status_code, each.json()["code"]) for each in said} == {(400, "invalid_value")}
+    assert {(each.status_code, each.json()["code"]) for each in said} == {(403, "forbidden")}
     assert http.get(place).json()["task"]["status"] == "claimed"
 
 

@@ -1,9 +1,10 @@
 """Limits: how often a key may ask, counted in the database so that it holds across processes; and how often an address
 may be wrong.
 
-Asking the database about every request would cost a write each. So a process takes a few permits at a time, half a
-percent of the limit: with two processes at most one percent of a key's permits can lie unused in the wrong one. What
-the database has granted never exceeds the limit.
+Asking the database about every request would cost a write each; on SQLite each write also wakes those who wait for
+tasks, who then ask again. So a process takes some permits at a time: half a percent of a high limit, a tenth of a low
+one but not more than ten. As many can lie unused in the wrong process. What the database has granted never exceeds the
+limit.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from dibs.store.contract import DatabaseStore
 
 SHARE = 200
 """A process takes this fraction of a limit at a time."""
+
+AT_LEAST = 10
+"""Permits to take at a time, unless that were more than a tenth of the limit. A waiting worker makes three requests
+when it is woken: if these made a write, its own requests would wake it again, until its limit is spent."""
 
 PATIENCE, WITHIN = 1000, 60.0
 """Requests without a key that an address may make, in so many seconds."""
@@ -78,7 +83,8 @@ class Limits:
         self._purses = {key_id: purse for key_id, purse in self._purses.items() if purse.until > now}
 
     async def _refill(self, purse: _Purse, key_id: str) -> None:
-        wanted = max(1, purse.limit.requests // SHARE)
+        limit = purse.limit.requests
+        wanted = max(1, limit // SHARE, min(AT_LEAST, limit // 10))
         permits = await self._store.run_async(self._store.take_permits(key_id, purse.limit, wanted))
         purse.left, purse.spent = permits.granted, permits.granted == 0
         purse.until = time.monotonic() + permits.retry_in

@@ -10,9 +10,9 @@ from msgspec import Meta
 
 from dibs.body.fields import Body, TaskId, Token, WorkerId
 from dibs.claim import MAX_BATCH, ClaimRef
-from dibs.errors import DibsError, InvalidValue, TaskNotFound
+from dibs.errors import DibsError, TaskNotFound
 from dibs.server.endpoint import Call
-from dibs.server.refusing import RefusalShape, refusal
+from dibs.server.refusing import Refusal, RefusalShape, refusal
 from dibs.store.operation import Operation
 
 TAG = "claims"
@@ -56,7 +56,8 @@ def refs_of(worker_id: str, claims: Sequence[OneClaim]) -> list[ClaimRef]:
 def check_worker(worker_id: str) -> str:
     """A worker, and not the name under which a workflow holds the step that it is."""
     if OF_WORKFLOW.fullmatch(worker_id):
-        raise InvalidValue("Workflows end their own steps.", hint=f"Call your worker something else than {worker_id}.")
+        hint = f"Call your worker something else than {worker_id}."
+        raise Refusal("forbidden", "Workflows end their own steps.", hint=hint)
     return worker_id
 
 
