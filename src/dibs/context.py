@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar, overload
-
-import msgspec
+from typing import Any, TypeVar, overload
 
 from dibs.claim import Claim
-from dibs.codec import check_name, check_text, encode
+from dibs.codec import check_text
 from dibs.endings import Cancel
 from dibs.errors import InvalidValue
-from dibs.step import NewStep, StepResult
+from dibs.step import NewStep
 from dibs.task import Task, check_integer
+from dibs.workflow.checkpoint import Checkpoints, Shelf
 from dibs.workflow.flow import Adding, After, Draft, StepRef, Which
 from dibs.workflow.results import Results
 
 T = TypeVar("T")
 
 Note = Callable[[Claim, int, str | None], None]
-
-
-class Shelf(Protocol):
-    """Where a handler's attempt finds what was before it, and leaves what is for later: the store, or the way to it."""
-
-    def results(self, claim: Claim) -> Sequence[StepResult]:
-        """What the parents of this step came to."""
-
-    def checkpoints(self, claim: Claim) -> dict[str, Any]:
-        """What earlier attempts have kept."""
-
-    def keep(self, claim: Claim, name: str, value: Any) -> Any:
-        """Keep this for later attempts; the value that is kept, or ClaimLost."""
 
 
 logger = logging.getLogger("dibs.task")
@@ -48,20 +32,7 @@ class Context:
     function, it is awaited.
     """
 
-    __slots__ = (
-        "_draft",
-        "_kept",
-        "_kept_known",
-        "_log",
-        "_making",
-        "_note",
-        "_results",
-        "_shelf",
-        "_turns",
-        "_turns_async",
-        "cancelled",
-        "claim",
-    )
+    __slots__ = ("_checkpoints", "_draft", "_log", "_note", "_results", "_shelf", "cancelled", "claim")
 
     def __init__(self, claim: Claim, note: Note, shelf: Shelf) -> None:
         self.claim = claim
@@ -71,11 +42,7 @@ class Context:
         self._shelf = shelf
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
         self._results: Results | None = None
-        self._kept: dict[str, Any] = {}
-        self._kept_known = False
-        self._turns: dict[str, threading.RLock] = {}
-        self._turns_async: dict[tuple[str, asyncio.AbstractEventLoop], asyncio.Lock] = {}
-        self._making: set[tuple[asyncio.Task[Any] | None, str]] = set()
+        self._checkpoints: Checkpoints | None = None
         self._draft: Draft | None = None
 
     @property
@@ -162,59 +129,14 @@ class Context:
         To be awaited where it is a coroutine function. Whoever asks for the same name meanwhile waits for that value.
         Raises ClaimLost where the task is no longer ours.
         """
-        check_name(name, "The name of a checkpoint")
-        if inspect.iscoroutinefunction(function):
-            return self._checkpoint_async(name, function)
-        with self._turns.setdefault(name, threading.RLock()):
-            kept = self._checkpoints()
-            return kept[name] if name in kept else self._keep(name, _not_awaitable(name, function()))
-
-    async def _checkpoint_async(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
-        me = asyncio.current_task()
-        if (me, name) in self._making:
-            raise InvalidValue(
-                f"The checkpoint {name!r} is asked for by its own function, and would wait for itself.",
-                hint="Give the inner one another name.",
-            )
-        async with self._turns_async.setdefault((name, asyncio.get_running_loop()), asyncio.Lock()):
-            kept = await asyncio.to_thread(self._checkpoints)
-            return kept[name] if name in kept else await self._make_async(me, name, function)
-
-    async def _make_async(self, me: asyncio.Task[Any] | None, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
-        self._making.add((me, name))
-        try:
-            value = await function()
-        finally:
-            self._making.remove((me, name))
-        return await asyncio.to_thread(self._keep, name, value)
-
-    def _checkpoints(self) -> dict[str, Any]:
-        if not self._kept_known:  # once: nobody else adds to them while the claim is ours
-            for name, value in self._shelf.checkpoints(self.claim).items():
-                self._kept.setdefault(name, value)
-            self._kept_known = True
-        return self._kept
-
-    def _keep(self, name: str, value: Any) -> Any:
-        try:
-            value = msgspec.to_builtins(value, str_keys=True)
-        except Exception as error:  # several kinds: RecursionError for what contains itself, and any of the value's own
-            raise InvalidValue(f"The checkpoint {name!r} is not JSON: {error}.") from None
-        encode(value, f"the checkpoint {name!r}")  # told here in every lane alike
-        kept = self._checkpoints()[name] = self._shelf.keep(self.claim, name, value)
-        return kept
+        with _finding:
+            if self._checkpoints is None:
+                self._checkpoints = Checkpoints(self.claim, self._shelf)
+        return self._checkpoints.make(name, function)
 
 
-def _not_awaitable(name: str, value: Any) -> Any:
-    """The value. One to be awaited is refused: later attempts get what is kept, and could not know to await it."""
-    if not inspect.isawaitable(value):
-        return value
-    if inspect.iscoroutine(value):
-        value.close()
-    raise InvalidValue(
-        f"The function of the checkpoint {name!r} is no coroutine function, but what it returned is to be awaited.",
-        hint="Give a coroutine function: an `async def`, or functools.partial(fetch, url) for one with arguments.",
-    )
+_finding = threading.Lock()
+"""Several threads of a handler share its checkpoints. One for all attempts: most have none, and it is held briefly."""
 
 
 class _TaskLog(logging.LoggerAdapter[logging.Logger]):

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dibs.claim import Outcome, Released
-from dibs.context import Shelf
 from dibs.endings import outcome_of
 from dibs.worker.attempt import Attempt, Stop, now
 from dibs.worker.pace import Pace
 from dibs.worker.run import perform
+from dibs.workflow.checkpoint import Shelf
 
 logger = logging.getLogger("dibs.worker")
 

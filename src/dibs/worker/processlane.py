@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from dibs.claim import Cancelled, Claim, Failed, Outcome
-from dibs.context import Shelf
 from dibs.endings import outcome_of
 from dibs.errors import ClaimLost, InvalidValue
 from dibs.handler import Handler
@@ -42,6 +41,7 @@ from dibs.worker.child import (
 )
 from dibs.worker.config import MEBIBYTE, WorkerConfig
 from dibs.worker.lanes import Duties, ThreadLane
+from dibs.workflow.checkpoint import Shelf
 
 logger = logging.getLogger("dibs.worker")
 
