@@ -47,7 +47,7 @@ def test_a_store_that_gives_up_among_many_does_not_deny_what_it_has_stored(url: 
 
     async def do(store: Any) -> list[Any]:
         fail_at(store, 5, StoreBusy("The store is busy."))  # the first alone, the rest together, and these one by one
-        desk = Desk(store)
+        desk = Desk(store, lambda answers: None)
         return await asyncio.gather(*(desk.enqueue(new, None) for new in news), return_exceptions=True)
 
     first, second, third, fourth = with_store(url, do)

@@ -25,9 +25,9 @@ SMALL = 10
 class Desk:
     """One for each server process."""
 
-    def __init__(self, store: DatabaseStore, finalize_after: Callable[[Sequence[Any]], None] | None = None) -> None:
+    def __init__(self, store: DatabaseStore, finalize_after: Callable[[Sequence[Any]], None]) -> None:
         self._store = store
-        self._finalize_after = finalize_after or _finalize_nothing
+        self._finalize_after = finalize_after
         self._tasks: Batches[By, NewTask, Task] = Batches(self._enqueue, _name_of_task)
         self._claims: Batches[Any, ClaimRequest, list[Claim]] = Batches(self._claim, id)
         self._reports: Batches[By, Report, Finished] = Batches(self._finish, lambda each: each[0])
@@ -76,10 +76,6 @@ class Desk:
 
     async def _run(self, operation: Operation[T], by: By) -> T:
         return await self._store.run_async(operation if by is None else replace(operation, by=by))
-
-
-def _finalize_nothing(answers: Sequence[Any]) -> None:
-    """What becomes of workflows where nobody sees to them: upkeep finds them."""
 
 
 def _kind(request: ClaimRequest) -> tuple[Any, ...]:

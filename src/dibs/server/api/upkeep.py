@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dibs.body.fields import BatchLimit, Body, Kept
 from dibs.key import Scope
 from dibs.server.api.answers import Counted
-from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.endpoint import Answer, Call, Endpoint, Handle, endpoint
 from dibs.store.operation import Operation
 from dibs.store.operations.tending import BATCH, Retention
 
@@ -45,99 +47,49 @@ class PruneBody(RetentionBody, frozen=True):
     limit: BatchLimit = BATCH
 
 
-@endpoint(
-    "POST",
-    "/api/upkeep/promote",
-    Scope.ADMIN,
-    tag=TAG,
-    body=LimitBody,
-    body_optional=True,
-    answers={200: (Counted, "So many became pending.")},
-)
+def _chore(name: str, body: type[Body], done: str) -> Callable[[Handle], Endpoint]:
+    """An endpoint for a piece of upkeep, whose answer is a number."""
+    path, answers = f"/api/upkeep/{name}", {200: (Counted, done)}
+    return endpoint("POST", path, Scope.ADMIN, tag=TAG, body=body, body_optional=True, answers=answers)
+
+
+@_chore("promote", LimitBody, "So many became pending.")
 async def promote(call: Call) -> Answer:
     """Make due tasks pending."""
     return await _count(call, call.service.store.promote(call.body.limit))
 
 
-@endpoint(
-    "POST",
-    "/api/upkeep/recover",
-    Scope.ADMIN,
-    tag=TAG,
-    body=LimitBody,
-    body_optional=True,
-    answers={200: (Counted, "So many were taken back.")},
-)
+@_chore("recover", LimitBody, "So many were taken back.")
 async def recover(call: Call) -> Answer:
     """Take tasks back whose lease ran out."""
     return await _count(call, call.service.store.recover(call.body.limit))
 
 
-@endpoint(
-    "POST",
-    "/api/upkeep/prune",
-    Scope.ADMIN,
-    tag=TAG,
-    body=PruneBody,
-    body_optional=True,
-    answers={200: (Counted, "So many are gone.")},
-)
+@_chore("prune", PruneBody, "So many are gone.")
 async def prune(call: Call) -> Answer:
     """Delete finished tasks past their retention: up to `limit` of each state."""
     return await _count(call, call.service.store.prune(call.body.retention(), call.body.limit))
 
 
-@endpoint(
-    "POST",
-    "/api/upkeep/prune-history",
-    Scope.ADMIN,
-    tag=TAG,
-    body=PruneBody,
-    body_optional=True,
-    answers={200: (Counted, "So many are gone.")},
-)
+@_chore("prune-history", PruneBody, "So many are gone.")
 async def prune_history(call: Call) -> Answer:
     """Delete history past its retention, oldest first."""
     return await _count(call, call.service.store.prune_history(call.body.retention(), call.body.limit))
 
 
-@endpoint(
-    "POST",
-    "/api/upkeep/prune-workers",
-    Scope.ADMIN,
-    tag=TAG,
-    body=RetentionBody,
-    body_optional=True,
-    answers={200: (Counted, "So many are forgotten.")},
-)
+@_chore("prune-workers", RetentionBody, "So many are forgotten.")
 async def prune_workers(call: Call) -> Answer:
     """Forget workers that have not been heard of for long."""
     return await _count(call, call.service.store.prune_workers(call.body.retention()))
 
 
-@endpoint(
-    "POST",
-    "/api/upkeep/expire-workflows",
-    Scope.ADMIN,
-    tag=TAG,
-    body=LimitBody,
-    body_optional=True,
-    answers={200: (Counted, "So many begin nothing more.")},
-)
+@_chore("expire-workflows", LimitBody, "So many begin nothing more.")
 async def expire_workflows(call: Call) -> Answer:
     """Stop workflows past their deadline."""
     return await _count(call, call.service.store.expire_workflows(call.body.limit))
 
 
-@endpoint(
-    "POST",
-    "/api/upkeep/mend-workflows",
-    Scope.ADMIN,
-    tag=TAG,
-    body=LimitBody,
-    body_optional=True,
-    answers={200: (Counted, "So many steps were made up for.")},
-)
+@_chore("mend-workflows", LimitBody, "So many steps were made up for.")
 async def mend_workflows(call: Call) -> Answer:
     """Make up for steps that ended without their workflow being told, by a program older than workflows, say."""
     return await _count(call, call.service.store.mend_workflows(call.body.limit))
