@@ -17,21 +17,6 @@ from dibs.errors import StoreError
 from dibs.key import ApiKey, MintedKey, Scope, read_limit
 from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
-from dibs.step import (
-    Action,
-    ClaimReason,
-    ExecutionContext,
-    ExecutionStatus,
-    FinalizationAttempt,
-    FinalizationClaim,
-    Finalized,
-    Kind,
-    OnFailure,
-    Step,
-    StepResult,
-    Workflow,
-    WorkflowState,
-)
 from dibs.store.doctor import Check
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Reason, Stats
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
@@ -216,170 +201,6 @@ class WireKey(msgspec.Struct):
         )  # fmt: skip
 
 
-class WireFinalization(msgspec.Struct):
-    """Who may finalize a workflow."""
-
-    token: int
-    processor_id: str | None = None
-    lease_until: datetime | None = None
-
-
-class WireWorkflow(msgspec.Struct):
-    """A workflow."""
-
-    id: int
-    name: str
-    status: WorkflowState
-    steps: int
-    active: int
-    ended: int
-    failures: int
-    created_at: datetime
-    queues: list[str]
-    root_id: int
-    finalization: WireFinalization
-    idempotency_key: str | None = None
-    deadline: datetime | None = None
-    finished_at: datetime | None = None
-    on_failure: OnFailure = OnFailure.FAIL
-    stopping: str | None = None
-    error: Failure | None = None
-    step_of: int | None = None
-    finalizer_id: int | None = None
-
-    def read(self, deduplicated: bool = False) -> Workflow:
-        """The workflow."""
-        held = self.finalization
-        return Workflow(
-            self.id, self.name, self.status, self.steps, self.active, self.ended, self.failures, self.created_at,
-            self.queues, self.root_id, self.idempotency_key, self.deadline, self.finished_at, self.on_failure,
-            self.stopping, self.error, self.step_of, self.finalizer_id, held.token, held.processor_id,
-            held.lease_until, deduplicated,
-        )  # fmt: skip
-
-
-class WireStep(msgspec.Struct):
-    """A step."""
-
-    task_id: int
-    name: str
-    kind: Kind
-    task_type: str
-    queue: str
-    status: State
-    attempts: int
-    max_attempts: int
-    after: list[int]
-    waits: int
-    on_failure: OnFailure
-    passed: bool | None = None
-    worker_id: str | None = None
-    claimed_at: datetime | None = None
-    finished_at: datetime | None = None
-    error: Failure | None = None
-    workflow_id: int | None = None
-
-    def read(self) -> Step:
-        """The step."""
-        return Step(
-            self.task_id, self.name, self.kind, self.task_type, self.queue, self.status, self.attempts,
-            self.max_attempts, self.after, self.waits, self.on_failure, self.passed, self.worker_id, self.claimed_at,
-            self.finished_at, self.error, self.workflow_id,
-        )  # fmt: skip
-
-
-class WireResult(msgspec.Struct):
-    """What a parent came to."""
-
-    task_id: int
-    name: str
-    task_type: str
-    status: State
-    result: Any = None
-    error: Failure | None = None
-
-    def read(self) -> StepResult:
-        """The result."""
-        return StepResult(self.task_id, self.name, self.task_type, self.status, self.result, self.error)
-
-
-class WireContext(msgspec.Struct):
-    """How a workflow's steps stand."""
-
-    workflow_id: int
-    status: WorkflowState
-    total_steps: int
-    by_state: dict[str, int]
-    passed: int
-    failures: int
-    completion_percentage: float
-    execution_status: ExecutionStatus
-    recommended_action: Action
-
-    def read(self) -> ExecutionContext:
-        """The context."""
-        return ExecutionContext(
-            self.workflow_id, self.status, self.total_steps, self.by_state, self.passed, self.failures,
-            self.completion_percentage, self.execution_status, self.recommended_action,
-        )  # fmt: skip
-
-
-class WireFinalizationClaim(msgspec.Struct):
-    """The answer to a wish to finalize."""
-
-    workflow_id: int
-    processor_id: str
-    claimed: bool
-    reason: ClaimReason
-    state: str
-    message: str
-    already_claimed_by: str | None = None
-    token: int | None = None
-    lease_until: datetime | None = None
-
-    def read(self) -> FinalizationClaim:
-        """The answer."""
-        return FinalizationClaim(
-            self.workflow_id, self.processor_id, self.claimed, self.reason, self.state, self.message,
-            self.already_claimed_by, self.token, self.lease_until,
-        )  # fmt: skip
-
-
-class WireAttempt(msgspec.Struct):
-    """A recorded wish to finalize."""
-
-    id: int
-    workflow_id: int
-    processor_id: str
-    claimed: bool
-    reason: ClaimReason
-    state: str
-    message: str
-    at: datetime
-    already_claimed_by: str | None = None
-    token: int | None = None
-
-    def read(self) -> FinalizationAttempt:
-        """The attempt."""
-        return FinalizationAttempt(
-            self.id, self.workflow_id, self.processor_id, self.claimed, self.reason, self.state, self.message,
-            self.already_claimed_by, self.token, self.at,
-        )  # fmt: skip
-
-
-class WireFinalized(msgspec.Struct):
-    """What became of a workflow."""
-
-    workflow_id: int
-    status: WorkflowState
-    execution_status: ExecutionStatus
-    action: Action
-
-    def read(self) -> Finalized:
-        """The same in our words."""
-        return Finalized(self.workflow_id, self.status, self.execution_status, self.action)
-
-
 class Reply(msgspec.Struct):
     """One answer of many: what became of an outcome, a renewal, a note; or the refusal of it, with a code."""
 
@@ -501,48 +322,7 @@ class _Seconds(msgspec.Struct):
     seconds: float | None
 
 
-class _Workflow(msgspec.Struct):
-    workflow: WireWorkflow
-    deduplicated: bool = False
-
-
-class _Workflows(msgspec.Struct):
-    workflows: list[WireWorkflow]
-
-
-class _Steps(msgspec.Struct):
-    steps: list[WireStep]
-
-
-class _Results(msgspec.Struct):
-    results: list[WireResult]
-
-
-class _Context(msgspec.Struct):
-    context: WireContext
-
-
-class _Attempts(msgspec.Struct):
-    attempts: list[WireAttempt]
-
-
-class _DueWorkflows(msgspec.Struct):
-    workflows: list[int]
-
-
-class _Released(msgspec.Struct):
-    released: bool
-
-
-class _Checkpoints(msgspec.Struct):
-    checkpoints: dict[str, Any]
-
-
-class _Kept(msgspec.Struct):
-    value: Any
-
-
-def _reader(shape: type[A], read: Callable[[A], T]) -> Callable[[bytes], T]:
+def reader(shape: type[A], read: Callable[[A], T]) -> Callable[[bytes], T]:
     """Bytes to the thing; StoreError where the server says something that this dibs does not understand."""
     decode = msgspec.json.Decoder(shape).decode
 
@@ -563,47 +343,35 @@ def not_understood(what: str) -> StoreError:
     )
 
 
-read_task = _reader(_Task, lambda said: said.task.read(said.deduplicated))
-read_enqueued = _reader(_Task, lambda said: [said.task.read(said.deduplicated)])
-read_batch = _reader(
+read_task = reader(_Task, lambda said: said.task.read(said.deduplicated))
+read_enqueued = reader(_Task, lambda said: [said.task.read(said.deduplicated)])
+read_batch = reader(
     _Tasks, lambda said: [task.read(again) for task, again in zip(said.tasks, said.deduplicated, strict=True)]
 )
-read_tasks = _reader(_Tasks, lambda said: [task.read() for task in said.tasks])
-read_claims = _reader(_Tasks, lambda said: [task.claim() for task in said.tasks])
-read_claim = _reader(_Task, lambda said: said.task.claim())
-read_replies = _reader(Replies, lambda said: said)
-read_standings = _reader(_Standings, lambda said: said.standings)
-read_type = _reader(_Type, lambda said: said.task_type)
-read_types = _reader(_Types, lambda said: said.task_types)
-read_history = _reader(_History, lambda said: said.history)
-read_explanation = _reader(
+read_tasks = reader(_Tasks, lambda said: [task.read() for task in said.tasks])
+read_claims = reader(_Tasks, lambda said: [task.claim() for task in said.tasks])
+read_claim = reader(_Task, lambda said: said.task.claim())
+read_replies = reader(Replies, lambda said: said)
+read_standings = reader(_Standings, lambda said: said.standings)
+read_type = reader(_Type, lambda said: said.task_type)
+read_types = reader(_Types, lambda said: said.task_types)
+read_history = reader(_History, lambda said: said.history)
+read_explanation = reader(
     _Explained,
     lambda said: Explanation(said.explanation.task_id, said.explanation.status, said.explanation.reasons),
 )
-read_queues = _reader(_Queues, lambda said: said.queues)
-read_workers = _reader(_Workers, lambda said: [worker.read() for worker in said.workers])
-read_stats = _reader(_Stats, lambda said: said.stats.read())
-read_schedule = _reader(_Schedule, lambda said: said.schedule.read())
-read_schedules = _reader(_Schedules, lambda said: [schedule.read() for schedule in said.schedules])
-read_due = _reader(_Dues, lambda said: [Due(due.schedule.read(), due.now) for due in said.due])
-read_checks = _reader(_Checks, lambda said: said.checks)
-read_minted = _reader(WireKey, lambda said: MintedKey(said.key, said.read()))
-read_keys = _reader(_Keys, lambda said: [key.read() for key in said.keys])
-read_count = _reader(_Count, lambda said: said.count)
-read_redriven = _reader(_Redriven, lambda said: said.redriven)
-read_seconds = _reader(_Seconds, lambda said: said.seconds)
-read_workflow = _reader(_Workflow, lambda said: said.workflow.read(said.deduplicated))
-read_workflows = _reader(_Workflows, lambda said: [workflow.read() for workflow in said.workflows])
-read_steps = _reader(_Steps, lambda said: [step.read() for step in said.steps])
-read_results = _reader(_Results, lambda said: [result.read() for result in said.results])
-read_context = _reader(_Context, lambda said: said.context.read())
-read_attempts = _reader(_Attempts, lambda said: [attempt.read() for attempt in said.attempts])
-read_due_workflows = _reader(_DueWorkflows, lambda said: said.workflows)
-read_finalization_claim = _reader(WireFinalizationClaim, lambda said: said.read())
-read_finalized = _reader(WireFinalized, lambda said: said.read())
-read_released = _reader(_Released, lambda said: said.released)
-read_checkpoints = _reader(_Checkpoints, lambda said: said.checkpoints)
-read_kept = _reader(_Kept, lambda said: said.value)
-read_woken = _reader(Woken, lambda said: said)
-read_done = _reader(_Done, lambda said: None)
-read_ready = _reader(_Ready, lambda said: None)
+read_queues = reader(_Queues, lambda said: said.queues)
+read_workers = reader(_Workers, lambda said: [worker.read() for worker in said.workers])
+read_stats = reader(_Stats, lambda said: said.stats.read())
+read_schedule = reader(_Schedule, lambda said: said.schedule.read())
+read_schedules = reader(_Schedules, lambda said: [schedule.read() for schedule in said.schedules])
+read_due = reader(_Dues, lambda said: [Due(due.schedule.read(), due.now) for due in said.due])
+read_checks = reader(_Checks, lambda said: said.checks)
+read_minted = reader(WireKey, lambda said: MintedKey(said.key, said.read()))
+read_keys = reader(_Keys, lambda said: [key.read() for key in said.keys])
+read_count = reader(_Count, lambda said: said.count)
+read_redriven = reader(_Redriven, lambda said: said.redriven)
+read_seconds = reader(_Seconds, lambda said: said.seconds)
+read_woken = reader(Woken, lambda said: said)
+read_done = reader(_Done, lambda said: None)
+read_ready = reader(_Ready, lambda said: None)

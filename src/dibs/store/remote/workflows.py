@@ -30,9 +30,10 @@ from dibs.step import (
 from dibs.store.operation import Operation
 from dibs.store.operations.finishing import check_claims
 from dibs.store.operations.tending import BATCH
-from dibs.store.remote import wire
+from dibs.store.remote import wire_workflows as wire
 from dibs.store.remote.call import LIMIT, Call, asking, get, looking, place, post, without_nones
 from dibs.store.remote.tasks import in_utc, task_body
+from dibs.store.remote.wire import read_count
 
 REFUSALS = frozenset({404, 409})
 """What the server answers to a wish to finalize that it does not grant: an answer, not an error."""
@@ -94,12 +95,12 @@ class RemoteWorkflows:
     def expire_workflows(self, limit: int = BATCH) -> Operation[int]:
         """Stop workflows past their deadline."""
         call = post("/api/upkeep/expire-workflows", {"limit": limit})
-        return asking("expire_workflows", call, wire.read_count, wakes=True)
+        return asking("expire_workflows", call, read_count, wakes=True)
 
     def mend_workflows(self, limit: int = BATCH) -> Operation[int]:
         """Make up for steps whose workflow was not told."""
         call = post("/api/upkeep/mend-workflows", {"limit": limit})
-        return asking("mend_workflows", call, wire.read_count, wakes=True)
+        return asking("mend_workflows", call, read_count, wakes=True)
 
     # Finalize
 
