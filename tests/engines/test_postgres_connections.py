@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import time
 from pathlib import Path
 
@@ -85,3 +86,18 @@ def test_an_address_that_makes_no_sense_is_refused_as_before() -> None:
         watchful("postgresql://host/db?no_such_setting=1")
     with pytest.raises(dibs.DibsError), dibs.Dibs("postgresql://host/db?no_such_setting=1") as app:
         app.stats()
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_closing_leaves_no_connection_of_those_who_were_just_asking(url: str) -> None:
+    assert asyncio.run(left_after_closing(url)) == []
+
+
+async def left_after_closing(url: str) -> list[str]:
+    """What still runs for a pool of connections after a client was closed by some while others asked it."""
+    app = dibs.AsyncDibs(url)
+    await app.enqueue("t")
+    for _ in range(20):
+        await asyncio.gather(app.close(), app.get(1), app.enqueue("t"), app.close(), app.list_tasks())
+    await app.close()
+    return [name for each in asyncio.all_tasks() if (name := each.get_name()).startswith("pool-")]

@@ -46,6 +46,7 @@ ONLY = {
         "to_many",
         "claim_any",  # other claims may hold the locks of all candidates
         "hold_workflows",  # on SQLite the write lock keeps everybody else out
+        "in_turn",  # the same
         "peek",  # on SQLite the same probes as for a claim
     },
 }

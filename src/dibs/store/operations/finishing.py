@@ -116,7 +116,7 @@ class Finishing(Growing, ABC):
     def _start(self, claims: Sequence[Ref]) -> Steps[list[DibsError | None]]:
         if not claims:
             return []
-        rows = yield Statement("start", rows=_in_order([fence(ref) for ref in claims]))
+        rows = yield Statement("start", rows=_in_order([fence(ref) for ref in claims]), words=EVERYBODYS)
         return (yield from _or_refusals(claims, dict.fromkeys((row[:3] for row in rows), None)))
 
     def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
@@ -127,7 +127,8 @@ class Finishing(Growing, ABC):
     def _renew(self, claims: Sequence[Ref], lease: int) -> Steps[list[Renewed | DibsError]]:
         if not claims:
             return []
-        rows = yield Statement("renew", rows=_in_order([{**fence(ref), "lease": lease} for ref in claims]))
+        given = _in_order([{**fence(ref), "lease": lease} for ref in claims])
+        rows = yield Statement("renew", rows=given, words=EVERYBODYS)
         renewed = {row[:3]: Renewed(row[0], from_micros(row[3]), bool(row[4])) for row in rows}
         return (yield from _or_refusals(claims, renewed))
 
@@ -140,7 +141,7 @@ class Finishing(Growing, ABC):
         if not notes:
             return []
         latest = {_name(note[0]): _note(*note) for note in notes}  # one statement cannot write a row twice
-        rows = yield Statement("progress", rows=_in_order(latest.values()))
+        rows = yield Statement("progress", rows=_in_order(latest.values()), words=EVERYBODYS)
         noted = {row[:3]: bool(row[3]) for row in rows}
         return (yield from _or_refusals([ref for ref, _, _ in notes], noted))
 

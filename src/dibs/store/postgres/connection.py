@@ -37,6 +37,7 @@ NOT_EXECUTED = (
     errors.AdminShutdown,
     errors.CrashShutdown,
     errors.CannotConnectNow,
+    psycopg_pool.PoolClosed,
 )
 """Errors after which the statement certainly changed nothing, so that it may simply be run again."""
 

@@ -84,9 +84,9 @@ class PostgresStore(PostgresOperations):
         """Run the operation and return its result; with `on`, inside that connection's transaction."""
         if on is not None:
             return self._run_joined(operation, on)
-        opened = self._opened()
         tries, patience = 1, _Patience()
         while True:
+            opened = self._opened()
             try:
                 with opened.pool().connection(ASK_AGAIN) as connection:
                     if opened.plans_are_old(connection):
@@ -106,13 +106,11 @@ class PostgresStore(PostgresOperations):
         """`run`, without blocking the event loop."""
         if on is not None:
             return await self._run_joined_async(operation, on)
-        opened = self._open
-        if opened is None or opened.pid != os.getpid():
-            opened = await asyncio.to_thread(self._opened)
         tries, patience = 1, _Patience()
         while True:
+            opened = await self._opened_async()
+            pool = await opened.async_pool()
             try:
-                pool = await opened.async_pool()
                 async with pool.connection(ASK_AGAIN) as connection:
                     if opened.plans_are_old(connection):
                         await connection.execute("DISCARD PLANS")
@@ -121,7 +119,7 @@ class PostgresStore(PostgresOperations):
                 patience.wait_on(error)
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
-                await (await opened.async_pool()).check()
+                await pool.check()
                 tries += 1
             else:
                 opened.wrote(operation, result)
@@ -144,15 +142,18 @@ class PostgresStore(PostgresOperations):
 
     def close(self) -> None:
         """Let go of all connections; the next operation opens them again."""
-        with self._opening:
-            self._open = None
-            self._finalize()
+        self._let_go()
 
     async def close_async(self) -> None:
         """`close`, without blocking the event loop."""
-        if (opened := self._open) is not None:
-            await opened.close_async()
-        await asyncio.to_thread(self.close)
+        if (opened := await asyncio.to_thread(self._let_go)) is not None:
+            await opened.close_async()  # last: by now nobody can open another pool there
+
+    def _let_go(self) -> _Open | None:
+        with self._opening:
+            opened, self._open = self._open, None
+            self._finalize()
+            return opened
 
     def _run_joined(self, operation: Operation[T], on: Any) -> T:
         if not isinstance(on, psycopg.Connection):
@@ -209,6 +210,12 @@ class PostgresStore(PostgresOperations):
                 self._finalize = weakref.finalize(self, self._open.close)  # a program need not call close()
                 self._types.forget()
             return self._open
+
+    async def _opened_async(self) -> _Open:
+        """`_opened`, without blocking the event loop; what was closed again while we waited for it is of no use."""
+        while (opened := self._open) is None or opened.pid != os.getpid():
+            await asyncio.to_thread(self._opened)
+        return opened
 
 
 def _nothing() -> None:

@@ -5,6 +5,11 @@
 -- Rows as in complete.sql.
 -- Safe: as complete.sql.
 WITH {{moment}},
+said AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(said)s::json) AS said
+        (id bigint, token bigint, worker_id text, error text, retry_in bigint, permanent boolean, jitter float8)
+),
+{{in_turn}},
 changed AS (
     UPDATE dibs_tasks AS task
     SET state = CASE WHEN task.cancel_requested THEN 'cancelled'
@@ -23,11 +28,9 @@ changed AS (
         ahead = false,
         random_key = {{random_place: task.attempts_left - 1}},
         weighted_key = {{weighted_place: task.attempts_left - 1}}
-    FROM json_to_recordset(%(said)s::json) AS said
-             (id bigint, token bigint, worker_id text, error text, retry_in bigint, permanent boolean, jitter float8),
-         moment
-    WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
-      {{whose}}
+    FROM said, in_turn, moment
+    WHERE task.id = in_turn.id AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id
+      AND {{still: 'claimed'}}
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END AS event,
         'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token, task.error AS detail,
         task.attempts, task.run_at

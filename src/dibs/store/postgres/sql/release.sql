@@ -3,6 +3,10 @@
 -- Parameters: said (a JSON array of objects with id, token, worker_id, delay), now, by.
 -- Rows as in complete.sql; the detail says that it was a release. Safe: as complete.sql.
 WITH {{moment}},
+said AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(said)s::json) AS said (id bigint, token bigint, worker_id text, delay bigint)
+),
+{{in_turn}},
 changed AS (
     UPDATE dibs_tasks AS task
     SET state = CASE WHEN task.cancel_requested THEN 'cancelled' WHEN said.delay > 0 THEN 'scheduled'
@@ -14,9 +18,9 @@ changed AS (
         ahead = false,
         random_key = {{random_place: task.attempts_left}},
         weighted_key = {{weighted_place: task.attempts_left}}
-    FROM json_to_recordset(%(said)s::json) AS said (id bigint, token bigint, worker_id text, delay bigint), moment
-    WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
-      {{whose}}
+    FROM said, in_turn, moment
+    WHERE task.id = in_turn.id AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id
+      AND {{still: 'claimed'}}
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END AS event,
         'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token,
         CASE task.state WHEN 'cancelled' THEN '{"outcome":"released"}' END AS detail,
