@@ -12,9 +12,13 @@ from starlette.routing import Route, Router
 
 from dibs.server.api import ENDPOINTS
 from dibs.server.config import ServerConfig
+from dibs.server.dashboard.lost import lost
+from dibs.server.dashboard.page import Page
+from dibs.server.dashboard.pages import PAGES
+from dibs.server.dashboard.plain import PlainPage
 from dibs.server.endpoint import Endpoint
 from dibs.server.gate import Gate
-from dibs.server.http import Receive, Scope, Send, refuse
+from dibs.server.http import Receive, Scope, Send, header, refuse
 from dibs.server.refusing import Refusal
 from dibs.server.service import Service
 from dibs.store.contract import DatabaseStore
@@ -32,13 +36,16 @@ def create_app(store: DatabaseStore, config: ServerConfig) -> Gate:
         finally:
             await service.stop()
 
-    return Gate(service, Paths(ENDPOINTS, lifespan))
+    return Gate(service, Paths([*ENDPOINTS, *PAGES], lifespan))
+
+
+Place = Endpoint | Page | PlainPage
 
 
 class Paths:
     """Every endpoint at its path. A path without parameters is found at once; the others are tried in their order."""
 
-    def __init__(self, endpoints: Iterable[Endpoint], lifespan: Any = None) -> None:
+    def __init__(self, endpoints: Iterable[Place], lifespan: Any = None) -> None:
         methods = _by_path(endpoints)
         self._fixed = {path: each for path, each in methods.items() if "{" not in path}
         others = [Route(path, each) for path, each in methods.items() if "{" in path]
@@ -54,8 +61,8 @@ class Paths:
         await fixed(scope, receive, send)
 
 
-def _by_path(endpoints: Iterable[Endpoint]) -> dict[str, _Methods]:
-    paths: dict[str, dict[str, Endpoint]] = {}
+def _by_path(endpoints: Iterable[Place]) -> dict[str, _Methods]:
+    paths: dict[str, dict[str, Place]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     return {path: _Methods(methods) for path, methods in paths.items()}
@@ -65,7 +72,7 @@ class _Methods:
     """The endpoints of one path. What needs no key may also be asked for with HEAD: probes do, and uvicorn leaves the
     body out."""
 
-    def __init__(self, methods: Mapping[str, Endpoint]) -> None:
+    def __init__(self, methods: Mapping[str, Place]) -> None:
         public = methods.get("GET")
         self._methods = {**methods, "HEAD": public} if public is not None and not public.scopes else methods
         self._allow = ", ".join(sorted(methods)).encode()
@@ -80,7 +87,9 @@ class _Methods:
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http":
+    if scope["type"] == "http" and b"text/html" in (header(scope, b"accept") or b""):
+        await lost(scope, receive, send)
+    elif scope["type"] == "http":
         await refuse(
             send, Refusal("not_found", "There is nothing at this path.", hint="/api/docs lists what there is.")
         )

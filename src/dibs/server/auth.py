@@ -116,6 +116,14 @@ class KeyRing:
         self.used.add(key_id)
         return known.key
 
+    async def of_id(self, key_id: str) -> ApiKey | None:
+        """The live key with this id, for who has proved before that it is theirs."""
+        known = self._kept(key_id) or await self._look_up(key_id)
+        if known.key is None or not _live(known):
+            return None
+        self.used.add(key_id)
+        return known.key
+
     def forget_old(self) -> None:
         """Let go of keys that nobody has used for long."""
         long_ago = time.monotonic() - FORGOTTEN_AFTER

@@ -1,0 +1,96 @@
+"""From a template to the bytes of a page: everything that comes from a task is text, never markup."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from dibs.server.dashboard.assets import asset
+from dibs.version import __version__
+
+NOTHING = "\N{EN DASH}"
+HTML = (b"content-type", b"text/html; charset=utf-8")
+
+
+def render(template: str, **context: Any) -> bytes:
+    """The page."""
+    text = _pages().get_template(template).render(context)
+    return text.encode("utf-8", errors="replace")  # half of a surrogate pair in a task's text is no reason to fail
+
+
+@cache
+def _pages() -> Environment:
+    pages = Environment(
+        loader=PackageLoader("dibs.server.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.globals |= {"asset": asset, "version": __version__, "now": lambda: datetime.now(UTC)}
+    pages.filters |= {"moment": moment, "number": number, "seconds": seconds, "shorten": shorten, "visible": visible}
+    return pages
+
+
+def moment(at: datetime | None) -> str:
+    """A time as people say it, kept up to date by the page; the exact one is in its title."""
+    if at is None:
+        return Markup('<span class="soft">{}</span>').format(NOTHING)
+    exact = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return Markup('<time datetime="{}Z" title="{} UTC">{}</time>').format(
+        at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f"), exact, _ago((datetime.now(UTC) - at).total_seconds())
+    )
+
+
+def _ago(passed: float) -> str:
+    text = seconds(abs(passed), rough=True)
+    if abs(passed) < 1:
+        return "now"
+    return f"{text} ago" if passed > 0 else f"in {text}"
+
+
+def seconds(value: float | None, *, rough: bool = False) -> str:
+    """A duration: 3 ms, 1.2 s, 4 min 10 s, 3 h 5 min, 2 d 4 h; rough ones have one unit."""
+    if value is None:
+        return NOTHING
+    if value < 60:
+        if rough:
+            return f"{int(value)} s"
+        return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
+    for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if value >= size:
+            rest = int(value % size // smaller)
+            return f"{int(value // size)} {unit}" + (f" {rest} {name}" if rest and not rough else "")
+    raise AssertionError(value)
+
+
+def number(value: float | None) -> str:
+    """1,234,567."""
+    return NOTHING if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+def shorten(text: str, length: int = 120) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def visible(text: str) -> str:
+    """Control characters as the signs that stand for them: a browser would swallow them, or turn the line around."""
+    return "".join(_shown(sign) for sign in text)
+
+
+def _shown(sign: str) -> str:
+    code = ord(sign)
+    if code < 32 and sign not in "\n\t":
+        return chr(0x2400 + code)
+    if code == 127 or 0x80 <= code < 0xA0 or code in _TURNING or 0xD800 <= code < 0xE000:
+        return f"\\u{code:04x}"
+    return sign
+
+
+_TURNING = {0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF}
+"""Marks that turn the direction of writing around, or that nobody sees."""

@@ -1,0 +1,11 @@
+// Light or dark: as the system likes it, until somebody chooses. A cookie keeps the choice, so that the server sends
+// the page in the right colours at once.
+
+export function startTheme() {
+  document.getElementById("theme")?.addEventListener("click", () => {
+    const root = document.documentElement;
+    const dark = root.dataset.theme === "dark" || (root.dataset.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+    root.dataset.theme = dark ? "light" : "dark";
+    document.cookie = `dibs_theme=${root.dataset.theme}; Path=/; Max-Age=31536000; SameSite=Lax`;
+  });
+}
