@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -21,6 +22,11 @@ MAX_SECONDS = 100 * 365 * 24 * 3600
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+TRACEPARENT = "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$"
+"""A span in the words of W3C Trace Context: version, trace, span, flags."""
+
+_traceparent = re.compile(TRACEPARENT)
 
 
 class State(StrEnum):
@@ -111,6 +117,8 @@ class Task(msgspec.Struct, frozen=True, dict=True):
     """How often its worker was lost while it was claimed ahead of its turn."""
     workflow_id: int | None = None
     """The workflow that it is a step of."""
+    trace: str | None = None
+    """The W3C traceparent of who enqueued it."""
 
     @property
     def finished(self) -> bool:
@@ -143,6 +151,8 @@ class NewTask(msgspec.Struct, frozen=True):
     timeout: float | None = None
     key: str | None = None
     backoff: Backoff = Backoff()
+    trace: str | None = None
+    """The W3C traceparent of who enqueues it."""
 
     def __post_init__(self) -> None:
         check_name(self.type, "The task type")
@@ -150,6 +160,8 @@ class NewTask(msgspec.Struct, frozen=True):
             check_name(self.queue, "The queue")
         if self.key is not None:
             check_name(self.key, "The key")
+        if self.trace is not None:
+            check_trace(self.trace)
         check_integer(self.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
         check_integer(self.max_attempts, "max_attempts", 1, MAX_MAX_ATTEMPTS)
         if self.delay is not None:
@@ -180,6 +192,18 @@ def check_seconds(value: Any, what: str, *, least: float = 0) -> int:
     if not least <= value <= MAX_SECONDS:  # False for NaN as well
         raise InvalidValue(f"{what} must be between {least} and {MAX_SECONDS:,} seconds, not {shown(value)}.")
     return round(value * 1_000_000)
+
+
+def check_trace(value: Any) -> str:
+    """A traceparent."""
+    if not is_trace(value):
+        raise InvalidValue(f"{str(value)[:80]!r} is no traceparent.", hint="It looks like 00-<trace>-<span>-<flags>.")
+    return str(value)
+
+
+def is_trace(value: Any) -> bool:
+    """True for a traceparent."""
+    return type(value) is str and _traceparent.fullmatch(value) is not None
 
 
 def to_micros(moment: datetime) -> int:

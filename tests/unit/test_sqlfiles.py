@@ -59,6 +59,7 @@ WORDS = {
     "count",
     "limit",
     "reach",
+    "span",
     "candidates",
     "conditions",
     "argument",
@@ -146,7 +147,8 @@ def test_every_file_is_used() -> None:
         fragments |= {name for path in folder(engine).glob("*.sql") for name in placeholders(path.read_text("utf-8"))}
         of_tasks = ("state", "type", "queue", "queues", "cursor", "error", "only")
         of_workflows = ("workflow_state", "workflow_name", "workflow_cursor", "workflow_queues")
-        fragments |= {f"by_{name}" for name in (*of_tasks, *of_workflows)}  # the conditions of lists
+        of_searches = ("still", "key", "worker", "since", "until", "text")
+        fragments |= {f"by_{name}" for name in (*of_tasks, *of_workflows, *of_searches)}  # the conditions of lists
         assert names(engine) - mentioned - fragments == set()
 
 

@@ -32,9 +32,14 @@ from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, StoreEvent, TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
+from dibs.store.operations.sampling import Count, ErrorGroups, Latencies, Moves
 from dibs.store.operations.scheduling import Due
+from dibs.store.operations.searching import Found, TaskSearch
+from dibs.store.operations.sessions import Session
 from dibs.store.operations.tending import Retention
+from dibs.store.vitals import Vitals
 from dibs.store.wakeups import Wakeups
+from dibs.store.witness import Witness
 from dibs.task import NewTask, Task
 
 T = TypeVar("T")
@@ -325,6 +330,9 @@ class DatabaseStore(Store, Protocol):
         """As `claim`, for several workers at once who ask for the same kind of task: the tasks go to them in the order
         of the list. To each what it got."""
 
+    witness: Witness
+    """Told what the store does to tasks."""
+
     @property
     def many_writers(self) -> bool:
         """True where several write at once, so that an entry of the history can be committed after one with a higher
@@ -369,3 +377,62 @@ class DatabaseStore(Store, Protocol):
 
     def last_entry(self) -> Operation[int]:
         """The id of the newest entry of the history, 0 where there is none."""
+
+    def vitals(self) -> Operation[Vitals]:
+        """How large the database is, and what keeps its engine from cleaning up."""
+
+    def workflow_counts(self) -> Operation[dict[str, int]]:
+        """How many workflows there are in each state, sub-workflows included. It reads all workflows."""
+
+    # Watching
+
+    def search(self, which: TaskSearch, span: int = ...) -> Operation[Found]:
+        """The newest tasks that match, as lines of a list. By id and key at once, by a state that few tasks are in
+        among those; otherwise among the next `span` tasks below the cursor. Whoever wants more goes on from the cursor
+        of the answer, also when nothing was found. Text in large params takes longest: a small `span` bounds it."""
+
+    def cancel_many(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[int]:
+        """As `cancel`, for up to 500 tasks in one transaction; how many were cancelled or asked to stop. Those that
+        cannot be, or are not in the queues `only`, are left out."""
+
+    def retry_many(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[int]:
+        """As `retry`, for up to 500 tasks in one transaction; how many went back. Those that cannot, or are not in the
+        queues `only`, are left out."""
+
+    def counts(self) -> Operation[list[Count]]:
+        """Every task counted, by queue, type and state, with the age of the oldest pending one. It reads all tasks."""
+
+    def moves_after(self, entry_id: int, limit: int = ...) -> Operation[Moves]:
+        """What happened after this entry of the history, counted, and the entry that was reached. On an engine with
+        many writers some entry may be missed, as in `events_after`: whoever sums up counts anew now and then."""
+
+    def latencies(self, queues: Sequence[str] | None = None, limit: int = ...) -> Operation[Latencies]:
+        """How long the last completed tasks waited and ran; of these queues among the last of all, where they are
+        given."""
+
+    def error_groups(self, queues: Sequence[str] | None = None, limit: int = ...) -> Operation[ErrorGroups]:
+        """The newest failed tasks (of these queues), grouped by type, error and message, the most frequent first."""
+
+    def note_sample(self, at: int, body: str) -> Operation[bool]:
+        """Keep the sample of this minute (microseconds). True for exactly one of all who have one."""
+
+    def samples_since(self, at: int) -> Operation[list[tuple[int, str]]]:
+        """The samples from this moment on, in order."""
+
+    def prune_samples(self, before: int, limit: int = ...) -> Operation[int]:
+        """Samples from before this moment are deleted; how many."""
+
+    # Sessions
+
+    def create_session(self, digest: str, key_id: str, lifetime: int) -> Operation[None]:
+        """Somebody signed in with this key, for `lifetime` microseconds. The same again changes nothing."""
+
+    def get_session(self, digest: str) -> Operation[Session | None]:
+        """The session, unless it has come to its end by the database's clock. Whether its key still is live is asked of
+        the key."""
+
+    def end_session(self, digest: str) -> Operation[bool]:
+        """The session is over; True if there was one."""
+
+    def prune_sessions(self, limit: int = ...) -> Operation[int]:
+        """Sessions past their end are deleted; how many."""

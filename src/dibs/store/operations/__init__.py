@@ -9,11 +9,27 @@ from dibs.store.operations.keys import Keys
 from dibs.store.operations.looking import Looking
 from dibs.store.operations.managing import Managing
 from dibs.store.operations.registering import Registering
+from dibs.store.operations.sampling import Sampling
 from dibs.store.operations.scheduling import Scheduling
+from dibs.store.operations.searching import Searching
+from dibs.store.operations.sessions import Sessions
 from dibs.store.operations.workflows import Workflows
 
 
-class SqlOperations(Exchanging, Managing, Workflows, Finalizing, Checkpoints, Looking, Registering, Scheduling, Keys):
+class SqlOperations(
+    Exchanging,
+    Managing,
+    Workflows,
+    Finalizing,
+    Checkpoints,
+    Looking,
+    Searching,
+    Sampling,
+    Registering,
+    Scheduling,
+    Keys,
+    Sessions,
+):
     """Every operation of the contract, for engines that speak SQL."""
 
     served = False

@@ -84,6 +84,7 @@ class Enqueueing(ABC):
             "run_at": None if task.run_at is None else to_micros(task.run_at),
             "key": task.key,
             "key_content": fingerprint(task.type, task.params) if keyed else None,
+            "trace": task.trace,
         }
 
     def _join_existing(self, rows: Rows, stored: dict[int, Task]) -> Steps[Rows]:
@@ -139,6 +140,7 @@ def _new_task(row: dict[str, Any], inserted: Row) -> Task:
         type_version=row["type_version"],
         timeout=seconds(row["timeout"]),
         key=row["key"],
+        trace=row["trace"],
     )
 
 

@@ -22,6 +22,9 @@ PARENTS_NAMED = 10
 """Parents that an explanation names at most."""
 
 RECENT = 1000
+FURTHER = 10
+"""How many times as many completed tasks are looked at where only those of some queues are wanted."""
+
 FEW = 20
 
 
@@ -107,7 +110,8 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """The state of the whole store in numbers. Percentiles are over the last 1,000 completed tasks."""
+    """The state of the whole store in numbers. Percentiles are over the last 1,000 completed tasks; of some queues
+    only, over theirs among the last 10,000 of all."""
 
     depth: dict[str, int]
     by_queue: dict[str, dict[str, int]]
@@ -238,7 +242,7 @@ def _stats(queues: Sequence[str] | None) -> Steps[Stats]:
     counts = [row for row in (yield Statement("counts")) if queues is None or row[0] in queues]
     minute = yield Statement("throughput", {**given, "window": 60_000_000}, words=(only,))
     hour = yield Statement("throughput", {**given, "window": 3_600_000_000}, words=(only,))
-    recent = yield Statement("recent", given, words=(only, *limited(RECENT)))
+    finished = yield recent(queues, RECENT)
     ages = [row[4] for row in counts if row[4] is not None]
     return Stats(
         depth=_sum(counts, lambda row: row[2]),
@@ -247,8 +251,8 @@ def _stats(queues: Sequence[str] | None) -> Steps[Stats]:
         oldest_pending_age=seconds(max(ages)) if ages else None,
         finished_last_minute={row[0]: row[1] for row in minute},
         finished_last_hour={row[0]: row[1] for row in hour},
-        wait=_percentiles([row[0] for row in recent]),
-        run=_percentiles([row[1] for row in recent]),
+        wait=percentiles([row[0] for row in finished]),
+        run=percentiles([row[1] for row in finished]),
     )
 
 
@@ -264,7 +268,15 @@ def _sum_nested(counts: list[Row], column: int) -> dict[str, dict[str, int]]:
     return {name: _sum([row for row in counts if row[column] == name], lambda row: row[2]) for name in names}
 
 
-def _percentiles(values: list[int | None]) -> Percentiles:
+def recent(queues: Sequence[str] | None, limit: int) -> Statement:
+    """How long the last completed tasks waited and ran; of these queues among the last of all, never further back."""
+    given = {"queues": None if queues is None else list(queues)}
+    reach = limit if queues is None else FURTHER * limit
+    return Statement("recent", given, words=(_of_queues(queues), ("reach", f"{reach:d}"), *limited(limit)))
+
+
+def percentiles(values: list[int | None]) -> Percentiles:
+    """Of those microseconds that are known, in seconds."""
     known = sorted(value for value in values if value is not None)
     if not known:
         return Percentiles()

@@ -20,13 +20,13 @@ def read_task(row: Row, start: int = 0, *, deduplicated: bool = False) -> Task:
     """The task in a row whose `{{task}}` columns begin at `start`."""
     (task_id, type_name, queue, state, params, priority, attempts, max_attempts, token, created_at, run_at,
      type_version, timeout, claimed_at, lease_until, finished_at, worker_id, key, cancel_requested, progress,
-     progress_message, result, error, dropped, workflow_id) = row[start : start + 25]  # fmt: skip
+     progress_message, result, error, dropped, workflow_id, trace) = row[start : start + 26]  # fmt: skip
     return Task(
         task_id, type_name, queue, STATES[state], decode(params), priority, attempts, max_attempts, token,
         from_micros(created_at), from_micros(run_at), type_version, seconds(timeout), moment(claimed_at),
         moment(lease_until), moment(finished_at), worker_id, key, bool(cancel_requested), progress, progress_message,
         result if result is None else decode(result), error if error is None else _decode_failure(error), deduplicated,
-        dropped, workflow_id
+        dropped, workflow_id, trace
     )  # fmt: skip
 
 

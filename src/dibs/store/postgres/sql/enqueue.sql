@@ -10,18 +10,18 @@ given AS MATERIALIZED (
     FROM json_to_recordset(%(said)s::json)
         AS task (place int, type text, type_version int, queue text, priority int, params text, max_attempts int,
                  timeout bigint, backoff_base bigint, backoff_cap bigint, delay bigint, run_at bigint, key text,
-                 key_content text)
+                 key_content text, trace text)
 ),
 changed AS (
     INSERT INTO dibs_tasks (id, type, type_version, queue, state, priority, params, max_attempts, timeout,
-                            backoff_base, backoff_cap, created_at, run_at, ready_at, key, key_content, random_key,
-                            weighted_key)
+                            backoff_base, backoff_cap, created_at, run_at, ready_at, key, key_content, trace,
+                            random_key, weighted_key)
     SELECT task.id, task.type, task.type_version, task.queue,
            CASE WHEN coalesce(task.run_at, moment.now + task.delay, moment.now) > moment.now
                 THEN 'scheduled' ELSE 'pending' END,
            task.priority, task.params, task.max_attempts, task.timeout, task.backoff_base, task.backoff_cap,
            moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.key,
-           task.key_content, {{random_place: task.max_attempts}}, {{weighted_place: task.max_attempts}}
+           task.key_content, task.trace, {{random_place: task.max_attempts}}, {{weighted_place: task.max_attempts}}
     FROM given AS task, moment
     ORDER BY task.key COLLATE "C", task.id
     ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING

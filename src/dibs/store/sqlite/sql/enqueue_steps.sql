@@ -2,13 +2,13 @@
 -- Parameters: of each its id, workflow_id, blocked and the task's values; now. Rows: none.
 INSERT INTO dibs_tasks (
     id, workflow_id, type, type_version, queue, state, priority, params, max_attempts, timeout, backoff_base, backoff_cap,
-    created_at, run_at, ready_at, random_key, weighted_key
+    created_at, run_at, ready_at, trace, random_key, weighted_key
 ) VALUES (
     :id, :workflow_id, :type, :type_version, :queue,
     CASE WHEN :blocked THEN 'blocked'
          WHEN coalesce(:run_at, :now + :delay, :now) > :now THEN 'scheduled' ELSE 'pending' END,
     :priority, :params, :max_attempts, :timeout, :backoff_base, :backoff_cap,
-    :now, coalesce(:run_at, :now + :delay, :now), :now,
+    :now, coalesce(:run_at, :now + :delay, :now), :now, :trace,
     coalesce((SELECT position FROM dibs_races
               WHERE queue = :queue AND type = :type AND attempts_left = :max_attempts AND kind = 'random'), 0)
         + dibs_exponential(),

@@ -1,0 +1,222 @@
+"""Samples: the whole store counted, what has moved since, how long tasks wait and run, what they fail of; and a sample
+of every minute, kept for those who want to see how it went."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dibs.claim import check_names
+from dibs.codec import decode
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
+from dibs.store.operations.looking import RECENT, Percentiles, percentiles, recent
+from dibs.store.operations.rows import STATES, seconds
+from dibs.store.operations.tending import BATCH
+from dibs.task import Event, State, check_integer, from_micros
+
+MOVES = 50_000
+FAILURES = 10_000
+
+FURTHER = 5
+"""How many times as many failed tasks are looked at where only those of some queues are wanted."""
+
+SHOWN = 300
+"""Characters of a message that are compared and shown."""
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many tasks of a queue and type are in a state, and for how many seconds the oldest has been pending."""
+
+    queue: str
+    type: str
+    state: State
+    count: int
+    oldest_age: float | None
+
+
+class Move(msgspec.Struct, frozen=True):
+    """So many tasks of a queue went from one state to the other; no queue where they have been pruned since."""
+
+    queue: str | None
+    event: Event
+    from_state: State | None
+    to_state: State
+    count: int
+
+
+class Moves(msgspec.Struct, frozen=True):
+    """What happened up to the entry `last` of the history."""
+
+    last: int
+    rows: list[Move]
+
+
+class Latencies(msgspec.Struct, frozen=True):
+    """How long tasks waited until they were claimed, and then ran."""
+
+    wait: Percentiles
+    run: Percentiles
+
+
+class ErrorGroup(msgspec.Struct, frozen=True):
+    """Failed tasks of a type whose errors are alike but for numbers. `message` is the newest one's, its beginning."""
+
+    task_type: str
+    error_type: str
+    message: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+    newest_id: int
+
+
+class ErrorGroups(msgspec.Struct, frozen=True):
+    """The dead letter by error, the most frequent first: of the `looked` newest failures; `more`: there are others."""
+
+    groups: list[ErrorGroup]
+    looked: int
+    more: bool
+
+
+class Sampling:
+    """Measuring the store."""
+
+    def counts(self) -> Operation[list[Count]]:
+        """Every task counted, by queue, type and state. This reads all of them."""
+        return Operation("counts", _counts, writes=False)
+
+    def moves_after(self, entry_id: int, limit: int = MOVES) -> Operation[Moves]:
+        """What happened after this entry of the history, up to `limit` entries, counted."""
+        check_integer(limit, "limit", 1, 2**31 - 1)
+        return Operation("moves_after", lambda: _moves(entry_id, limit), writes=False)
+
+    def latencies(self, queues: Sequence[str] | None = None, limit: int = RECENT) -> Operation[Latencies]:
+        """How long the last completed tasks (of these queues) waited and ran."""
+        check_names(queues, "queues", "The queue")
+        check_integer(limit, "limit", 1, 2**31 - 1)
+        return Operation("latencies", lambda: _latencies(queues, limit), writes=False)
+
+    def error_groups(self, queues: Sequence[str] | None = None, limit: int = FAILURES) -> Operation[ErrorGroups]:
+        """The newest `limit` failed tasks (of these queues), grouped by error."""
+        check_names(queues, "queues", "The queue")
+        check_integer(limit, "limit", 1, 2**31 - 1)
+        return Operation("error_groups", lambda: _failures(queues, limit), writes=False, read=_read_groups)
+
+    def note_sample(self, at: int, body: str) -> Operation[bool]:
+        """Keep the sample of a minute; True if it had none."""
+        return Operation("note_sample", lambda: _note(at, body))
+
+    def samples_since(self, at: int) -> Operation[list[tuple[int, str]]]:
+        """The samples from this moment on, in order."""
+        return Operation("samples_since", lambda: _samples(at), writes=False)
+
+    def prune_samples(self, before: int, limit: int = BATCH) -> Operation[int]:
+        """Delete samples from before this moment."""
+        return Operation("prune_samples", lambda: _prune(before, limit))
+
+
+def _counts() -> Steps[list[Count]]:
+    rows = yield Statement("counts")
+    return [Count(queue, name, STATES[state], count, seconds(age)) for queue, name, state, count, age in rows]
+
+
+def _moves(entry_id: int, limit: int) -> Steps[Moves]:
+    rows = yield Statement("moves", {"after": entry_id}, words=limited(limit))
+    return Moves(max((row[-1] for row in rows), default=entry_id), [_read_move(row) for row in rows])
+
+
+def _read_move(row: Row) -> Move:
+    queue, event, from_state, to_state, count, _ = row
+    return Move(queue, Event(event), None if from_state is None else STATES[from_state], STATES[to_state], count)
+
+
+def _latencies(queues: Sequence[str] | None, limit: int) -> Steps[Latencies]:
+    rows = yield recent(queues, limit)
+    return Latencies(percentiles([row[0] for row in rows]), percentiles([row[1] for row in rows]))
+
+
+def _note(at: int, body: str) -> Steps[bool]:
+    rows = yield Statement("note_sample", {"at": at, "body": body})
+    return bool(rows)
+
+
+def _samples(at: int) -> Steps[list[tuple[int, str]]]:
+    rows = yield Statement("samples_since", {"at": at})
+    return [(when, body) for when, body in rows]
+
+
+def _prune(before: int, limit: int) -> Steps[int]:
+    rows = yield Statement("prune_samples", {"before": before}, words=limited(limit))
+    return len(rows)
+
+
+# Errors
+
+
+def _failures(queues: Sequence[str] | None, limit: int) -> Steps[tuple[Rows, int, bool]]:
+    reach = limit if queues is None else FURTHER * limit
+    given = {"queues": None if queues is None else list(queues)}
+    words = (conditions(given, ("queues",)), ("reach", f"{reach:d}"), *limited(limit))
+    rows = yield Statement("failures", given, words=words)
+    [(dead,)] = yield Statement("count_failed", words=limited(reach + 1))
+    return rows, len(rows), dead > reach or (queues is not None and len(rows) == limit)
+
+
+def _read_groups(found: tuple[Rows, int, bool]) -> ErrorGroups:
+    rows, looked, more = found
+    return ErrorGroups(_grouped(rows), looked, more)
+
+
+def _grouped(rows: Rows) -> list[ErrorGroup]:
+    """Rows come newest first, so the first of a group is its newest."""
+    kinds = {head: _kind(head) for head in {row[2] for row in rows}}
+    newest: dict[tuple[str, ...], Row] = {}
+    oldest: dict[tuple[str, ...], int] = {}
+    counts: Counter[tuple[str, ...]] = Counter()
+    for row in rows:
+        kind = (row[1], *kinds[row[2]])
+        newest.setdefault(kind, row)
+        oldest[kind] = row[3]
+        counts[kind] += 1
+    return [_group(newest[kind], oldest[kind], count) for kind, count in counts.most_common()]
+
+
+def _group(newest: Row, oldest: int, count: int) -> ErrorGroup:
+    task_id, task_type, head, finished_at = newest
+    error_type, message = map(_text, _parts(head))
+    return ErrorGroup(
+        task_type, error_type, message[:SHOWN], count, from_micros(oldest), from_micros(finished_at), task_id
+    )
+
+
+_VARIES = re.compile(r"0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{16,}\b|\b[0-9a-fA-F]*[0-9][0-9a-fA-F]*\b|[0-9]+")
+"""Numbers, addresses and ids, which differ from one error to the next of the same kind."""
+
+
+def _kind(head: str | None) -> tuple[str, str]:
+    error_type, message = _parts(head)
+    return error_type, _VARIES.sub("#", message[:SHOWN])
+
+
+def _parts(head: str | None) -> tuple[str, str]:
+    """The error's type and message, as JSON writes them, out of the beginning of an error. A quotation mark in one of
+    them is escaped, so that what is searched for here is never a part of it."""
+    error_type, _, rest = (head or "").removeprefix('{"type":"').partition('","message":"')
+    message, _, _ = rest.partition('","traceback":')
+    return error_type, message.removesuffix('"}')
+
+
+def _text(written: str) -> str:
+    """The text that is written as JSON, without an escape that was cut in two at its end."""
+    for cut in range(len("\\u0000")):
+        try:
+            text: Any = decode(f'"{written[: len(written) - cut]}"')
+        except msgspec.DecodeError:
+            continue
+        return str(text)
+    return written

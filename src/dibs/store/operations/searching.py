@@ -1,0 +1,212 @@
+"""Search: the lines of a list of tasks, by whatever is known of them. However many tasks there are, one call looks at
+few of them; the next goes on with what it did not come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dibs.claim import check_names
+from dibs.codec import check_name, encode
+from dibs.errors import InvalidValue
+from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operations.rows import STATES, moment
+from dibs.task import State, check_integer, check_moment, from_micros, to_micros
+
+SPAN = 20_000
+"""Tasks that one call looks at where no index leads to those that match."""
+
+MOST = 500
+MAX_TEXT = 1000
+MAX_ID = 2**63 - 1
+
+FEW = 2000
+"""Tasks in a state that are looked at one by one, instead of all tasks."""
+
+_FEW = {
+    State.PENDING: "few_pending",
+    State.SCHEDULED: "few_scheduled",
+    State.CLAIMED: "few_claimed",
+    State.BLOCKED: "few_blocked",
+    State.COMPLETED: "few_finished",
+    State.FAILED: "few_finished",
+    State.CANCELLED: "few_finished",
+}
+_CONDITIONS = ("still", "type", "queue", "queues", "key", "worker", "since", "until", "text")
+
+
+class TaskSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks to find: newest first, up to `limit`; `cursor`: those with ids below it. `queues`: none but these,
+    whatever else is asked for. `text` stands in the params, or in the error's type and message. `since`, `until`: when
+    they were created; `until` itself is not meant."""
+
+    id: int | None = None
+    state: str | None = None
+    type: str | None = None
+    queue: str | None = None
+    queues: Sequence[str] | None = None
+    key: str | None = None
+    worker: str | None = None
+    text: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: int = 50
+    cursor: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.state is not None and self.state not in STATES:
+            raise InvalidValue(f"There is no state {self.state!r}.", hint=f"Use one of: {', '.join(State)}.")
+        for value, what in self._names():
+            if value is not None:
+                check_name(value, what)
+        for number, what in ((self.id, "id"), (self.cursor, "cursor")):
+            if number is not None:
+                check_integer(number, what, 0, MAX_ID)
+        for time, what in ((self.since, "since"), (self.until, "until")):
+            if time is not None:
+                check_moment(time, what)
+        check_names(self.queues, "queues", "The queue")
+        check_integer(self.limit, "limit", 1, MOST)
+        _check_text(self.text)
+
+    def _names(self) -> list[tuple[str | None, str]]:
+        return [
+            (self.type, "The task type"),
+            (self.queue, "The queue"),
+            (self.key, "The key"),
+            (self.worker, "The worker's id"),
+        ]
+
+
+class TaskLine(msgspec.Struct, frozen=True):
+    """A task as a list shows it: of `params` (JSON) and `error` (type: message) the first 200 characters."""
+
+    id: int
+    type: str
+    state: State
+    queue: str
+    priority: int
+    attempts: int
+    max_attempts: int
+    worker_id: str | None
+    created_at: datetime
+    run_at: datetime
+    claimed_at: datetime | None
+    lease_until: datetime | None
+    finished_at: datetime | None
+    progress: int | None
+    workflow_id: int | None
+    key: str | None
+    params: str
+    error: str | None
+    cancel_requested: bool
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a search found. `cursor`: go on below this id; None: everything has been looked through. `looked`: at how
+    many tasks, at most."""
+
+    tasks: list[TaskLine]
+    cursor: int | None
+    looked: int
+
+
+class Searching:
+    """Finding tasks."""
+
+    def search(self, which: TaskSearch, span: int = SPAN) -> Operation[Found]:
+        """The newest tasks that match, among those that an index leads to, else among the next `span` tasks."""
+        check_integer(span, "span", 1, 2**31 - 1)
+        return Operation("search", lambda: _search(which, span), writes=False)
+
+
+def _check_text(text: Any) -> None:
+    if text is None:
+        return
+    if type(text) is not str:
+        raise InvalidValue(f"text must be a string, not {text!r}.")
+    if not 1 <= len(text) <= MAX_TEXT:
+        raise InvalidValue(f"text must have 1 to {MAX_TEXT:,} characters; this one has {len(text):,}.")
+    encode(text, "text")
+
+
+def _search(which: TaskSearch, span: int) -> Steps[Found]:
+    given = _given(which)
+    ids = yield from _candidates(which, given)
+    if ids is None:
+        return (yield from _along(which, given, span))
+    words = (conditions(given, _CONDITIONS), *limited(which.limit))
+    rows = yield Statement("search_these", {**given, "ids": ids}, words=words)
+    tasks = [read_line(row) for row in rows]
+    return Found(tasks, tasks[-1].id if len(tasks) == which.limit else None, len(ids))
+
+
+def _given(which: TaskSearch) -> dict[str, Any]:
+    return {
+        **msgspec.structs.asdict(which),
+        "still": which.state,
+        "queues": None if which.queues is None else list(which.queues),
+        "since": None if which.since is None else to_micros(which.since),
+        "until": None if which.until is None else to_micros(which.until),
+        "below": MAX_ID if which.cursor is None else which.cursor,
+        **_texts(which.text),
+    }
+
+
+def _texts(text: str | None) -> dict[str, str | None]:
+    """The text as it is and as JSON writes it; and a part that must stand in the JSON of an error if the text stands in
+    its "type: message", wherever that colon is."""
+    if text is None:
+        return {"text": None}
+    part = max(text.strip(": ").split(": "), key=len)
+    return {"text": text, "quoted": encode(text)[1:-1], "part": encode(part)[1:-1]}
+
+
+def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Steps[list[int] | None]:
+    """The tasks that can match, where an index says that they are few."""
+    if which.id is not None:
+        return [which.id]
+    if which.key is not None:
+        rows = yield Statement("with_key", given)
+        return [row[0] for row in rows]
+    if which.state is None:
+        return None
+    rows = yield Statement(_FEW[STATES[which.state]], given, words=(_line(given), *limited(FEW + 1)))
+    return [row[0] for row in rows] if len(rows) <= FEW else None
+
+
+def _line(given: Mapping[str, Any]) -> tuple[str, str]:
+    """The conditions that the index of pending tasks begins with."""
+    if given["queue"] is None:
+        return conditions({}, ())
+    return conditions(given, ("queue", "type"))
+
+
+def _along(which: TaskSearch, given: Mapping[str, Any], span: int) -> Steps[Found]:
+    """What matches among the next tasks; if all do, a page of them is enough."""
+    filters = conditions(given, _CONDITIONS)
+    if not filters[1]:
+        span = which.limit
+    [(highest, lowest, looked)] = yield Statement("stretch", given, words=limited(span))
+    if looked == 0:
+        return Found([], None, 0)
+    stretch = {**given, "highest": highest, "lowest": lowest}
+    words = (filters, ("span", f"{2 * span:d}"), *limited(which.limit))
+    rows = yield Statement("search_stretch", stretch, words=words)
+    tasks = [read_line(row) for row in rows]
+    reached = tasks[-1].id if len(tasks) == which.limit else lowest
+    return Found(tasks, None if looked < span and reached == lowest else reached, looked)
+
+
+def read_line(row: Row) -> TaskLine:
+    """The line in a row of the `{{task_line}}` columns."""
+    (task_id, type_name, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at,
+     lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error) = row  # fmt: skip
+    return TaskLine(
+        task_id, type_name, STATES[state], queue, priority, attempts, max_attempts, worker_id, from_micros(created_at),
+        from_micros(run_at), moment(claimed_at), moment(lease_until), moment(finished_at), progress, workflow_id, key,
+        params, error, bool(cancel_requested)
+    )  # fmt: skip

@@ -1,0 +1,2 @@
+-- A condition of searches.
+AND task.key = %(key)s

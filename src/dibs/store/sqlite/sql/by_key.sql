@@ -1,0 +1,2 @@
+-- A condition of searches.
+AND key = :key

@@ -1,0 +1,2 @@
+-- A condition of searches: created then or later.
+AND created_at >= :since

@@ -1,0 +1,2 @@
+-- A condition of searches: created before.
+AND created_at < :until
