@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dibs.cli.drawing import ASCII, UNICODE, draw, legend, plain, took
-from dibs.cli.folding import fold
 from dibs.cli.lanes import ACROSS, DOWN, UP, Row, TooWide, rows
 from dibs.cli.output import STYLES
 from dibs.step import FINALIZER_NAME, Kind, OnFailure, Step
 from dibs.task import FINAL, Failure, State
+from dibs.workflow.folding import fold
 
 NOW = datetime(2030, 1, 31, 8, tzinfo=UTC)
 ERROR = Failure("ValueError", "no such page\nand more", "Traceback …")

@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dibs.cli import text
-from dibs.cli.folding import Group, counted, fold
 from dibs.cli.lanes import ASCII_LINES, LINES, Row, TooWide, drawn, rows
 from dibs.cli.output import STYLES
-from dibs.step import Kind, OnFailure, Step
+from dibs.step import Kind, Step
 from dibs.task import State
+from dibs.workflow.folding import IGNORED, Group, counted, fold, word, worst
 
 Line = list[tuple[str, str]]
 """Pieces of text, each with its style."""
-
-IGNORED = "ignored"
-"""The word for a failure that its workflow does not mind."""
 
 QUIET = "bright_black"
 TITLES = ("step", "task", "attempts", "took")
@@ -109,12 +106,6 @@ def legend(steps: Sequence[Step], signs: Signs = UNICODE) -> Line:
     return _counts({state: counts[state] for state in signs.states if state in counts}, signs, named=True)
 
 
-def word(step: Step) -> str:
-    """How a step is shown: its state, unless its failure is ignored."""
-    ignored = step.state is State.FAILED and step.on_failure is OnFailure.IGNORE
-    return IGNORED if ignored else step.state.value
-
-
 def plain(line: Iterable[tuple[str, str]]) -> str:
     """The text alone."""
     return "".join(piece for piece, _ in line).rstrip()
@@ -180,7 +171,7 @@ class _Drawing:
             yield from self._group(group, _Place(prefix, beneath=prefix), f"after {after}" if after else "")
 
     def _group(self, group: Group, place: _Place, after: str = "") -> Iterator[_Entry]:
-        graph = [(place.left, QUIET), self._sign(_worst(group.steps)), (" " + place.right, QUIET)]
+        graph = [(place.left, QUIET), self._sign(worst(group.steps)), (" " + place.right, QUIET)]
         named: Line = [(after, QUIET)] if after else []
         if group.folded:
             many = f"{text.line(group.name)} {self._signs.times}{len(group.steps):,}"
@@ -220,13 +211,6 @@ class _Drawing:
         if step.state is State.CLAIMED and step.worker_id:
             return [(f"on {text.line(step.worker_id)}", QUIET)]
         return []
-
-
-def _worst(steps: Sequence[Step]) -> str:
-    """The one state that stands for many: what needs somebody first, what is done last."""
-    words = {word(step) for step in steps}
-    rank = ("failed", "claimed", "scheduled", "pending", "blocked", "cancelled", IGNORED, "completed")
-    return next(each for each in rank if each in words)
 
 
 def _counts(counts: Mapping[str, int], signs: Signs, *, named: bool = False) -> Line:

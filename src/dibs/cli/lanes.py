@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dibs.workflow.folding import children_of
+
 UP, DOWN, LEFT, RIGHT = 1, 2, 4, 8
 ALONG, ACROSS = UP | DOWN, LEFT | RIGHT
 
@@ -139,15 +141,6 @@ def _join(cells: list[int], ends: Mapping[int, int]) -> None:
             cells[place] = ends[place] | sides
         elif not cells[place]:
             cells[place] = sides
-
-
-def children_of(parents: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The other direction of the same edges."""
-    children: list[list[int]] = [[] for _ in parents]
-    for node, above in enumerate(parents):
-        for parent in above:
-            children[parent].append(node)
-    return children
 
 
 def drawn(cells: Sequence[int], level: bool, lines: Mapping[int, str]) -> str:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from dibs import shape
 from dibs.cli import drawing, text
 from dibs.cli.drawing import Line, Signs
-from dibs.cli.folding import fold
 from dibs.cli.output import NAMES, STYLES, Output, quiet_if_closed
 from dibs.cli.top import pause_after
 from dibs.errors import WorkflowNotFound
 from dibs.step import ExecutionContext, Step, Workflow
+from dibs.workflow.folding import fold
 
 if TYPE_CHECKING:
     from rich.text import Text
