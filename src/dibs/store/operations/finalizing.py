@@ -270,10 +270,11 @@ def _read_context(row: Row) -> ExecutionContext:
 
 def _attempts(workflow_id: int) -> Steps[list[FinalizationAttempt]]:
     rows = yield Statement("finalization_attempts", {"id": workflow_id})
-    return [_read_attempt(row) for row in rows]
+    return [read_attempt(row) for row in rows]
 
 
-def _read_attempt(row: Row) -> FinalizationAttempt:
+def read_attempt(row: Row) -> FinalizationAttempt:
+    """A recorded wish to finalize, from its row."""
     entry, workflow_id, processor, claimed, reason, state, message, holder, token, at = row
     return FinalizationAttempt(
         entry,

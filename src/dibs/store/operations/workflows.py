@@ -34,6 +34,8 @@ from dibs.task import NewTask, to_micros
 SOME = 100
 """Workflows that one batch of upkeep looks after."""
 
+CONDITIONS = ("workflow_state", "workflow_name", "workflow_cursor", "workflow_floor", "workflow_queues")
+
 
 class Workflows(Adding, ABC):
     """The verbs of workflows."""
@@ -171,7 +173,7 @@ class Workflows(Adding, ABC):
 
     def list_workflows(self, which: WorkflowFilter) -> Operation[list[Workflow]]:
         """A page of workflows, newest first."""
-        return Operation("list_workflows", lambda: _list(which), writes=False)
+        return Operation("list_workflows", lambda: list_some(which), writes=False)
 
     def steps(self, workflow_id: int) -> Operation[list[Step]]:
         """The workflow's steps, in order."""
@@ -237,16 +239,18 @@ def _wrong_state(workflow: Workflow, what: str, hint: str) -> WrongWorkflowState
     return WrongWorkflowState(message, workflow_id=workflow.id, state=workflow.state, hint=hint)
 
 
-def _list(which: WorkflowFilter) -> Steps[list[Workflow]]:
+def list_some(which: WorkflowFilter, floor: int | None = None) -> Steps[list[Workflow]]:
+    """A page of workflows, newest first; none below the floor."""
     only = None if which.only is None else list(which.only)
     given = {
         "workflow_state": which.state,
         "workflow_name": which.name,
         "workflow_cursor": which.cursor,
+        "workflow_floor": floor,
         "workflow_queues": only,
         "queues": only,
     }
-    which_ones = conditions(given, ("workflow_state", "workflow_name", "workflow_cursor", "workflow_queues"))
+    which_ones = conditions(given, CONDITIONS)
     rows = yield Statement("list_workflows", given, words=(which_ones, *limited(which.limit)))
     return [read_workflow(row) for row in rows]
 

@@ -1,0 +1,2 @@
+-- A condition of list_workflows.sql.
+AND workflow.id >= :workflow_floor

@@ -1,0 +1,103 @@
+"""Workflows as the dashboard shows them: the same steps, read in bounded pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dibs import InvalidValue
+from dibs.step import WorkflowFilter
+from dibs.store.operations.outlining import EDGES, FoundWorkflows, Outline
+from tests.helpers.clients import run
+from tests.helpers.workflows import DIAMOND, by_name, complete, fail, finalize, start, step, sub, task_of
+
+pytestmark = pytest.mark.database("only the dashboard asks for outlines, and its server has a database")
+
+
+def outline(app: Any, workflow_id: int, *limit: int) -> Outline:
+    return run(app, app._store.outline(workflow_id, *limit))
+
+
+def find(app: Any, span: int, **which: Any) -> FoundWorkflows:
+    return run(app, app._store.find_workflows(WorkflowFilter(**which), span))
+
+
+def test_an_outline_is_the_steps_without_their_errors(app: Any) -> None:
+    flow = start(app, *DIAMOND, sub("inner", step("one"), after=["merge"]))
+    complete(app, flow, "fetch")
+    fail(app, flow, "left")
+    seen = outline(app, flow)
+    assert seen.whole
+    assert seen.steps == [msgspec.structs.replace(each, error=None) for each in app.steps(flow)]
+    assert by_name(app, flow)["left"].error is not None
+
+
+def test_an_outline_has_no_more_steps_than_asked_and_says_that_some_are_missing(app: Any) -> None:
+    flow = start(app, *DIAMOND)
+    seen = outline(app, flow, 3)
+    assert ([each.name for each in seen.steps], seen.whole) == (["fetch", "left", "right"], False)
+    assert outline(app, flow, 4).whole
+    assert seen.steps[1].after == [task_of(app, flow, "fetch")]
+
+
+def test_an_outline_with_more_dependencies_than_anybody_follows_leaves_some_out(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert EDGES > 10_000
+    monkeypatch.setattr("dibs.store.operations.outlining.EDGES", 3)
+    seen = outline(app, start(app, *DIAMOND))
+    assert (len(seen.steps), sum(len(each.after) for each in seen.steps), seen.whole) == (4, 3, False)
+
+
+def test_there_is_no_outline_of_what_does_not_exist(app: Any) -> None:
+    assert outline(app, 7) == Outline([], True)
+    with pytest.raises(InvalidValue):
+        outline(app, 7, 0)
+
+
+def test_what_a_step_said_is_read_from_its_beginning(app: Any) -> None:
+    flow = start(app, step("short"), step("long"), step("well"), on_failure="continue")
+    fail(app, flow, "short", "no such page")
+    fail(app, flow, "long", "x" * 100_000)
+    complete(app, flow, "well")
+    ids = {name: task_of(app, flow, name) for name in ("short", "long", "well")}
+    said = run(app, app._store.step_errors([*ids.values(), 10**9]))
+    assert said.keys() == {ids["short"], ids["long"]}
+    assert said[ids["short"]].endswith(": no such page")
+    assert len(said[ids["long"]]) == 200
+    assert run(app, app._store.step_errors([])) == {}
+
+
+def test_the_newest_attempts_come_first_and_no_more_than_asked(app: Any) -> None:
+    flow = start(app, step("one"))
+    complete(app, flow, "one")
+    for number in range(5):
+        app.claim_finalization(flow, f"processor-{number}")
+    newest = run(app, app._store.latest_attempts(flow, 3))
+    assert newest == app.finalization_attempts(flow)[::-1][:3]
+    assert [each.processor for each in newest] == ["processor-4", "processor-3", "processor-2"]
+
+
+def test_workflows_are_found_stretch_by_stretch(app: Any) -> None:
+    """However rare, and whatever lies between: one call looks at `span`, the next goes on where it ended."""
+    rare = start(app, step("one"), name="rare")
+    often = [start(app, step("one"), name="often") for _ in range(5)]
+    assert find(app, 4, name="rare") == FoundWorkflows([], often[1])
+    found = find(app, 4, name="rare", cursor=often[1])
+    assert ([each.id for each in found.workflows], found.cursor) == ([rare], None)
+    page = find(app, 100, limit=2)
+    assert ([each.id for each in page.workflows], page.cursor) == ([often[4], often[3]], often[3])
+    assert find(app, 100, cursor=rare) == FoundWorkflows([], None)
+
+
+def test_workflows_are_found_by_state_and_within_queues(app: Any) -> None:
+    ended = start(app, step("one"))
+    complete(app, ended, "one")
+    finalize(app, ended)
+    foreign = start(app, step("two", queue="other"))
+    running = start(app, step("two"), sub("inner", step("three")))
+    assert [each.id for each in find(app, 100, state="completed").workflows] == [ended]
+    assert [each.id for each in find(app, 100, state="running").workflows] == [running, foreign]
+    assert [each.id for each in find(app, 100, only=["default"]).workflows] == [running, ended]
