@@ -172,7 +172,8 @@ class Store(Protocol):
         """Finished tasks past their retention are deleted; how many."""
 
     def prune_history(self, retention: Retention, limit: int = ...) -> Operation[int]:
-        """History past its retention is deleted; how many lines."""
+        """History past its retention is deleted; how many lines. Sessions past their end and samples older than eight
+        days go with it."""
 
     def prune_workers(self, retention: Retention) -> Operation[int]:
         """Workers silent for long are forgotten; how many."""

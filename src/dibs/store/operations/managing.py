@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,14 +11,19 @@ import msgspec
 
 from dibs.claim import check_names
 from dibs.codec import check_name
-from dibs.errors import TaskNotFound, WrongState
+from dibs.errors import InvalidValue, TaskNotFound, WrongState
 from dibs.step import ENDED, WORKFLOW_STEP, Workflow
-from dibs.store.operation import Operation, Statement, Steps, conditions, limited
-from dibs.store.operations.advancing import PRUNED, Advancing, Tally
+from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operations.advancing import PRUNED, WAITING, Advancing, Tally
 from dibs.store.operations.rows import read_task
 from dibs.task import FINAL, State, Task, check_integer
 
 REDRIVE_BATCH = 500
+MANY = 500
+"""Tasks that are cancelled or retried in one transaction at most."""
+
+Standings = dict[int, Row]
+"""task -> its row of hold_tasks.sql: (id, state, queue, workflow_id, cancel_requested)"""
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +119,46 @@ class Managing(Advancing, ABC):
             yield from self.reopen_steps(workflow_id, [row for row in rows if row[0] == step], tally)
         yield from self.count(tally)
 
+    def cancel_many(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[int]:
+        """Cancel those of these tasks that can be, and are in the queues `only`, if given; how many."""
+        given = _check_many(ids, only)
+        return Operation("cancel_many", lambda: self._cancel_many(given, only), wakes=True, atomic=True)
+
+    def _cancel_many(self, ids: list[int], only: Sequence[str] | None) -> Steps[int]:
+        steps, plain = yield from self._hold_many(ids, only)
+        moved = yield from self._each(steps, lambda task_id: self._cancel(task_id, only))
+        for state in WAITING:
+            moved += yield from _move("cancel_tasks", plain, state)
+        return moved + (yield from _move("request_cancels", plain, State.CLAIMED))
+
+    def retry_many(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[int]:
+        """Retry those of these tasks that can be, and are in the queues `only`, if given; how many."""
+        given = _check_many(ids, only)
+        return Operation("retry_many", lambda: self._retry_many(given, only), wakes=True, atomic=True)
+
+    def _retry_many(self, ids: list[int], only: Sequence[str] | None) -> Steps[int]:
+        steps, plain = yield from self._hold_many(ids, only)
+        moved = yield from self._each(steps, lambda task_id: self._retry(task_id, only))
+        for state in (State.FAILED, State.CANCELLED, State.SCHEDULED):
+            moved += yield from _move("retry_tasks", plain, state)
+        return moved
+
+    def _hold_many(self, ids: list[int], only: Sequence[str] | None) -> Steps[tuple[Standings, Standings]]:
+        """The steps among these tasks, and the others. Their workflows are held first, then the tasks, in the order of
+        their ids: as everybody does it. What was seen then stays so until the transaction ends."""
+        yield from self.hold_steps(ids)
+        rows = yield Statement("hold_tasks", {"ids": ids})
+        ours = [row for row in rows if only is None or row[2] in only]
+        return _standings(ours, steps=True), _standings(ours, steps=False)
+
+    def _each(self, steps: Standings, do: Callable[[int], Steps[Task]]) -> Steps[int]:
+        """Steps one by one, since each may take others of its workflow with it; how many stand otherwise then."""
+        for task_id in steps:
+            with suppress(WrongState, TaskNotFound):
+                yield from do(task_id)
+        rows = (yield Statement("hold_tasks", {"ids": list(steps)})) if steps else []
+        return sum(row != steps[row[0]] for row in rows)
+
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` tasks of the dead letter that match; the oldest failures first."""
         check_integer(limit, "limit", 1, REDRIVE_BATCH)
@@ -152,6 +197,24 @@ class Managing(Advancing, ABC):
     def resume(self, queue: str) -> Operation[None]:
         """Let the queue be claimed from again."""
         return _queue_operation("resume", queue)
+
+
+def _check_many(ids: Sequence[int], only: Sequence[str] | None) -> list[int]:
+    check_names(only, "only", "The queue")
+    if len(ids) > MANY:
+        raise InvalidValue(f"{len(ids):,} tasks are too many at once.", hint=f"Name up to {MANY} at a time.")
+    return sorted({check_integer(task_id, "A task's id", 0, 2**63 - 1) for task_id in ids})
+
+
+def _standings(rows: Sequence[Row], *, steps: bool) -> Standings:
+    return {row[0]: row for row in rows if (row[3] is not None) is steps}
+
+
+def _move(name: str, tasks: Standings, state: str) -> Steps[int]:
+    """Move those of the tasks that are in this state."""
+    ids = [row[0] for row in tasks.values() if row[1] == state]
+    rows = (yield Statement(name, {"ids": ids, "from_state": str(state)}, change=True)) if ids else []
+    return len(rows)
 
 
 def _queue_operation(name: str, queue: str) -> Operation[None]:

@@ -121,16 +121,21 @@ class Sampling:
 
 
 def _counts() -> Steps[list[Count]]:
-    rows = yield Statement("counts")
+    return read_counts((yield Statement("counts")))
+
+
+def read_counts(rows: Rows) -> list[Count]:
+    """The counts in the rows of counts.sql."""
     return [Count(queue, name, STATES[state], count, seconds(age)) for queue, name, state, count, age in rows]
 
 
 def _moves(entry_id: int, limit: int) -> Steps[Moves]:
     rows = yield Statement("moves", {"after": entry_id}, words=limited(limit))
-    return Moves(max((row[-1] for row in rows), default=entry_id), [_read_move(row) for row in rows])
+    return Moves(max((row[-1] for row in rows), default=entry_id), [read_move(row) for row in rows])
 
 
-def _read_move(row: Row) -> Move:
+def read_move(row: Row) -> Move:
+    """The move in a row of moves.sql."""
     queue, event, from_state, to_state, count, _ = row
     return Move(queue, Event(event), None if from_state is None else STATES[from_state], STATES[to_state], count)
 
@@ -194,13 +199,18 @@ def _group(newest: Row, oldest: int, count: int) -> ErrorGroup:
     )
 
 
-_VARIES = re.compile(r"0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{16,}\b|\b[0-9a-fA-F]*[0-9][0-9a-fA-F]*\b|[0-9]+")
-"""Numbers, addresses and ids, which differ from one error to the next of the same kind."""
+_VARIES = re.compile(r"\b[0-9a-fA-F]*[0-9][0-9a-fA-FxX-]*|[0-9]+")
+"""Numbers, addresses and ids (123, 0x7f3a, 3f2a-99), which differ from one error to the next of the same kind."""
+
+
+def kind_of(message: str) -> str:
+    """The message with the same sign for whatever differs from one error to the next of its kind."""
+    return _VARIES.sub("#", message)
 
 
 def _kind(head: str | None) -> tuple[str, str]:
     error_type, message = _parts(head)
-    return error_type, _VARIES.sub("#", message[:SHOWN])
+    return error_type, kind_of(message[:SHOWN])
 
 
 def _parts(head: str | None) -> tuple[str, str]:

@@ -23,6 +23,9 @@ MOST = 500
 MAX_TEXT = 1000
 MAX_ID = 2**63 - 1
 
+SLACK = 3600 * 1_000_000
+"""Microseconds by which tasks may have been created out of the order of their ids, because a clock was set back."""
+
 FEW = 2000
 """Tasks in a state that are looked at one by one, instead of all tasks."""
 
@@ -190,7 +193,8 @@ def _along(which: TaskSearch, given: Mapping[str, Any], span: int) -> Steps[Foun
     filters = conditions(given, _CONDITIONS)
     if not filters[1]:
         span = which.limit
-    [(highest, lowest, looked)] = yield Statement("stretch", given, words=limited(span))
+    above, below = yield from _bounds(given, span)
+    [(highest, lowest, looked)] = yield Statement("stretch", {"above": above, "below": below}, words=limited(span))
     if looked == 0:
         return Found([], None, 0)
     stretch = {**given, "highest": highest, "lowest": lowest}
@@ -199,6 +203,42 @@ def _along(which: TaskSearch, given: Mapping[str, Any], span: int) -> Steps[Foun
     tasks = [read_line(row) for row in rows]
     reached = tasks[-1].id if len(tasks) == which.limit else lowest
     return Found(tasks, None if looked < span and reached == lowest else reached, looked)
+
+
+def _bounds(given: Mapping[str, Any], span: int) -> Steps[tuple[int, int]]:
+    """Between which ids there can be tasks that were created in the time that is asked for; closer than `span` it need
+    not be. Ids grow with time, but for `SLACK`: so a few probes leave out a million tasks of other days."""
+    since, until, below = given["since"], given["until"], given["below"]
+    if since is None and until is None:
+        return -1, below
+    newest = yield from _probe(below - 1)
+    if newest is None:
+        return -1, below
+    above, below = -1, min(below, newest[0] + 1)
+    if until is not None and newest[1] >= until + SLACK:
+        _, below = yield from _turn(above, newest[0], until + SLACK, span)
+    if since is not None:
+        above, _ = yield from _turn(above, below, since - SLACK, span)
+    return above, below
+
+
+def _turn(low: int, high: int, time: int, span: int) -> Steps[tuple[int, int]]:
+    """Two ids, `span` or less apart: what stands at or below the lower was created before this time, the task with the
+    higher was not; unless they are those that were given."""
+    while high - low > span:
+        middle = (low + high) // 2
+        task = yield from _probe(middle)
+        if task is None or task[1] < time:
+            low = middle
+        else:
+            high = task[0]
+    return low, high
+
+
+def _probe(task_id: int) -> Steps[Row | None]:
+    """(id, created_at) of the task with this id, or of the next below."""
+    rows = yield Statement("at_or_below", {"id": task_id})
+    return rows[0] if rows else None
 
 
 def read_line(row: Row) -> TaskLine:

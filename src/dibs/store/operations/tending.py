@@ -17,6 +17,9 @@ from dibs.task import FINAL
 BATCH = 500
 SWEEP_BATCH = 100
 DAY = 24 * 3600.0
+SAMPLES_KEPT = round(8 * DAY * 1e6)
+"""Microseconds for which the samples of each minute are kept: a week, and the day that it is compared with."""
+
 LEASE_LOST = '{"type":"LeaseLost","message":"The lease ran out: the worker died, froze or lost its connection."}'
 
 
@@ -121,7 +124,8 @@ class Tending(Advancing, ABC):
         return len(rows) + len(old)
 
     def prune_history(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
-        """Delete history past its retention, oldest first."""
+        """Delete history past its retention, oldest first; and what nobody watches any more: sessions past their end,
+        samples of more than a week ago."""
         kept = {"kept": round(retention.history * 1e6)}
         return Operation("prune_history", lambda: _prune_history(kept, limit))
 
@@ -134,6 +138,9 @@ class Tending(Advancing, ABC):
 def _prune_history(kept: dict[str, int], limit: int) -> Steps[int]:
     entries = yield Statement("prune_history", kept, words=limited(limit))
     attempts = yield Statement("prune_attempts", kept, words=limited(limit))
+    yield Statement("prune_sessions", words=limited(limit))
+    [[now]] = yield Statement("clock")
+    yield Statement("prune_samples", {"before": now - SAMPLES_KEPT}, words=limited(limit))
     return len(entries) + len(attempts)
 
 
