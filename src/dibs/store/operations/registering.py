@@ -147,10 +147,11 @@ def read_workers() -> Steps[list[WorkerInfo]]:
     holds: dict[tuple[str, str], list[int]] = {}
     for worker_id, incarnation, task_id in held:
         holds.setdefault((worker_id, incarnation or newest.get(worker_id, "")), []).append(task_id)
-    return [_read_worker(row, holds.get((row[0], row[1]), [])) for row in workers]
+    return [read_worker(row, holds.get((row[0], row[1]), [])) for row in workers]
 
 
-def _read_worker(row: Row, holds: list[int]) -> WorkerInfo:
+def read_worker(row: Row, holds: list[int]) -> WorkerInfo:
+    """The worker in a row of workers.sql."""
     worker_id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at, silent_for = row
     if stopped_at is not None:
         state = WorkerState.GONE

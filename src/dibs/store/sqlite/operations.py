@@ -5,7 +5,7 @@ A recursive query over the lines costs some 200 µs here, a probe 4 µs; no othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -16,6 +16,8 @@ from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
 from dibs.store.operations.enqueueing import Inserted
 from dibs.store.operations.finalizing import Answered, already_complete, not_found
+from dibs.store.operations.tallying import Position, Progress
+from dibs.store.sqlite import tallying
 
 Line = dict[str, Any]
 """One waiting line: the pending tasks of a queue and type with the same number of attempts left. Every filter is a
@@ -57,6 +59,14 @@ class SqliteOperations(SqlOperations):
     def hold_roots(self, ids: list[int]) -> Steps[None]:
         """See Advancing. This transaction is the only one that writes."""
         yield from ()
+
+    def standing_at(self) -> Steps[Position]:
+        """See Tallying."""
+        return tallying.standing_at()
+
+    def going_on(self, positions: Sequence[Position], limit: int) -> Steps[list[Progress]]:
+        """See Tallying."""
+        return tallying.going_on(positions, limit)
 
     def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[Answered]:
         """See Finalizing. Under the write lock nobody can come between the look and the claim: no race is lost."""

@@ -1,0 +1,76 @@
+"""Tallies in PostgreSQL: the entries of many writers become visible out of order, so gaps are looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from dibs.store.operation import Statement, Steps, limited
+from dibs.store.operations.tallying import Gap, Position, Progress, moved
+
+LOOK_BACK = 50_000
+"""Entries before the newest among which gaps are looked for. Who takes longer to commit than others take to write so
+many is missing from what moved, until the next tally."""
+
+MANY = 1000
+"""Gaps that are remembered, the newest: those of transactions that were rolled back are never filled."""
+
+LATE = 100_000
+"""Entries that may come late, all at once."""
+
+
+def standing_at() -> Steps[Position]:
+    """See Tallying."""
+    yield Statement("one_snapshot")
+    [(last,)] = yield Statement("last_entry")
+    gaps = yield Statement("gaps", {"after": max(last - LOOK_BACK, 0)}, words=limited(LOOK_BACK))
+    return Position(last, _newest(gaps))
+
+
+def going_on(positions: Sequence[Position], limit: int) -> Steps[list[Progress]]:
+    """See Tallying."""
+    yield Statement("one_snapshot")
+    made: list[Progress] = []
+    for position in positions:
+        made += [(yield from _go_on(position, limit))]
+    return made
+
+
+def _go_on(position: Position, limit: int) -> Steps[Progress]:
+    rows = yield Statement("moves", {"after": position.last}, words=limited(limit))
+    on = moved(position, rows, limit)
+    opened = yield Statement("gaps", {"after": position.last}, words=limited(limit))
+    late = (yield from _come_late(position)) if position.gaps else on
+    gaps = _newest([*late.position.gaps, *((first, last) for first, last in opened)])
+    moves = [*late.moves, *on.moves] if late is not on else on.moves
+    return Progress(Position(on.position.last, gaps), moves, on.whole and late.whole)
+
+
+def _come_late(position: Position) -> Steps[Progress]:
+    """What appeared in the gaps, and the gaps that are left."""
+    gaps = {"firsts": [first for first, _ in position.gaps], "lasts": [last for _, last in position.gaps]}
+    filled = [row[0] for row in (yield Statement("filled", gaps, words=limited(LATE)))]
+    if not filled:
+        return Progress(position, [])
+    rows = yield Statement("late_moves", gaps, words=limited(LATE))
+    late = moved(position, rows, LATE)
+    return msgspec.structs.replace(late, position=Position(position.last, tuple(_left(position.gaps, filled))))
+
+
+def _left(gaps: Sequence[Gap], filled: Sequence[int]) -> Iterator[Gap]:
+    """The gaps without the ids that have come; both are in order."""
+    come = iter([*filled, gaps[-1][1] + 1])
+    next_come = next(come)
+    for first, last in gaps:
+        missing = first
+        while next_come <= last:
+            if missing < next_come:
+                yield missing, next_come - 1
+            missing, next_come = next_come + 1, next(come)
+        if missing <= last:
+            yield missing, last
+
+
+def _newest(gaps: Sequence[Sequence[int]]) -> tuple[Gap, ...]:
+    return tuple((first, last) for first, last in gaps[-MANY:])
