@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from dibs.key import without_secrets
 from dibs.server.config import Network
-from dibs.server.http import Message, Receive, Scope, Send, refuse
+from dibs.server.http import Message, Receive, Scope, Send, header, refuse
 from dibs.server.refusing import Refusal
 from dibs.server.service import Service
 
@@ -60,7 +60,8 @@ class Gate:
         try:
             await self._pass(scope, receive, said)
         except Exception as error:
-            logger.exception("a request failed: %s %s", scope["method"], _line(scope["path"]), exc_info=error)
+            about = {"event": "request.failed", "method": scope["method"], "path": _line(scope["path"])}
+            logger.exception("a request failed: %s %s", about["method"], about["path"], exc_info=error, extra=about)
             await said.at_least(_our_fault())
         except asyncio.CancelledError:
             if not self.service.stopping.is_set():
@@ -113,6 +114,8 @@ class Gate:
         address = address.removeprefix(_MAPPED)
         if not self._proxies or not _within(address, self._proxies):
             return address, port
+        if header(scope, b"x-forwarded-proto") == b"https":
+            scope["scheme"] = "https"  # a cookie that came by HTTPS must not leave by HTTP
         named = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
         return _last_stranger(named.decode("latin-1"), address, self._proxies), 0
 
@@ -149,14 +152,26 @@ def _guard(message: Message) -> None:
 
 def _tell(scope: Scope, status: int, took: float) -> None:
     """One line: who, what, how it went, how long it took, with which key; `-` for who left without an answer."""
+    key, path = scope.get("dibs.key"), _line(scope["path"])
+    about = {
+        "event": "request.answered",
+        "client": scope["client"][0],
+        "method": scope["method"],
+        "path": path,
+        "status": status or None,
+        "seconds": round(took, 6),
+    }
+    if key is not None:
+        about["key"] = key
     access.info(
         "%s %s %s %s %.1f ms%s",
-        scope["client"][0],
+        about["client"],
         scope["method"],
-        _line(scope["path"]),
+        path,
         status or "-",
         took * 1000,
-        f" key {scope['dibs.key']}" if "dibs.key" in scope else "",
+        "" if key is None else f" key {key}",
+        extra=about,
     )
 
 

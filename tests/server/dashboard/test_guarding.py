@@ -1,0 +1,108 @@
+"""No other site can press a button of ours, no page runs a script that is not ours, no form goes without its token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dibs.server.dashboard.page import Page
+from dibs.server.dashboard.pages import PAGES
+from tests.helpers.browsing import Visitor, text_of
+from tests.server.conftest import Served
+from tests.server.dashboard.conftest import Site
+
+FORMS = [each.path for each in PAGES if isinstance(each, Page) and each.method == "POST"]
+LOOKS = [each.path for each in PAGES if isinstance(each, Page) and each.method == "GET"]
+
+
+def filled(path: str) -> str:
+    """The path of something that may not exist: what is refused before, is refused whatever it is."""
+    return path.replace("{id:int}", "1").replace("{name:name}", "one")
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_a_form_without_its_token_is_refused_before_anything_is_done(site: Site, path: str) -> None:
+    visitor = site.visitor("admin")
+    others = site.visitor("admin").csrf()
+    for token in ("", "0" * 64, others):
+        answer = visitor.post(filled(path), csrf=token)
+        assert answer.status_code == 403
+        assert "This form is too old, or not ours." in text_of(answer)
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_another_site_cannot_send_a_form_through_somebodys_browser(site: Site, path: str) -> None:
+    visitor = site.visitor("admin")
+    for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
+        answer = visitor.http.post(filled(path), data={"csrf": visitor.csrf()}, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (403, "wrong_origin")
+
+
+@pytest.mark.parametrize("path", [each for each in FORMS if each not in ("/signin", "/signout")])
+def test_a_stranger_presses_no_button(site: Site, path: str) -> None:
+    answer = site.visitor().post(filled(path))
+    assert answer.url.path == "/signin"
+
+
+@pytest.mark.parametrize("path", [each for each in FORMS if each not in ("/signin", "/signout")])
+def test_a_key_that_may_only_look_is_refused_by_every_button(site: Site, path: str) -> None:
+    answer = site.visitor("read").post(filled(path))
+    assert answer.status_code == 403
+    assert "This needs a key with the scope" in text_of(answer)
+
+
+@pytest.mark.parametrize("path", LOOKS)
+def test_every_page_forbids_foreign_scripts_frames_and_caches(site: Site, path: str) -> None:
+    if path == "/live":
+        pytest.skip("a stream, no page")
+    answer = site.visitor("admin").get(filled(path))
+    if not answer.headers["content-type"].startswith("text/html"):
+        return
+    assert answer.headers["content-security-policy"] == "default-src 'self'"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "<script>" not in answer.text
+    assert " style=" not in answer.text
+    assert " onclick=" not in answer.text
+
+
+def test_a_name_that_is_not_ours_is_refused(site: Site) -> None:
+    visitor = site.visitor("read")
+    answer = visitor.get("/", headers={"host": "evil.example"})
+    assert (answer.status_code, answer.json()["code"]) == (421, "unknown_host")
+
+
+def test_without_keys_a_form_needs_its_token_as_well(serve: Callable[..., Served]) -> None:
+    visitor = Visitor(serve(keys=False).url)
+    assert visitor.post("/signout", csrf="0" * 64).status_code == 403
+    visitor.close()
+
+
+def test_an_address_where_nothing_is_gives_a_page_to_a_browser_and_json_to_a_program(site: Site) -> None:
+    answer = site.visitor("read").get("/nowhere")
+    assert answer.status_code == 404
+    assert "There is nothing at this address." in text_of(answer)
+    answer = site.visitor("read").get("/nowhere", headers={"accept": "*/*"})
+    assert answer.json()["code"] == "not_found"
+
+
+def test_an_address_that_makes_no_sense_is_told_so(site: Site) -> None:
+    visitor = site.visitor("read")
+    for path in ("/workers?what=1", "/tasks?state=%00&state=x", "/tasks/99999999999999999999", "/signin?next=a&next=b"):
+        answer = visitor.get(path)
+        assert answer.status_code in {400, 404}
+        assert "That did not work" in text_of(answer)
+
+
+def test_files_are_kept_by_browsers_under_an_address_that_changes_with_them(site: Site) -> None:
+    visitor = site.visitor()
+    page = visitor.get("/signin").text
+    style = page.partition('rel="stylesheet" href="')[2].partition('"')[0]
+    answer = visitor.get(style)
+    assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert answer.headers["content-type"] == "text/css; charset=utf-8"
+    old = visitor.get("/static/0000000000000000/dibs.css")
+    assert (old.status_code, old.headers["cache-control"]) == (200, "no-cache")
+    assert visitor.get("/static/0/..%2fpages.py").status_code == 404

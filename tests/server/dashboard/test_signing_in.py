@@ -1,0 +1,143 @@
+"""Who may come in, for how long, and what the cookie gives away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import dibs
+from tests.helpers.browsing import Visitor, text_of
+from tests.helpers.clients import Clock
+from tests.helpers.databases import run_sql
+from tests.server.conftest import Served
+from tests.server.dashboard.conftest import Site
+
+PLACES = ("/", "/tasks", "/queues", "/workers", "/workflows", "/schedules", "/dead", "/keys")
+
+
+def test_a_stranger_is_sent_to_the_door_and_afterwards_where_it_wanted_to_go(site: Site) -> None:
+    stranger = site.visitor()
+    for place in PLACES:
+        assert stranger.get(place).url.path == "/signin"
+    door = stranger.get("/tasks?state=failed")
+    assert door.url.params["next"] == "/tasks?state=failed"
+    inside = stranger.post("/signin", key=site.served.key("read").key, next="/tasks?state=failed")
+    assert (inside.status_code, inside.url.raw_path) == (200, b"/tasks?state=failed")
+
+
+def test_the_door_leads_nowhere_outside(site: Site) -> None:
+    key = site.served.key("read").key
+    for elsewhere in (
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "javascript:1",
+        "/signin",
+        "/\r\nx: y",
+    ):
+        visitor = site.visitor()
+        answer = visitor.http.post(
+            "/signin", data={"csrf": visitor.csrf(), "key": key, "next": elsewhere}, follow_redirects=False
+        )
+        assert answer.headers["location"] == "/"
+
+
+def test_a_wrong_key_is_told_so_and_nothing_else(site: Site) -> None:
+    real = site.served.key("read").key
+    for wrong in ("x", real[:-1] + ("a" if real[-1] != "a" else "b"), "dibs_aaaaaaaaaaaa_" + "b" * 43, "<script>"):
+        answer = site.visitor().sign_in(wrong)
+        assert answer.status_code == 401
+        assert "This is not a valid API key." in text_of(answer)
+        assert wrong not in answer.text
+
+
+def test_a_key_that_may_not_look_does_not_come_in(site: Site) -> None:
+    visitor = site.visitor()
+    answer = visitor.sign_in(site.served.key("enqueue", "work").key)
+    assert answer.status_code == 403
+    assert "it has enqueue, work" in text_of(answer)
+    assert visitor.get("/").url.path == "/signin"
+
+
+def test_guessing_is_slowed_down_at_the_door_as_it_is_everywhere(site: Site) -> None:
+    visitor = site.visitor()
+    answers = [visitor.sign_in(f"dibs_aaaaaaaaaaaa_{number:043d}") for number in range(30)]
+    assert answers[-1].status_code == 429
+    assert int(answers[-1].headers.get("retry-after", "1")) >= 1
+
+
+def test_who_signs_out_is_out_also_with_a_copy_of_the_cookie(site: Site) -> None:
+    visitor = site.visitor("read")
+    copy = dict(visitor.http.cookies)
+    assert visitor.post("/signout").url.path == "/signin"
+    thief = site.visitor()
+    thief.http.cookies.update(copy)
+    assert thief.get("/").url.path == "/signin"
+
+
+def test_a_revoked_key_ends_its_sessions(site: Site, app: dibs.Dibs) -> None:
+    minted = site.served.key("read")
+    visitor = site.visitor()
+    visitor.sign_in(minted.key)
+    assert visitor.get("/").url.path == "/"
+    app.revoke_key(minted.id)
+    site.served.service.ring.look_again()
+    assert visitor.get("/").url.path == "/signin"
+
+
+def test_a_session_ends_by_itself(serve: Callable[..., Served], clock: Clock) -> None:
+    served = serve(clock=clock, keys=True)
+    visitor = Visitor(served.url)
+    visitor.sign_in(served.key("read").key)
+    assert visitor.get("/").url.path == "/"
+    clock.advance(12 * 3600 + 1)
+    assert visitor.get("/").url.path == "/signin"
+    visitor.close()
+
+
+def test_the_database_knows_the_cookie_only_by_its_digest(site: Site, url: str) -> None:
+    visitor = site.visitor("read")
+    [(name, token)] = [(name, value) for name, value in visitor.http.cookies.items() if "session" in name]
+    assert name.endswith(site.served.url.rpartition(":")[2])  # two servers on one machine have two cookies
+    stored = str(run_sql(url, "SELECT * FROM dibs_sessions"))
+    assert token not in stored
+    assert len(token) >= 43
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(site: Site) -> None:
+    visitor = site.visitor()
+    data = {"csrf": visitor.csrf(), "key": site.served.key("read").key}
+    answer = visitor.http.post("/signin", data=data, follow_redirects=False)
+    cookie = answer.headers["set-cookie"]
+    assert "; HttpOnly" in cookie
+    assert "; SameSite=Lax" in cookie
+    assert "; Path=/" in cookie
+    assert "Secure" not in cookie  # over plain HTTP a browser would not send it back
+
+
+def test_the_cookie_that_came_by_https_through_a_trusted_proxy_goes_by_https_only(serve: Callable[..., Served]) -> None:
+    for trusted, told in ((("127.0.0.1",), True), ((), False)):
+        served = serve(keys=True, trusted_proxies=trusted)
+        visitor = Visitor(served.url)
+        data = {"csrf": visitor.csrf(), "key": served.key("read").key}
+        headers = {"x-forwarded-proto": "https", "x-forwarded-for": "192.0.2.7"}
+        answer = visitor.http.post("/signin", data=data, headers=headers, follow_redirects=False)
+        assert ("; Secure" in answer.headers["set-cookie"]) is told
+        visitor.close()
+
+
+def test_signing_in_gives_a_new_cookie_whatever_was_there_before(site: Site) -> None:
+    visitor = site.visitor()
+    visitor.get("/signin")
+    planted = dict(visitor.http.cookies)
+    visitor.sign_in(site.served.key("read").key)
+    assert dict(visitor.http.cookies) != planted
+    victim = site.visitor()
+    victim.http.cookies.update(planted)
+    assert victim.get("/").url.path == "/signin"
+
+
+def test_where_no_keys_are_asked_for_everybody_is_in(serve: Callable[..., Served]) -> None:
+    visitor = Visitor(serve(keys=False).url)
+    assert visitor.get("/").url.path == "/"
+    assert visitor.get("/signin").url.path == "/"
+    visitor.close()
