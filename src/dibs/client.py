@@ -27,7 +27,7 @@ from dibs.codec import check_name, check_text
 from dibs.errors import DibsError
 from dibs.failure import describe
 from dibs.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, read_limit
-from dibs.observe import finalization as observed
+from dibs.observe import tracing
 from dibs.options import (
     ClaimOptions,
     FilterOptions,
@@ -315,21 +315,18 @@ class Dibs(ClientBase[Task]):
         Workers do this by themselves; it is for programs that decide themselves how their workflows end.
         """
         lease = check_lease(timeout)
-        asking = self._store.claim_finalization(check_workflow_id(workflow_id), processor, lease)
-        return self._run(observed.claiming(asking))
+        return self._run(self._store.claim_finalization(check_workflow_id(workflow_id), processor, lease))
 
     def renew_finalization(
         self, workflow_id: int, processor: str, timeout: float = DEFAULT_FINALIZATION_LEASE
     ) -> FinalizationClaim:
         """Extend a finalization claim to `timeout` seconds from now, if it is this processor's."""
         lease = check_lease(timeout)
-        asking = self._store.renew_finalization(check_workflow_id(workflow_id), processor, lease)
-        return self._run(observed.extending(asking))
+        return self._run(self._store.renew_finalization(check_workflow_id(workflow_id), processor, lease))
 
     def release_finalization(self, workflow_id: int, processor: str) -> bool:
         """Give a finalization claim up. False, and nothing changes, where it is not this processor's."""
-        releasing = self._store.release_finalization(check_workflow_id(workflow_id), processor)
-        return self._run(observed.releasing(releasing))
+        return self._run(self._store.release_finalization(check_workflow_id(workflow_id), processor))
 
     def finalize(self, workflow_id: int, processor: str, token: int) -> Finalized:
         """End the workflow, begin its finalizer, or leave it for later, by its execution context. The claim ends.

@@ -13,6 +13,7 @@ from dibs.codec import check_name
 from dibs.context import Context
 from dibs.errors import DibsError
 from dibs.handler import Declaring, Handler, HandlerOptions
+from dibs.observe.counting import counted
 from dibs.options import WorkflowOptions
 from dibs.step import NewWorkflow
 from dibs.store.open import open_store
@@ -62,7 +63,7 @@ class ClientBase(ABC, Generic[Enqueued]):
     ) -> None:
         """Use the store at `url` from now on: for tests, and for a command line that overrides the program. A key that
         was given with another URL does not go there."""
-        self._store = open_store(url, api_key=api_key, clock=clock, migrate=migrate)
+        self._store = counted(open_store(url, api_key=api_key, clock=clock, migrate=migrate))
         self.url = url
 
     @overload

@@ -12,7 +12,6 @@ import msgspec
 
 from dibs.claim import Claim, ClaimRequest
 from dibs.errors import DibsError, FinalizationLost, StoreError, TaskNotFound, WaitTimeout, WorkflowNotFound
-from dibs.observe import finalization as observed
 from dibs.step import DEFAULT_FINALIZATION_LEASE, Action, FinalizationClaim, Finalized, Workflow
 from dibs.store.contract import Store
 from dibs.store.operation import Operation
@@ -185,8 +184,7 @@ def finalize_one(store: Store, workflow_id: int, processor: str) -> Plan[Finaliz
 
 
 def _finalize(store: Store, workflow_id: int, processor: str) -> Plan[Finalized | None]:
-    claiming = store.claim_finalization(workflow_id, processor, FINALIZATION_LEASE)
-    claim: FinalizationClaim = yield observed.claiming(claiming)
+    claim: FinalizationClaim = yield store.claim_finalization(workflow_id, processor, FINALIZATION_LEASE)
     if not claim.claimed or claim.token is None:
         return None
     try:
@@ -195,7 +193,7 @@ def _finalize(store: Store, workflow_id: int, processor: str) -> Plan[Finalized 
         return None
     except Exception:
         with suppress(DibsError):  # what went wrong first is what to tell; the claim runs out by itself
-            yield observed.releasing(store.release_finalization(workflow_id, processor))
+            yield store.release_finalization(workflow_id, processor)
         raise
     return finalized
 

@@ -52,6 +52,7 @@ ONLY = {
 }
 
 # Words that the code fills in from fixed tables; every other placeholder is a fragment.
+        "vitals",  # SQLite's are the sizes of its files
 WORDS = {
     "order",
     "index",

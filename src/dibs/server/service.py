@@ -15,6 +15,7 @@ from dibs.codec import check_name
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.key import Scope as KeyScope
 from dibs.key import split
+from dibs.observe.counting import counted
 from dibs.server.auth import Caller, KeyRing, missing
 from dibs.server.config import ServerConfig
 from dibs.server.desk import Desk
@@ -42,6 +43,7 @@ class Service:
     """One server process."""
 
     def __init__(self, store: DatabaseStore, config: ServerConfig) -> None:
+        store = counted(store)
         self.store = store
         self.config = config
         self.process = secrets.token_hex(8)

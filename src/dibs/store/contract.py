@@ -31,11 +31,13 @@ from dibs.store.migrate import Note
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, StoreEvent, TaskFilter
 from dibs.store.operations.managing import DeadFilter
+from dibs.store.operations.outlining import FoundWorkflows, Outline
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.sampling import Count, ErrorGroups, Latencies, Moves
 from dibs.store.operations.scheduling import Due
 from dibs.store.operations.searching import Found, TaskSearch
 from dibs.store.operations.sessions import Session
+from dibs.store.operations.tallying import Position, Roll, Since, Tally
 from dibs.store.operations.tending import Retention
 from dibs.store.vitals import Vitals
 from dibs.store.wakeups import Wakeups
@@ -406,6 +408,29 @@ class DatabaseStore(Store, Protocol):
     def moves_after(self, entry_id: int, limit: int = ...) -> Operation[Moves]:
         """What happened after this entry of the history, counted, and the entry that was reached. On an engine with
         many writers some entry may be missed, as in `events_after`: whoever sums up counts anew now and then."""
+
+    def tally(self) -> Operation[Tally]:
+        """Every task counted, and the position in the history at which that is true. It reads all tasks."""
+
+    def moves_since(self, positions: Sequence[Position], limit: int = ...) -> Operation[Since]:
+        """What happened since each of these positions, counted, up to one moment. Also on an engine with many writers
+        nothing is missed and nothing told twice, but for what took very long to be committed."""
+
+    def roll(self) -> Operation[Roll]:
+        """The workers and the paused queues. It reads no tasks."""
+
+    def outline(self, workflow_id: int, limit: int = ...) -> Operation[Outline]:
+        """The workflow's first steps in the order in which they were added, without their errors; none if there is no
+        such workflow."""
+
+    def step_errors(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
+        """What went wrong last with each of these tasks (`type: message`), its first 200 characters."""
+
+    def latest_attempts(self, workflow_id: int, limit: int = ...) -> Operation[list[FinalizationAttempt]]:
+        """The newest recorded wishes to finalize the workflow, newest first."""
+
+    def find_workflows(self, which: WorkflowFilter, span: int = ...) -> Operation[FoundWorkflows]:
+        """As `list_workflows`, among the next `span` workflows alone, and where to go on."""
 
     def latencies(self, queues: Sequence[str] | None = None, limit: int = ...) -> Operation[Latencies]:
         """How long the last completed tasks waited and ran; of these queues among the last of all, where they are

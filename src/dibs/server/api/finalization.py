@@ -16,7 +16,6 @@ from dibs.body.fields import Body, Lease, ProcessorId, Token
 from dibs.claim import MAX_BATCH, check_lease
 from dibs.errors import WorkflowNotFound
 from dibs.key import Scope
-from dibs.observe import finalization as observed
 from dibs.server.api.workflows import MISSING, seen, workflow_id
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.step import DEFAULT_FINALIZATION_LEASE, ClaimReason, FinalizationClaim
@@ -109,7 +108,7 @@ async def claim(call: Call) -> Answer:
     """
     lease = check_lease(call.body.timeout_seconds)
     store = call.service.store
-    return await _ask(call, lambda found: observed.claiming(store.claim_finalization(found, _processor(call), lease)))
+    return await _ask(call, lambda found: store.claim_finalization(found, _processor(call), lease))
 
 
 @endpoint(
@@ -126,7 +125,7 @@ async def renew(call: Call) -> Answer:
     """Extend the claim, if this processor has it. Nobody gets a new one by this."""
     lease = check_lease(call.body.timeout_seconds)
     store = call.service.store
-    return await _ask(call, lambda found: observed.extending(store.renew_finalization(found, _processor(call), lease)))
+    return await _ask(call, lambda found: store.renew_finalization(found, _processor(call), lease))
 
 
 @endpoint(
@@ -141,7 +140,7 @@ async def renew(call: Call) -> Answer:
 )
 async def release(call: Call) -> Answer:
     """Give the claim up, if this processor has it. By anybody else it changes nothing."""
-    releasing = observed.releasing(call.service.store.release_finalization(workflow_id(call), _processor(call)))
+    releasing = call.service.store.release_finalization(workflow_id(call), _processor(call))
     released = await call.run(seen(call, releasing))
     await _check_there(call, released)
     return Answer(ReleasedShape(released, released))

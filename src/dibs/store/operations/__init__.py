@@ -8,11 +8,14 @@ from dibs.store.operations.finalizing import Finalizing
 from dibs.store.operations.keys import Keys
 from dibs.store.operations.looking import Looking
 from dibs.store.operations.managing import Managing
+from dibs.store.operations.measuring import Measuring
+from dibs.store.operations.outlining import Outlining
 from dibs.store.operations.registering import Registering
 from dibs.store.operations.sampling import Sampling
 from dibs.store.operations.scheduling import Scheduling
 from dibs.store.operations.searching import Searching
 from dibs.store.operations.sessions import Sessions
+from dibs.store.operations.tallying import Tallying
 from dibs.store.operations.workflows import Workflows
 
 
@@ -21,10 +24,13 @@ class SqlOperations(
     Managing,
     Workflows,
     Finalizing,
+    Outlining,
     Checkpoints,
     Looking,
     Searching,
     Sampling,
+    Tallying,
+    Measuring,
     Registering,
     Scheduling,
     Keys,

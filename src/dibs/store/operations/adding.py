@@ -109,6 +109,7 @@ class Adding(Advancing, Enqueueing, ABC):
         graph = Graph([row[0] for row in ids])
         names = yield from self._number(part, graph, tally)
         yield from self.insert_step_tasks(graph.tasks)
+        self.witness.added(row["queue"] for row in graph.tasks)
         yield Statement("add_steps", rows=graph.steps)
         if graph.edges:
             yield Statement("add_edges", rows=graph.edges)

@@ -17,6 +17,7 @@ import msgspec
 from dibs.step import Kind, OnFailure, Workflow, WorkflowState
 from dibs.store.operation import WIDTH, Rows, Statement, Steps
 from dibs.store.operations.rows import read_workflow
+from dibs.store.witness import Witnessed
 from dibs.task import Failure, State
 
 WAITING = ("scheduled", "pending", "blocked")
@@ -48,7 +49,7 @@ class Tally:
         return [{"id": workflow_id, **counts} for workflow_id, counts in sorted(self._changes.items())]
 
 
-class Advancing(ABC):
+class Advancing(Witnessed, ABC):
     """From the end of a step to what follows."""
 
     # Holding

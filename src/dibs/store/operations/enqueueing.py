@@ -14,6 +14,7 @@ from dibs.step import check_type
 from dibs.store.operation import Operation, Row, Statement, Steps
 from dibs.store.operations.rows import STATES, read_task, seconds
 from dibs.store.operations.typecache import TypeCache
+from dibs.store.witness import Witnessed
 from dibs.task import NewTask, Task, from_micros, to_micros
 
 Rows = list[dict[str, Any]]
@@ -21,7 +22,7 @@ Inserted = dict[int, Row]
 """place in the batch -> (id, state, created_at) of the task that was inserted there"""
 
 
-class Enqueueing(ABC):
+class Enqueueing(Witnessed, ABC):
     """Putting tasks in."""
 
     @property
@@ -51,6 +52,7 @@ class Enqueueing(ABC):
             stored.update((place, _new_task(rows[place], row)) for place, row in inserted.items())
             # A key is taken: somebody enqueued it before. If its task has been pruned since, the key is free again.
             waiting = yield from self._join_existing([row for row in waiting if row["place"] not in inserted], stored)
+        self.witness.added(task.queue for task in stored.values() if not task.deduplicated)
         return _in_order(rows, stored)
 
     def _settle_invalid(self, rows: Rows, stored: dict[int, Task]) -> Steps[Rows]:

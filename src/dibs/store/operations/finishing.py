@@ -51,7 +51,7 @@ class Finishing(Growing, ABC):
     ) -> Steps[list[Answer]]:
         answers, steps = dict(unstorable), {_name(ref) for ref, said in reports if _is_step(ref, said)}
         plain = _rows_of(statements, lambda name: name not in steps) if steps else statements
-        answers.update((_claim_in(row), _finished(row)) for row in (yield from _write(plain, PLAIN)))
+        answers.update((_claim_in(row), _finished(row)) for row in (yield from self._write(plain, PLAIN)))
         steps |= {_name(ref) for ref, _ in reports if not isinstance(ref, Claim) and _name(ref) not in answers}
         if steps:  # known to be some, or named by somebody who cannot know
             theirs = [report for report in reports if _name(report[0]) in steps]
@@ -60,6 +60,15 @@ class Finishing(Growing, ABC):
         if refused:
             answers.update((yield from self._answer_refused(refused)))
         return [answers[_name(ref)] for ref, _ in reports]
+
+    def _write(self, statements: RowsByStatement, whose: Words) -> Steps[Rows]:
+        """Write the outcomes; a row for each that was."""
+        done: Rows = []
+        for name, rows in statements.items():
+            if rows:
+                done += yield Statement(name, rows=rows, words=whose, change=True)
+        self.witness.moved(done)
+        return done
 
     def _finish_steps(
         self, reports: Sequence[Report], statements: RowsByStatement, answers: dict[Name, Answer]
@@ -73,7 +82,7 @@ class Finishing(Growing, ABC):
         yield from self.hold_roots(sorted({row[1] for row in among}))
         growth = yield from self._plan_growth(reports, answers)
         open_ones = {_name(ref) for ref, _ in reports} - answers.keys()
-        done = yield from _write(_rows_of(statements, open_ones.__contains__), EVERYBODYS)
+        done = yield from self._write(_rows_of(statements, open_ones.__contains__), EVERYBODYS)
         answers.update((_claim_in(row), _finished(row)) for row in done)
         ended = [row for row in done if row[3] in FINAL]
         if ended:
@@ -228,15 +237,6 @@ def check_reports(reports: Sequence[Report]) -> None:
             raise InvalidValue(f"{outcome!r} is no outcome.", hint="Use Completed, Failed, Released or Cancelled.")
     if len({_name(ref) for ref, _ in reports}) < len(reports):
         raise InvalidValue("Two outcomes name the same claim.", hint="A claim ends once: send one outcome for each.")
-
-
-def _write(statements: RowsByStatement, whose: Words) -> Steps[Rows]:
-    """Write the outcomes; a row for each that was."""
-    done: Rows = []
-    for name, rows in statements.items():
-        if rows:
-            done += yield Statement(name, rows=rows, words=whose, change=True)
-    return done
 
 
 def _rows_of(statements: RowsByStatement, which: Callable[[Name], bool]) -> RowsByStatement:

@@ -78,6 +78,7 @@ class Tending(Advancing, ABC):
         yield from self.hold_steps(ids)
         words = (("which", "{{with_these_ids}}"), *limited(limit))
         rows = yield Statement("recover", {"error": LEASE_LOST, "ids": ids}, words=words, change=True)
+        self.witness.moved(rows)
         yield from self.advance([row[0] for row in rows if row[3] in FINAL])
         return len(rows)
 
@@ -85,6 +86,8 @@ class Tending(Advancing, ABC):
         """The steps of `recover`, for operations that sweep in passing."""
         words = (("which", "{{that_go_on}}"), *limited(limit))
         rows = yield Statement("recover", {"error": LEASE_LOST}, words=words, change=True)
+        if rows:
+            self.witness.moved(rows)
         return len(rows)
 
     def next_due(self) -> Operation[float | None]:

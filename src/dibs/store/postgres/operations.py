@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dibs.claim import ClaimRequest, Filters, Order
-from dibs.store.operation import Row, Rows, Statement, Steps
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
 from dibs.store.operations.enqueueing import Inserted
+from dibs.store.operations.tallying import Position, Progress
+from dibs.store.postgres import tallying
 from dibs.store.sqlfiles import Words
+from dibs.store.vitals import Vitals
 
 SLACK = 32
 """Candidates beyond what is asked for: about as many claims at the same moment find each their own."""
@@ -44,6 +48,14 @@ class PostgresOperations(SqlOperations):
         if ids:
             yield Statement("hold_workflows", {"ids": ids})
 
+    def standing_at(self) -> Steps[Position]:
+        """See Tallying."""
+        return tallying.standing_at()
+
+    def going_on(self, positions: Sequence[Position], limit: int) -> Steps[list[Progress]]:
+        """See Tallying."""
+        return tallying.going_on(positions, limit)
+
     def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[Row]:
         """See Finalizing. A function of the database does it, for those who speak nothing but SQL as well."""
         given = {"id": workflow_id, "processor": processor, "lease": lease}
@@ -71,6 +83,15 @@ class PostgresOperations(SqlOperations):
         """See Claiming."""
         rows = yield Statement("peek", _filter_params(filters), words=_words(filters, filters.count))
         return [row[0] for row in rows]
+
+    def vitals(self) -> Operation[Vitals]:
+        """See Measuring."""
+        return Operation("vitals", _vitals, writes=False)
+
+
+def _vitals() -> Steps[Vitals]:
+    [(size, oldest)] = yield Statement("vitals")
+    return Vitals(size, oldest_transaction=oldest)
 
 
 def _claim(name: str, params: dict[str, Any], request: ClaimRequest, count: int, hands: Hands | None) -> Statement:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from dibs.errors import InvalidValue, StoreError
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
-from dibs.store.operation import Operation, drive
+from dibs.store.operation import Operation, Steps, drive
 from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
 from dibs.store.sqlite import doctor, maintenance
 from dibs.store.sqlite.connection import Clock, Executor, clock, connect, translate
@@ -26,6 +26,7 @@ from dibs.store.sqlite.migrating import migrate
 from dibs.store.sqlite.operations import SqliteOperations
 from dibs.store.sqlite.wakeups import SqliteWakeups
 from dibs.store.sqlite.writer import Closed, Writer
+from dibs.store.vitals import Vitals
 
 T = TypeVar("T")
 
@@ -113,6 +114,15 @@ class SqliteStore(SqliteOperations):
             raise translate(error) from error
         finally:
             connection.close()
+
+    def vitals(self) -> Operation[Vitals]:
+        """See Measuring. The write-ahead log is a file of its own, of which SQL knows nothing."""
+        return Operation("vitals", self._vitals, writes=False)
+
+    def _vitals(self) -> Steps[Vitals]:
+        yield from ()
+        wal = self.path.with_name(f"{self.path.name}-wal")
+        return Vitals(_size(self.path), wal_size=_size(wal))
 
     def close(self) -> None:
         """Let go of the file; the next operation opens it again."""
@@ -288,6 +298,13 @@ class _Open:
             self._readers.put(Closed())
         self._executor.shutdown()
         self.writer.close()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 -- Promise: each task is completed, if its worker still holds it under its token.
 -- Parameters: said (a JSON array of objects with id, token, worker_id, result), now, by.
 -- Words: whose (plain for tasks that are no steps, whose workflow nobody holds).
--- Rows: history columns, attempts, run_at; none where refused.
+-- Rows: history columns, attempts, run_at, queue, type; none where refused.
 -- Safe: the fence is in the one statement that writes, and PostgreSQL looks at it again when it had to wait for the
 -- row. A token is issued once, so a stale one matches nothing.
 -- Index: dibs_tasks_pkey. The ids are named as a list as well, because the planner expects a hundred rows of any JSON and
@@ -20,7 +20,8 @@ changed AS (
       AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
       {{whose}}
     RETURNING task.id AS task_id, 'completed' AS event, 'claimed' AS from_state, task.state AS to_state,
-        task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, task.attempts, task.run_at
+        task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, task.attempts, task.run_at,
+        task.queue, task.type
 ),
 {{noted}}
 SELECT * FROM changed

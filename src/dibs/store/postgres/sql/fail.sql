@@ -33,7 +33,7 @@ changed AS (
       AND {{still: 'claimed'}}
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END AS event,
         'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token, task.error AS detail,
-        task.attempts, task.run_at
+        task.attempts, task.run_at, task.queue, task.type
 ),
 {{noted}}
 SELECT * FROM changed

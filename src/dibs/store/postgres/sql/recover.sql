@@ -2,7 +2,7 @@
 -- or failed when it was their last, or cancelled when somebody asked for that. A task that was claimed ahead of its
 -- turn is not known to have been started: no attempt is spent, only `dropped` counts it, and the detail says so.
 -- Words: which (that_go_on or with_these_ids).
--- Parameters: limit, error (what the dead letter says), now, by. Rows: history columns.
+-- Parameters: limit, error (what the dead letter says), now, by. Rows: history columns, queue, type.
 -- Index: dibs_tasks_leases. Safe: judged by the lease alone, never by who seems alive, and looked at again under the
 -- row's lock, so a renewal or a finish that comes first wins; the old token is dead as soon as the state is no
 -- longer 'claimed', and the next claim issues another.
@@ -33,7 +33,8 @@ changed AS (
     WHERE task.id = lost.id
     RETURNING task.id AS task_id, 'recovered' AS event, 'claimed' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token,
-        CASE WHEN task.claimed_at IS NULL THEN '{"started":false}' END AS detail
+        CASE WHEN task.claimed_at IS NULL THEN '{"started":false}' END AS detail,
+        task.queue, task.type
 ),
 {{noted}}
 SELECT * FROM changed

@@ -24,7 +24,7 @@ changed AS (
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END AS event,
         'claimed' AS from_state, task.state AS to_state, task.worker_id AS by_worker, task.token AS under_token,
         CASE task.state WHEN 'cancelled' THEN '{"outcome":"released"}' END AS detail,
-        task.attempts, task.run_at
+        task.attempts, task.run_at, task.queue, task.type
 ),
 {{noted}}
 SELECT * FROM changed

@@ -14,7 +14,8 @@ changed AS (
     WHERE task.id = in_turn.id AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id
       AND {{still: 'claimed'}}
     RETURNING task.id AS task_id, 'cancelled' AS event, 'claimed' AS from_state, task.state AS to_state,
-        task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, task.attempts, task.run_at
+        task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, task.attempts, task.run_at,
+        task.queue, task.type
 ),
 {{noted}}
 SELECT * FROM changed

@@ -19,4 +19,4 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled'
     {{fresh_keys: dibs_tasks.attempts_left - 1}}
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{whose}}
 RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END, 'claimed', state, worker_id, token,
-    error, attempts, run_at
+    error, attempts, run_at, queue, type

@@ -2,7 +2,7 @@
 -- or failed when it was their last, or cancelled when somebody asked for that. A task that was claimed ahead of its
 -- turn is not known to have been started: no attempt is spent, only `dropped` counts it, and the detail says so.
 -- Words: which (that_go_on or with_these_ids).
--- Parameters: limit, error (what the dead letter says), now. Rows: history columns.
+-- Parameters: limit, error (what the dead letter says), now. Rows: history columns, queue, type.
 -- Index: dibs_tasks_leases. Safe: judged by the lease alone, never by who seems alive; the old token is dead as
 -- soon as the state is no longer 'claimed', and the next claim issues another.
 -- `claimed_at` is emptied with such a claim, as if it had not been; that also tells RETURNING, which sees the row as it
@@ -23,4 +23,4 @@ WHERE id IN (SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_leases
              WHERE state = 'claimed' AND lease_until <= :now {{which}}
              ORDER BY lease_until LIMIT {{limit}})
 RETURNING id, 'recovered', 'claimed', state, worker_id, token,
-    CASE WHEN claimed_at IS NULL THEN '{"started":false}' END
+    CASE WHEN claimed_at IS NULL THEN '{"started":false}' END, queue, type

@@ -12,4 +12,4 @@ SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN :delay > 0 THEN 'sc
     {{fresh_keys: dibs_tasks.attempts_left}}
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{whose}}
 RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END, 'claimed', state, worker_id, token,
-    CASE state WHEN 'cancelled' THEN '{"outcome":"released"}' END, attempts, run_at
+    CASE state WHEN 'cancelled' THEN '{"outcome":"released"}' END, attempts, run_at, queue, type

@@ -3,4 +3,4 @@
 UPDATE dibs_tasks
 SET state = 'cancelled', attempts = attempts + 1, finished_at = :now, lease_until = NULL, ahead = 0
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{whose}}
-RETURNING id, 'cancelled', 'claimed', state, worker_id, token, NULL, attempts, run_at
+RETURNING id, 'cancelled', 'claimed', state, worker_id, token, NULL, attempts, run_at, queue, type
