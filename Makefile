@@ -23,8 +23,8 @@ setup: .venv/.installed ## make .venv with everything installed, unless it is up
 	$(BIN)/python -m pip install -qq --group dev -e '.[all]' -c constraints.txt --build-constraint constraints.txt
 	@touch .venv/.installed
 
-demo: setup ## watch two workers on a lively sample, one of them killed on the way
-	$(BIN)/dibs demo
+demo: setup ## start a server with its dashboard and three workers on a lively sample; ARGS="--port 9000" goes on to it
+	@$(BIN)/dibs demo $(ARGS)
 
 test: setup ## run the whole suite, on SQLite and on a real PostgreSQL
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)

@@ -48,7 +48,7 @@ class Tail:
 
     def __init__(self, client: Dibs) -> None:
         self._client = client
-        self._read_to = _end(client)  # everything up to here has been read, or given up
+        self._read_to = last_entry(client)  # everything up to here has been read, or given up
         self._ahead: dict[int, float] = {}  # read beyond a gap, and when
 
     def news(self) -> Iterator[HistoryEntry]:
@@ -73,7 +73,7 @@ class Tail:
             del self._ahead[entry_id]
 
 
-def _end(client: Dibs) -> int:
+def last_entry(client: Dibs) -> int:
     """The number of the last entry, found in some forty looks however long the history is."""
     step = 1
     while client.history_after(step, 1):

@@ -63,7 +63,7 @@ def server(
     """Serve the HTTP API until SIGTERM or Ctrl-C; requests that it has begun are answered first."""
     check_level(log_level)
     session = begin(ctx, url, as_json)
-    _check_database(session.url)
+    check_database(session.url)
     config = _config(
         host=host,
         port=port,
@@ -79,7 +79,8 @@ def server(
     raise typer.Exit(code)
 
 
-def _check_database(url: str) -> None:
+def check_database(url: str) -> None:
+    """Refuse the URL of another server."""
     if url.startswith(("http:", "https:")):
         raise InvalidValue(
             f"{text.public_url(url)} is a server itself; a server needs the database.",
@@ -88,14 +89,20 @@ def _check_database(url: str) -> None:
 
 
 def _config(**options: Any) -> ServerConfig:
+    need_server()
+    from dibs.server.config import ServerConfig
+
+    return ServerConfig(**options)
+
+
+def need_server() -> None:
+    """Say what is missing before anything begins."""
     try:
-        import dibs.server.running  # noqa: F401 - what is missing is told before anything begins
-        from dibs.server.config import ServerConfig
+        import dibs.server.running  # noqa: F401
     except ImportError as error:
         raise InvalidValue(
             f"The server needs packages that are not installed ({error}).", hint="pip install 'dibs[server]'"
         ) from None
-    return ServerConfig(**options)
 
 
 def _set_up_log(level: str) -> None:

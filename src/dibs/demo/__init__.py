@@ -1,0 +1,11 @@
+"""The demo: the background work of a small site for pictures and films, lively enough to watch.
+
+`dibs demo` runs it; `dibs worker dibs.demo:app` works for it.
+"""
+
+from __future__ import annotations
+
+from dibs.demo import flows
+from dibs.demo.work import app
+
+__all__ = ["app", "flows"]
