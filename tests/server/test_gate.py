@@ -153,7 +153,7 @@ def test_a_page_may_load_nothing_from_elsewhere_and_be_framed_by_nobody(connect:
     assert heard.headers["content-type"].startswith("text/html")
     assert heard.headers["content-security-policy"].startswith("default-src 'self'")
     assert heard.headers["x-frame-options"] == "DENY"
-    assert heard.headers["referrer-policy"] == "no-referrer"
+    assert heard.headers["referrer-policy"] == "same-origin"
     assert "content-security-policy" not in connect().ask("GET", "/api/stats").headers
 
 

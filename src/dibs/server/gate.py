@@ -32,7 +32,7 @@ CLOSE = ((b"connection", b"close"),)
 FOR_HTML = (
     (b"content-security-policy", b"default-src 'self'"),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),  # with none at all, a browser sends our own forms as if from nowhere
 )
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]*)?")
