@@ -27,6 +27,9 @@ from dibs.server.service import Service
 SAID = "dibs_said"
 """The cookie in which the answer to a form waits for the page that shows it."""
 
+PICKED = "ids"
+"""The one field of a form that may be there many times: the rows that were ticked."""
+
 UNSAFE = frozenset({"POST"})
 NOBODY = Caller()
 JSON = (b"content-type", b"application/json")
@@ -175,9 +178,12 @@ def _pairs(text: bytes, what: str) -> dict[str, str]:
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=2000)
     except ValueError:
         raise Refusal("bad_request", f"The {what} makes no sense.") from None
-    given = {name: value for name, value in pairs if value}
-    if len(given) < sum(bool(value) for _, value in pairs):
-        raise Refusal("bad_request", f"The {what} says something twice.")
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        if value and name in given and name != PICKED:
+            raise Refusal("bad_request", f"The {what} says something twice.")
+        if value:
+            given[name] = f"{given[name]},{value}" if name in given else value
     return given
 
 

@@ -1,0 +1,163 @@
+"""Many tasks at once: those that somebody picked, or all that match, in small batches.
+
+The page asks for one batch after the other and can stop between them. A batch begins below the last task of the one
+before, so that nothing is done twice, and nothing to what was enqueued after the first.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from dibs.key import Scope
+from dibs.server.auth import missing
+from dibs.server.dashboard.finding import Wish, look
+from dibs.server.dashboard.page import Content, Visit, page, wants_json
+from dibs.server.refusing import Refusal
+from dibs.store.operation import Operation
+from dibs.store.operations.searching import TaskLine, TaskSearch
+from dibs.task import WAITING, State
+
+PICKED_AT_MOST = 100
+FIRST_BATCH, LARGEST_BATCH = 50, 500
+FOR_A_SCRIPT = 0.08
+"""Seconds of work for a script, which asks again until all is done."""
+
+FOR_A_READER = 5.0
+"""Seconds of work for who has no script, and waits for the next page."""
+
+Action = Literal["retry", "cancel", "redrive"]
+STATES = {
+    "retry": frozenset({State.FAILED, State.CANCELLED, State.SCHEDULED}),
+    "cancel": WAITING | {State.CLAIMED},
+    "redrive": frozenset({State.FAILED}),
+}
+NEEDS = {"retry": Scope.ENQUEUE, "cancel": Scope.ENQUEUE, "redrive": Scope.ADMIN}
+
+
+class Deed(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to do, to which tasks: those with the `ids`, or all that match. `sure`: asked before. `to`: where to go on
+    afterwards."""
+
+    action: Action
+    which: Literal["picked", "matching"] = "picked"
+    ids: str = ""
+    cursor: int | None = None
+    sure: Literal["yes"] | None = None
+    to: Literal["tasks", "dead"] = "tasks"
+
+    @property
+    def place(self) -> str:
+        """Where it was said."""
+        if self.to == "tasks":
+            return self.address()
+        asked = {"queue": self.queue, "type": None if self.alike else self.type, "error": self.error}
+        return Wish(**asked).address("/dead")  # type: ignore[arg-type]
+
+    def picked(self) -> list[int]:
+        """The ids."""
+        ids = [part for part in self.ids.split(",") if part]
+        if len(ids) > PICKED_AT_MOST or not all(part.isdecimal() and len(part) < 19 for part in ids):
+            raise Refusal("bad_request", f"Pick up to {PICKED_AT_MOST} tasks at a time.")
+        return sorted({int(part) for part in ids}, reverse=True)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a batch came to. `cursor`: go on from there; None: that was all."""
+
+    moved: int
+    looked: int
+    cursor: int | None
+
+
+@dataclass(slots=True)
+class Batches:
+    """How many tasks to take at once: more while it goes fast."""
+
+    size: int = FIRST_BATCH
+
+    def took(self, seconds: float) -> None:
+        """The last one."""
+        self.size = min(2 * self.size, LARGEST_BATCH) if seconds < FOR_A_SCRIPT / 3 else max(self.size // 2, 1)
+
+
+@page("POST", "/tasks/bulk", Scope.ENQUEUE, Scope.ADMIN, form=Deed)
+async def bulk(visit: Visit) -> Content:
+    """Do it, a batch for a script, some seconds' worth for who has none and has said yes."""
+    deed: Deed = visit.body
+    _check_scope(visit, deed.action)
+    if wants_json(visit.http[0]):
+        return visit.json(await do(visit, deed, FOR_A_SCRIPT))
+    if deed.sure is None:
+        return visit.render("sure.html", deed=deed, count=len(deed.picked()))
+    done = await do(visit, deed, FOR_A_READER)
+    return visit.back(deed.place, told(deed.action, done))
+
+
+async def do(visit: Visit, deed: Deed, enough: float) -> Done:
+    """The work of up to `enough` seconds."""
+    if deed.which == "picked":
+        return await _do_picked(visit, deed)
+    return await _do_matching(visit, deed, enough)
+
+
+async def _do_picked(visit: Visit, deed: Deed) -> Done:
+    ids = deed.picked()
+    seen = await visit.visible(ids)
+    mine = [task_id for task_id in ids if seen is None or task_id in seen]
+    if deed.action == "redrive":
+        mine = [task_id for task_id in mine if await _is_dead(visit, task_id)]
+    return Done(await visit.run(_many(visit, deed.action, mine)) if mine else 0, len(ids), None)
+
+
+async def _is_dead(visit: Visit, task_id: int) -> bool:
+    which = TaskSearch(id=task_id, state=State.FAILED)
+    return bool((await visit.run(visit.service.store.search(which))).tasks)
+
+
+async def _do_matching(visit: Visit, deed: Deed, enough: float) -> Done:
+    began, moved, looked, cursor, batches = time.monotonic(), 0, 0, deed.cursor, Batches()
+    wish = msgspec.structs.replace(deed, state=State.FAILED) if _only_failed(deed) else deed
+    while True:
+        start = time.monotonic()
+        left = max(enough - (start - began), enough / 4)
+        found = await look(visit, wish, cursor, batches.size, min(left, FOR_A_SCRIPT))
+        ids = [task.id for task in found.tasks if _can(task, deed.action)]
+        moved += await visit.run(_many(visit, deed.action, ids)) if ids else 0
+        looked, cursor = looked + found.looked, found.cursor
+        batches.took(time.monotonic() - start)
+        if cursor is None or time.monotonic() - began >= enough:
+            return Done(moved, looked, cursor)
+
+
+def _only_failed(deed: Deed) -> bool:
+    return deed.action == "redrive" and deed.state is None
+
+
+def _can(task: TaskLine, action: Action) -> bool:
+    return task.state in STATES[action]
+
+
+def _many(visit: Visit, action: Action, ids: list[int]) -> Operation[int]:
+    store, only = visit.service.store, visit.caller.queues
+    return store.cancel_many(ids, only) if action == "cancel" else store.retry_many(ids, only)
+
+
+def _check_scope(visit: Visit, action: Action) -> None:
+    """As the API asks for it: who may enqueue may also retry and cancel, redriving is for admins."""
+    key = visit.caller.key
+    if key is not None and (refusal := missing(frozenset({NEEDS[action]}), key)) is not None:
+        raise refusal
+
+
+def told(action: Action, done: Done) -> str:
+    """What was done, in a sentence."""
+    tasks = "1 task" if done.moved == 1 else f"{done.moved:,} tasks"
+    what = f"Cancelled {tasks}, or asked to stop." if action == "cancel" else f"Sent {tasks} back to be claimed."
+    return what if done.cursor is None else f"{what} There may be more: do it again to go on."
+
+
+PAGES = [bulk]

@@ -1,0 +1,208 @@
+"""Finding tasks: what an address asks for, and a look that takes a moment however many tasks there are.
+
+Everything that is asked for stands in the address, so that a search can be kept and handed on. The store looks through
+a stretch of tasks at a time; here it is asked again until a page is full or a tenth of a second is spent, and the page
+says how far that came.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from dibs.errors import InvalidValue
+from dibs.server.dashboard.alike import alike, common_text
+from dibs.server.dashboard.page import Visit
+from dibs.store.operations.searching import TaskLine, TaskSearch
+from dibs.task import State
+
+PAGE = 50
+"""Tasks on a page."""
+
+ENOUGH = 0.1
+"""Seconds after which a look ends, wherever it is."""
+
+FIRST_SPAN, FIRST_SPAN_OF_TEXT, LEAST_SPAN, MOST_SPAN = 5_000, 100, 100, 50_000
+"""Tasks to look through at once. With a text the first look is short: params may be a megabyte each, and how long it
+took tells how many can be looked through in the time that is left."""
+
+AT_ONCE = 500
+WITHIN = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
+MAX_TRAIL = 50
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tasks somebody wants to see. `text` stands in the params or the error, `error` in the beginning of the
+    error alone. `alike`: those whose error is of the same kind as this one."""
+
+    id: int | None = None
+    state: State | None = None
+    queue: str | None = None
+    type: str | None = None
+    worker: str | None = None
+    key: str | None = None
+    text: str | None = None
+    error: str | None = None
+    alike: str | None = None
+    within: Literal["hour", "day", "week"] | None = None
+    since: str | None = None
+    until: str | None = None
+
+    def given(self) -> dict[str, str]:
+        """What is asked for, by name."""
+        values = {name: getattr(self, name) for name in Wish.__struct_fields__}
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+    def address(self, path: str = "/tasks", **also: Any) -> str:
+        """Where the answer stands; `also` changes what is asked for, None takes it away."""
+        asked = {**self.given(), **also}
+        return _with_query(path, {name: value for name, value in asked.items() if value is not None})
+
+    def words(self) -> str:
+        """The wish as one would write it into the box."""
+        return " ".join(f"{name}:{_quoted(value)}" for name, value in self.given().items())
+
+    def search(self, visit: Visit, cursor: int | None) -> TaskSearch:
+        """The question to the store, of nobody's queues but the visitor's."""
+        if self.queue is not None:
+            visit.caller.check_queue(self.queue)
+        since = datetime.now(UTC) - WITHIN[self.within] if self.within else _moment(self.since, "since")
+        return TaskSearch(
+            id=self.id, state=self.state, type=self.type, queue=self.queue, key=self.key, worker=self.worker,
+            text=self._text(), since=since, until=_moment(self.until, "until"), cursor=cursor,
+            queues=visit.caller.queues if self.queue is None else None
+        )  # fmt: skip
+
+    def fits(self, task: TaskLine) -> bool:
+        """True if the task is wanted, as far as the store cannot say."""
+        has = self.error is None or self.error in (task.error or "")
+        return has and (self.alike is None or alike(task.error, self.alike))
+
+    def _text(self) -> str | None:
+        """What the store is to find; for errors of a kind what they have in common, as a first choice."""
+        return self.text or self.error or (None if self.alike is None else common_text(self.alike))
+
+
+class Address(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of what was found. `q`: what was written into the box. `cursor`: below this id; `trail`: the cursors of
+    the pages before, so that there is a way back."""
+
+    q: str | None = None
+    cursor: int | None = None
+    trail: str | None = None
+
+    def asked(self) -> Address:
+        """The same with the words of the box in their places."""
+        if self.q is None:
+            return self
+        values = {**self.given(), **read_box(self.q)}
+        return msgspec.convert(values, Address, strict=False)
+
+    def older(self, cursor: int) -> str:
+        """The next page."""
+        trail = [*self._trail(), str(self.cursor or 0)][-MAX_TRAIL:]
+        return self.address(cursor=cursor, trail=".".join(trail))
+
+    def newer(self) -> str | None:
+        """The page before; None on the first."""
+        if self.cursor is None:
+            return None
+        *trail, last = self._trail() or ["0"]
+        return self.address(cursor=None if last == "0" else last, trail=".".join(trail) or None)
+
+    def _trail(self) -> list[str]:
+        return [part for part in (self.trail or "").split(".") if part.isdecimal()]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was found. `cursor`: where to go on, None at the end of all tasks; `looked`: through how many tasks."""
+
+    tasks: list[TaskLine]
+    cursor: int | None
+    looked: int
+
+    @property
+    def whole(self) -> bool:
+        """True if the page is full, or there is nothing more to find."""
+        return self.cursor is None or len(self.tasks) >= PAGE
+
+
+async def look(visit: Visit, wish: Wish, cursor: int | None, count: int = PAGE, enough: float = ENOUGH) -> Look:
+    """The next tasks that are wanted, for as long as `enough` seconds."""
+    began, looked, tasks = time.monotonic(), 0, list[TaskLine]()
+    which = wish.search(visit, cursor)
+    span = FIRST_SPAN if which.text is None else FIRST_SPAN_OF_TEXT
+    while True:
+        wanted = AT_ONCE if wish.alike or wish.error else count - len(tasks)
+        which = msgspec.structs.replace(which, cursor=cursor, limit=wanted)
+        found = await visit.run(visit.service.store.search(which, span))
+        looked, cursor = looked + found.looked, found.cursor
+        fitting = [task for task in found.tasks if wish.fits(task)]
+        tasks += fitting[: count - len(tasks)]
+        if len(tasks) == count:
+            return Look(tasks, cursor if fitting[-1:] == tasks[-1:] else tasks[-1].id, looked)
+        spent = time.monotonic() - began
+        if cursor is None or spent >= enough:
+            return Look(tasks, cursor, looked)
+        span = _next_span(span, looked, spent, enough)
+
+
+def _next_span(span: int, looked: int, spent: float, enough: float) -> int:
+    """As many tasks as can be looked through in the time that is left, at the pace so far."""
+    possible = int(looked / spent * (enough - spent)) if spent else MOST_SPAN
+    return max(LEAST_SPAN, min(possible, 4 * span, MOST_SPAN))
+
+
+# The box
+
+_CHIP = re.compile(r'(?:^|(?<=\s))(id|state|queue|type|worker|key|error|within|last|since|until):("[^"]*"|\S+)')
+_ID = re.compile(r"#?([0-9]{1,18})")
+
+
+def read_box(words: str) -> dict[str, str]:
+    """What `state:failed queue:mail some text` says: names with their values, the rest is a text. A number alone is the
+    id of a task; in quotation marks everything is a text."""
+    words = words.strip()
+    if len(words) > 2 and words[0] == words[-1] == '"':
+        return {"text": words[1:-1]}
+    if found := _ID.fullmatch(words):
+        return {"id": found[1]}
+    said = {_NAMES.get(name, name): value.strip('"') for name, value in _CHIP.findall(words)}
+    text = _CHIP.sub("", words).strip()
+    return {**{name: value for name, value in said.items() if value}, **({"text": text} if text else {})}
+
+
+_NAMES = {"last": "within"}
+
+
+def boxed(text: str | None) -> str:
+    """A text as the box shows it, so that reading it again gives the same."""
+    if text is None:
+        return ""
+    return text if read_box(text) == {"text": text} else f'"{text}"'
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if " " in value or not value else value
+
+
+def _moment(text: str | None, what: str) -> datetime | None:
+    """A time in an address: 2026-11-15, 2026-11-15T10:30, with a zone or in UTC."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidValue(f"{what} is no time: {text[:40]!r}.", hint="Write 2026-11-15 or 2026-11-15T10:30.") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def _with_query(path: str, query: dict[str, Any]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path

@@ -1,0 +1,100 @@
+// Many tasks at once: asked before, then one small batch after the other, with a way to stop between them.
+
+import { confirmed, post, tell } from "./acts.js";
+import { refreshSoon } from "./live.js";
+
+const TRIES = 5; // times that a batch is asked for which a busy store has refused
+const PATIENCE = 1000; // milliseconds before it is asked for again
+
+let working = false;
+let stopped = false;
+
+export function startBulk() {
+  document.addEventListener("submit", (event) => {
+    if (!event.target.matches("form[data-bulk]")) return;
+    event.preventDefault();
+    if (!working) begin(event.target, event.submitter);
+  });
+  document.getElementById("working-stop").addEventListener("click", () => (stopped = true));
+  addEventListener("beforeunload", (event) => working && event.preventDefault());
+}
+
+async function begin(form, button) {
+  const fields = new URLSearchParams(new FormData(form, button));
+  const picked = fields.getAll("ids").length;
+  const matching = fields.get("which") === "matching";
+  if (!matching && picked === 0) return tell("Tick some tasks first, or choose all that match.", true);
+  const label = button.textContent.trim();
+  if (!(await confirmed(question(form, label, matching, picked), label))) return;
+  if (matching) fields.delete("ids");
+  await work(form, fields);
+}
+
+function question(form, label, matching, picked) {
+  if (form.dataset.confirm) return form.dataset.confirm;
+  if (!matching) return `${label} ${picked === 1 ? "1 task" : `${picked.toLocaleString("en")} tasks`}?`;
+  const words = form.dataset.words;
+  return words ? `${label} all tasks that match ${words}?` : `${label} every task there is?`;
+}
+
+async function work(form, fields) {
+  working = true;
+  stopped = false;
+  const total = { moved: 0, looked: 0, of: Number(form.dataset.total) || 0 };
+  show(total);
+  try {
+    await batches(form.action, fields, total);
+    tell(summary(fields.get("action"), total.moved) + (stopped ? " Stopped before the end." : ""));
+  } catch (problem) {
+    tell(`${summary(fields.get("action"), total.moved)} Then: ${problem.message}`, true);
+  } finally {
+    working = false;
+    document.getElementById("working").hidden = true;
+    for (const box of form.querySelectorAll("input[type=checkbox]")) box.checked = false;
+    form.dispatchEvent(new Event("change", { bubbles: true }));
+    refreshSoon();
+  }
+}
+
+// From the newest task down: where a batch ended, the next one begins, and nothing that is enqueued meanwhile is met.
+async function batches(url, fields, total) {
+  for (let cursor = null; !stopped; ) {
+    if (cursor !== null) fields.set("cursor", cursor);
+    const done = await batch(url, fields);
+    total.moved += done.moved;
+    total.looked += done.looked;
+    cursor = done.cursor;
+    show(total);
+    if (cursor === null) return;
+  }
+}
+
+async function batch(url, fields) {
+  for (let tries = 1; ; tries += 1) {
+    const response = await post(url, new URLSearchParams(fields), "application/json").catch(() => null);
+    const said = response && (await response.json().catch(() => null));
+    if (response?.ok && said) return said;
+    if (tries === TRIES || (response && response.status !== 503)) throw new Error(reason(said));
+    await new Promise((resolve) => setTimeout(resolve, PATIENCE * tries));
+  }
+}
+
+function reason(said) {
+  return said?.error ? `${said.error} ${said.hint || ""}` : "the server did not answer.";
+}
+
+function show(total) {
+  const bar = document.getElementById("working-bar");
+  document.getElementById("working").hidden = false;
+  const count = (number) => number.toLocaleString("en");
+  document.getElementById("working-words").textContent = `${count(total.moved)} done, looked through ${count(total.looked)} tasks…`;
+  if (total.of > total.looked) {
+    bar.max = total.of;
+    bar.value = total.looked;
+  } else bar.removeAttribute("value");
+}
+
+function summary(action, moved) {
+  const tasks = moved === 1 ? "1 task" : `${moved.toLocaleString("en")} tasks`;
+  return action === "cancel" ? `Cancelled ${tasks}, or asked to stop.` : `Sent ${tasks} back to be claimed.`;
+}

@@ -1,0 +1,130 @@
+"""One task: where it stands, who holds it, what it was given and came to, every attempt, and why it does not run."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from dibs.errors import TaskNotFound
+from dibs.key import Scope
+from dibs.server.dashboard.attempts import attempts_of, line_of
+from dibs.server.dashboard.page import Content, Visit, page
+from dibs.server.dashboard.texts import excerpt, pretty, str_of, whole_error, whole_json
+from dibs.server.refusing import Refusal
+from dibs.step import WORKFLOW_STEP, Workflow
+from dibs.store.operations.looking import HistoryEntry
+from dibs.task import FINAL, State, Task
+
+ENTRIES = 200
+"""Entries of the history on a page, the last ones, unless all are asked for."""
+
+PLAIN = (b"content-type", b"text/plain; charset=utf-8")
+CLOSED = (b"content-security-policy", b"default-src 'none'; sandbox")
+_TICK = re.compile(r"schedule:(.+):(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of the history."""
+
+    history: str | None = None
+
+
+@page("GET", "/tasks/{id:int}", Scope.READ, query=Shown)
+async def one_task(visit: Visit) -> Content:
+    """The task, or what its history still tells of it."""
+    store, task_id = visit.service.store, visit.task_id
+    await visit.check_visible(task_id)
+    task = await visit.run(store.get(task_id))
+    history = await visit.run(store.history(task_id))
+    if task is None:
+        return _show_pruned(visit, history)
+    context: dict[str, Any] = {
+        "task": task,
+        "reasons": (await visit.run(store.explain(task_id, visit.caller.queues))).reasons,
+        "params": pretty(task.params),
+        "result": None if task.result is None else pretty(task.result),
+        "error": None if task.error is None else _error(task),
+        "workflow": await _workflow(visit, task),
+        "schedule": _TICK.fullmatch(task.key or ""),
+        "cancels": visit.may(Scope.ENQUEUE) and _can_be_cancelled(task),
+        "retries": visit.may(Scope.ENQUEUE) and task.state in (State.FAILED, State.CANCELLED, State.SCHEDULED),
+    }
+    return visit.render("task.html", **context, **_past(visit, history))
+
+
+def _show_pruned(visit: Visit, history: list[HistoryEntry]) -> Content:
+    if not history:
+        raise TaskNotFound(visit.task_id)
+    return visit.render("task_gone.html", id=visit.task_id, **_past(visit, history))
+
+
+def _past(visit: Visit, history: list[HistoryEntry]) -> dict[str, Any]:
+    attempts = attempts_of(history, datetime.now(UTC))
+    entries = history if visit.query.history == "all" else history[-ENTRIES:]
+    return {"attempts": attempts, "line": line_of(attempts), "history": entries, "past": len(history)}
+
+
+def _error(task: Task) -> dict[str, Any]:
+    assert task.error is not None
+    return {"said": excerpt(str_of(task.error)), "traceback": task.error.traceback and excerpt(task.error.traceback)}
+
+
+async def _workflow(visit: Visit, task: Task) -> Workflow | None:
+    """The workflow that it is a step of, if the visitor may see all of it."""
+    if task.workflow_id is None:
+        return None
+    found = await visit.run(visit.service.store.get_workflow(task.workflow_id))
+    return found if found is not None and all(visit.caller.serves(queue) for queue in found.queues) else None
+
+
+def _can_be_cancelled(task: Task) -> bool:
+    stands_for_a_workflow = task.type == WORKFLOW_STEP and task.state is State.CLAIMED
+    return task.state not in FINAL and not task.cancel_requested and not stands_for_a_workflow
+
+
+@page("GET", "/tasks/{id:int}/whole/{part:name}", Scope.READ)
+async def whole(visit: Visit) -> Content:
+    """The params, the result or the error, all of it, as a file that no browser takes for a page."""
+    await visit.check_visible(visit.task_id)
+    task = await visit.run(visit.service.store.get(visit.task_id))
+    if task is None:
+        raise TaskNotFound(visit.task_id)
+    part = visit.path["part"]
+    text = _whole(task, part)
+    if text is None:
+        raise Refusal("not_found", f"Task {task.id} has no such part.", hint="There are params, result and error.")
+    kind = "txt" if part == "error" else "json"
+    name = f'attachment; filename="task-{task.id}-{quote(part)}.{kind}"'.encode()
+    return Content(text.encode(errors="replace"), 200, (PLAIN, (b"content-disposition", name), CLOSED))
+
+
+def _whole(task: Task, part: str) -> str | None:
+    if part == "params":
+        return whole_json(task.params)
+    if part == "result" and task.result is not None:
+        return whole_json(task.result)
+    return whole_error(task.error) if part == "error" and task.error is not None else None
+
+
+@page("POST", "/tasks/{id:int}/cancel", Scope.ENQUEUE)
+async def cancel(visit: Visit) -> Content:
+    """Cancel it, or ask its worker to stop."""
+    await visit.check_visible(visit.task_id)
+    task = await visit.run(visit.service.store.cancel(visit.task_id, visit.caller.queues))
+    said = "Cancelled." if task.state is State.CANCELLED else "Its worker is asked to stop."
+    return visit.back(f"/tasks/{task.id}", said)
+
+
+@page("POST", "/tasks/{id:int}/retry", Scope.ENQUEUE)
+async def retry(visit: Visit) -> Content:
+    """Send it back to be claimed now."""
+    await visit.check_visible(visit.task_id)
+    task = await visit.run(visit.service.store.retry(visit.task_id, visit.caller.queues))
+    return visit.back(f"/tasks/{task.id}", f"It is {task.state}, with all its attempts.")
+
+
+PAGES = [one_task, whole, cancel, retry]
