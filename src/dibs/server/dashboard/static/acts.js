@@ -15,7 +15,7 @@ async function act(form, button) {
   if (form.dataset.confirm && !(await confirmed(form.dataset.confirm, button?.textContent))) return;
   if (button) button.disabled = true;
   try {
-    const response = await post(form.action, new URLSearchParams(new FormData(form, button)));
+    const response = await post(form.getAttribute("action"), new URLSearchParams(new FormData(form, button)));
     const text = await response.text();
     if (response.redirected && !sameplace(response.url)) location.assign(response.url);
     else if (response.ok) say(replaceParts(text));

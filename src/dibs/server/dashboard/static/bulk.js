@@ -43,7 +43,7 @@ async function work(form, fields) {
   const total = { moved: 0, looked: 0, of: Number(form.dataset.total) || 0 };
   show(total);
   try {
-    await batches(form.action, fields, total);
+    await batches(form.getAttribute("action"), fields, total); // form.action is the button of that name
     tell(summary(fields.get("action"), total.moved) + (stopped ? " Stopped before the end." : ""));
   } catch (problem) {
     tell(`${summary(fields.get("action"), total.moved)} Then: ${problem.message}`, true);
