@@ -1,0 +1,64 @@
+"""The overview: how full the store is, what goes on in it, how it went."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from dibs.key import Scope
+from dibs.server.board import FLOWS, STATES
+from dibs.server.dashboard.live import alive
+from dibs.server.dashboard.page import Content, Visit, page
+from dibs.server.trend import WINDOWS
+from dibs.store.operations.searching import TaskLine, TaskSearch
+from dibs.task import State
+
+FAILURES = 6
+"""Failed tasks that are shown, the newest."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far to look back."""
+
+    window: Literal["15m", "1h", "24h", "7d"] = "15m"
+
+
+@page("GET", "/", Scope.READ, query=Asked)
+async def overview(visit: Visit) -> Content:
+    """Figures, and the charts that the page's script draws."""
+    pulse, queues = visit.service.pulse, visit.caller.queues
+    board = await pulse.look_in()
+    depth = board.of(queues)
+    return visit.render(
+        "overview.html",
+        window=visit.query.window,
+        windows=list(WINDOWS),
+        known=board.known,
+        is_empty=board.known and not any(depth.values()) and not alive(pulse, visit.caller),
+        depth=depth,
+        rates=pulse.rates(queues),
+        oldest=board.oldest(queues),
+        workers=len(alive(pulse, visit.caller)),
+        paused=[name for name in sorted(board.roll.paused) if visit.caller.serves(name)],
+        failures=await _failures(visit),
+    )
+
+
+@page("GET", "/charts", Scope.READ, query=Asked)
+async def charts(visit: Visit) -> Content:
+    """The points of the charts."""
+    await visit.service.pulse.look_in()
+    points = await visit.service.pulse.history(visit.query.window, visit.caller.queues)
+    window = WINDOWS[visit.query.window]
+    return visit.json(
+        {"span": window.span / 1e6, "step": window.bucket / 1e6, "states": STATES, "flows": FLOWS, "points": points}
+    )
+
+
+async def _failures(visit: Visit) -> list[TaskLine]:
+    which = TaskSearch(state=State.FAILED, queues=visit.caller.queues, limit=FAILURES)
+    return (await visit.run(visit.service.store.search(which))).tasks
+
+
+PAGES = [overview, charts]

@@ -1,0 +1,115 @@
+"""Queues: how full each is, how it moves, who serves it; and a button that stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import quote, urlencode
+
+from dibs.codec import check_name
+from dibs.key import Scope
+from dibs.server.board import Board
+from dibs.server.dashboard.page import Content, Visit, page
+from dibs.task import State
+
+SHOWN = 500
+"""Queues on the page."""
+
+BAR = 1000.0
+"""The width of a bar, in its own units."""
+
+IN_BAR = (State.CLAIMED, State.PENDING, State.SCHEDULED, State.BLOCKED, State.FAILED)
+"""What a bar shows: all but what has come to its end, which would hide the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a bar."""
+
+    state: State
+    count: int
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A queue as the page shows it."""
+
+    name: str
+    depth: dict[str, int]
+    rates: dict[str, float]
+    oldest: float | None
+    workers: int
+    paused_at: datetime | None
+
+    @property
+    def path(self) -> str:
+        """Where its buttons lead; a name may have a slash in it."""
+        return f"/queues/{quote(self.name, safe='')}"
+
+    def tasks(self, state: str | None = None) -> str:
+        """The address of its tasks."""
+        return f"/tasks?{urlencode({'queue': self.name} | ({'state': state} if state else {}))}"
+
+    def bar(self, fullest: int) -> list[Part]:
+        """The parts of its bar, as long as it is full beside the fullest."""
+        return list(_parts(self.depth, max(fullest, 1)))
+
+
+@page("GET", "/queues", Scope.READ)
+async def queues(visit: Visit) -> Content:
+    """Every queue that holds a task or has been paused."""
+    board = await visit.service.pulse.look_in()
+    roll = await visit.run(visit.service.store.roll())  # fresh: somebody may have pressed a button just now
+    names = [name for name in sorted({*board.queues(), *roll.paused}) if visit.caller.serves(name)]
+    rows = [_row(visit, board, name, roll.paused.get(name)) for name in names[:SHOWN]]
+    fullest = max((_open(row.depth) for row in rows), default=0)
+    return visit.render(
+        "queues.html", rows=rows, hidden=len(names[SHOWN:]), fullest=fullest, known=board.known, states=IN_BAR
+    )
+
+
+@page("POST", "/queues/{name:name}/pause", Scope.ADMIN)
+async def pause(visit: Visit) -> Content:
+    """Let nobody claim from the queue."""
+    name = _named(visit)
+    await visit.run(visit.service.store.pause(name))
+    return visit.back("/queues", f"{name} is paused: what runs goes on, nothing more is claimed.")
+
+
+@page("POST", "/queues/{name:name}/resume", Scope.ADMIN)
+async def resume(visit: Visit) -> Content:
+    """Let the queue be claimed from again."""
+    name = _named(visit)
+    await visit.run(visit.service.store.resume(name))
+    return visit.back("/queues", f"{name} goes on.")
+
+
+def _named(visit: Visit) -> str:
+    name = check_name(visit.path["name"], "The queue")
+    visit.caller.check_queue(name)
+    return name
+
+
+def _row(visit: Visit, board: Board, name: str, paused_at: datetime | None) -> Row:
+    of = [name]
+    rates = visit.service.pulse.rates(of)
+    return Row(name, board.of(of), rates, board.oldest(of), len(board.workers(name)), paused_at)
+
+
+def _open(depth: dict[str, int]) -> int:
+    return sum(depth[state] for state in IN_BAR)
+
+
+def _parts(depth: dict[str, int], fullest: int) -> Iterator[Part]:
+    x = 0.0
+    for state in IN_BAR:
+        if count := depth[state]:
+            width = max(count / fullest * BAR, 2.0)
+            yield Part(state, count, round(x, 1), round(width, 1))
+            x += width
+
+
+PAGES = [queues, pause, resume]

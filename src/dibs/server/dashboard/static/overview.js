@@ -1,0 +1,77 @@
+// The overview: figures that follow the pulse, and charts of how it went.
+
+import { Chart, amount, duration } from "./chart.js";
+
+const OPEN = ["claimed", "pending", "scheduled", "blocked"]; // what is still to be done, shown at first
+const FINISHED = ["failed", "cancelled", "completed"];
+const NAMES = { claimed: "running", failed: "dead letter" };
+const FLOWS = ["enqueued", "completed", "failed"];
+const PERCENTILES = ["p50", "p95", "p99"];
+
+const place = document.getElementById("charts");
+const charts = {};
+let loadedAt = -Infinity;
+let step = 5;
+
+function start() {
+  const depth = [...OPEN, ...FINISHED].map((name) => ({ name, label: NAMES[name] ?? name, off: FINISHED.includes(name) }));
+  make("depth", depth, { stacked: true, format: amount });
+  make("flow", FLOWS.map((name) => ({ name, label: name === "failed" ? "failed attempts" : name })), { format: amount });
+  make("wait", PERCENTILES.map((name) => ({ name, label: name })), { format: duration });
+  make("run", PERCENTILES.map((name) => ({ name, label: name })), { format: duration });
+  load();
+  document.addEventListener("dibs:pulse", (event) => {
+    follow(event.detail);
+    if (!document.hidden && performance.now() - loadedAt > Math.min(step, 60) * 1000) load();
+  });
+  document.addEventListener("visibilitychange", () => document.hidden || load());
+}
+
+function make(name, series, options) {
+  const element = document.getElementById(`chart-${name}`);
+  if (element) charts[name] = new Chart(element, document.getElementById(`legend-${name}`), series, options);
+}
+
+async function load() {
+  loadedAt = performance.now();
+  try {
+    const response = await fetch(`/charts?window=${place.dataset.window}`, { headers: { Accept: "application/json" } });
+    if (response.ok) show(await response.json());
+  } catch {
+    // the sign in the corner tells that there is no connection
+  }
+}
+
+function show({ span, step: seconds, states, flows, points }) {
+  step = seconds;
+  const until = Math.max(Date.now() / 1000, points.at(-1)?.[0] ?? 0);
+  const frame = { from: until - span, until, gap: Math.max(3 * step, 150) };
+  const named = (names, row) => Object.fromEntries(names.map((name, index) => [name, row?.[index] ?? null]));
+  charts.depth?.draw(frame, points.map(([at, depth]) => ({ at, values: named(states, depth) })));
+  charts.flow?.draw(frame, points.map(([at, , rates]) => ({ at, values: named(flows, rates) })));
+  charts.wait?.draw(frame, points.filter((point) => point[3]).map(([at, , , wait]) => ({ at, values: named(PERCENTILES, wait) })));
+  charts.run?.draw(frame, points.filter((point) => point[4]).map(([at, , , , run]) => ({ at, values: named(PERCENTILES, run) })));
+}
+
+function follow(pulse) {
+  figure("pending", whole(pulse.depth.pending));
+  figure("claimed", whole(pulse.depth.claimed));
+  figure("completed", whole(pulse.rates.completed * 60));
+  figure("failed", whole(pulse.rates.failed * 60));
+  figure("oldest", pulse.oldest === null ? "–" : duration(pulse.oldest));
+  figure("workers", whole(pulse.workers));
+  const dead = figure("dead", whole(pulse.depth.failed));
+  dead?.closest(".figure").classList.toggle("bad", pulse.depth.failed > 0);
+}
+
+function figure(name, text) {
+  const element = document.getElementById(`figure-${name}`);
+  if (element && element.textContent !== text) element.textContent = text;
+  return element;
+}
+
+function whole(value) {
+  return Math.round(value).toLocaleString("en");
+}
+
+start();

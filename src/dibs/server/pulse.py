@@ -1,0 +1,339 @@
+"""The pulse: how full the store is and what goes on in it, read once for all who watch, without slowing anybody.
+
+Counting a million tasks takes a second; what happened since the last look is counted in milliseconds. So the pulse
+counts rarely and adds what moved. It never takes more than about a twentieth of a core: after each look it rests twenty
+times as long as that took. While nobody watches it looks once a minute, for the sample that tells later how it went.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from dibs.errors import DibsError
+from dibs.server.board import FLOWS, Board, Queue, flow_of
+from dibs.server.trend import MINUTE, Point, Trend, full_sample
+from dibs.store.contract import DatabaseStore
+from dibs.store.operations.sampling import Latencies
+from dibs.store.operations.tallying import Position, Tally
+
+logger = logging.getLogger("dibs.server")
+
+EVERY = 1.0
+"""Seconds from one look to the next while somebody watches and looking is cheap."""
+
+RATIO = 20
+"""How many times as long as a look or a count took it rests afterwards."""
+
+AT_MOST = 5.0
+"""Seconds that it rests at most after a look: the longer it rests, the more there is to look at."""
+
+AT_ONCE = 0.1
+"""Seconds for which a look waits for a count that has begun; a longer one goes on beside the next looks."""
+
+WATCHED_FOR = 30.0
+"""Seconds after a page was shown for which somebody may still look at it."""
+
+OLD = 150.0
+"""Seconds after which what moved since the last look is not counted any more: it counts anew."""
+
+PATIENCE = 0.12
+"""Seconds for which a page waits for fresh numbers."""
+
+ROLL_EVERY, LATENCIES_EVERY, REMEMBER_EVERY = 2.0, 5.0, 5.0
+RECENT = 60.0
+"""Seconds over which what happens is told."""
+
+JITTER = 8.0
+"""Seconds into a minute up to which a server that nobody watches waits before it takes the minute's sample: whichever
+waits least does it every time, and the others are spared."""
+
+
+@dataclass(eq=False, slots=True)
+class Follower:
+    """One who watches for as long as it likes."""
+
+    ended: bool = False
+    _beat: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self) -> None:
+        """There is something new."""
+        self._beat.set()
+
+    def end(self) -> None:
+        """There will be nothing more."""
+        self.ended = True
+        self._beat.set()
+
+    async def wait(self, timeout: float) -> bool:
+        """True once there is something new; False after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._beat.wait()
+        beat = self._beat.is_set() and not self.ended
+        self._beat.clear()
+        return beat
+
+
+@dataclass(frozen=True, slots=True)
+class Lap:
+    """What happened between two looks."""
+
+    until: float
+    seconds: float
+    flows: dict[Queue, list[int]]
+
+
+class Pulse:
+    """One for each server process."""
+
+    def __init__(self, store: DatabaseStore) -> None:
+        self._store = store
+        self.board = Board()
+        self.trend = Trend(store)
+        self.latencies: Latencies | None = None
+        self.looks = self.counts = 0
+        """How often it looked and counted."""
+
+        self._followers: set[Follower] = set()
+        self._watched_until = 0.0
+        self._wanted = asyncio.Event()
+        self._fresh = asyncio.Event()
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+        self._position: Position | None = None
+        self._looked_at = self._began_at = 0.0
+        self._counting: asyncio.Task[Tally] | None = None
+        self._count_again_at = 0.0
+        self._laps: deque[Lap] = deque()
+        self._last = _Clocks()
+        self._fine = _Collected()
+        self._minute = _Collected()
+        self._sampled: int | None = None
+        self._delay = random.uniform(0.5, JITTER)
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run())
+
+    def close(self) -> None:
+        """Let everybody go who follows."""
+        self._closed = True
+        self._wanted.set()
+        for follower in self._followers:
+            follower.end()
+
+    async def closed(self) -> None:
+        """Once it has ended."""
+        tasks = [task for task in (self._task, self._counting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # For those who watch
+
+    async def look_in(self) -> Board:
+        """The board, for a page: fresh if that takes no time, else as it was."""
+        was_watched = self.watched
+        self._watched_until = time.monotonic() + WATCHED_FOR
+        if not was_watched or not self.board.known:
+            self._fresh.clear()
+            self._wanted.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await self._fresh.wait()
+        return self.board
+
+    @contextmanager
+    def follow(self) -> Iterator[Follower]:
+        """A follower, told of every look for as long as the block lasts."""
+        follower = Follower(ended=self._closed)
+        self._followers.add(follower)
+        self._wanted.set()
+        try:
+            yield follower
+        finally:
+            self._followers.discard(follower)
+
+    @property
+    def watched(self) -> bool:
+        """True while somebody may see what it finds."""
+        return bool(self._followers) or time.monotonic() < self._watched_until
+
+    def rates(self, queues: Sequence[str] | None = None) -> dict[str, float]:
+        """What happened each second, over the last minute."""
+        seconds = sum(lap.seconds for lap in self._laps)
+        flows = [flow for lap in self._laps for queue, flow in lap.flows.items() if queues is None or queue in queues]
+        totals = [sum(column) for column in zip(*flows, strict=True)] or [0] * len(FLOWS)
+        return {name: total / seconds if seconds else 0.0 for name, total in zip(FLOWS, totals, strict=True)}
+
+    async def history(self, window: str, queues: Sequence[str] | None = None) -> list[Point]:
+        """How it went: the points of a window, one of WINDOWS."""
+        return await self.trend.points(window, queues, self.board.at or int(time.time() * 1e6))
+
+    # Beating
+
+    async def _run(self) -> None:
+        failing = False
+        await self._rest(0.0)
+        while not self._closed:
+            try:
+                took = await self._beat()
+                failing = False
+            except Exception as error:
+                if not failing:
+                    logger.warning("the pulse rests: %s", error, exc_info=not isinstance(error, DibsError))
+                failing, took = True, AT_MOST / RATIO
+            await self._rest(took)
+
+    async def _beat(self) -> float:
+        """Look, and take the sample of the minute if it is time; how long the look took."""
+        if not self.watched and await self._others_sample():
+            return 0.0
+        took = await self._look()
+        for follower in self._followers:
+            follower.tell()
+        self._fresh.set()
+        await self._sample()
+        return took
+
+    async def _rest(self, took: float) -> None:
+        """Until the next look: at the next minute, if nobody comes to watch before that."""
+        self._wanted.clear()
+        if self.watched:
+            await asyncio.sleep(min(max(EVERY, RATIO * took), AT_MOST))
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(60 - time.time() % 60 + self._delay):
+                await self._wanted.wait()
+
+    async def _look(self) -> float:
+        self.looks += 1
+        tally = await self._tally()
+        began = time.monotonic()
+        if self._position is None or began - self._looked_at > OLD:
+            self._begin(tally or await self._count_now())
+        else:
+            await self._go_on(self._position, tally)
+        await self._call()
+        self._looked_at = began
+        return time.monotonic() - began
+
+    def _begin(self, tally: Tally) -> None:
+        """From a count alone: what happened before it, nobody knows."""
+        self.board.count(tally)
+        self._position = tally.position
+        self._laps.clear()
+        self._began_at = time.monotonic()
+        self._fine, self._minute = _Collected(), _Collected()
+
+    async def _go_on(self, position: Position, tally: Tally | None) -> None:
+        """Add what moved since the last look; to a new count what moved since that, up to the same moment."""
+        positions = [position] if tally is None else [position, tally.position]
+        since = await self._store.run_async(self._store.moves_since(positions))
+        own, latest = since.progress[0], since.progress[-1]
+        if tally is not None:
+            self.board.count(tally)
+        self.board.move(latest.moves)
+        self.board.at = since.at
+        self._position = latest.position if latest.whole else None
+        self._note(flow_of(own.moves))
+
+    def _note(self, flows: dict[Queue, list[int]]) -> None:
+        now = time.monotonic()
+        lap = Lap(now, now - (self._laps[-1].until if self._laps else self._began_at), flows)
+        self._laps.append(lap)
+        while len(self._laps) > 1 and self._laps[0].until < now - RECENT:
+            self._laps.popleft()
+        self._fine.add(lap)
+        self._minute.add(lap)
+        if self._fine.seconds >= REMEMBER_EVERY:
+            self.trend.remember(full_sample(self.board, self._fine.flows, self._fine.seconds, self.latencies))
+            self._fine = _Collected()
+
+    async def _call(self) -> None:
+        now = time.monotonic()
+        if now - self._last.roll >= ROLL_EVERY:
+            self._last.roll = now
+            self.board.call(await self._store.run_async(self._store.roll()))
+        if now - self._last.latencies >= LATENCIES_EVERY:
+            self._last.latencies = now
+            self.latencies = await self._store.run_async(self._store.latencies())
+
+    # Counting
+
+    async def _tally(self) -> Tally | None:
+        """A count that has come to its end; a new one is begun when it is time, and waited for if it is quick."""
+        if self._counting is None and time.monotonic() >= self._count_again_at:
+            self._counting = asyncio.create_task(self._count())
+        if self._counting is None:
+            return None
+        await asyncio.wait({self._counting}, timeout=AT_ONCE)
+        if not self._counting.done():
+            return None
+        counted, self._counting = self._counting, None
+        return counted.result()
+
+    async def _count(self) -> Tally:
+        began = time.monotonic()
+        try:
+            tally = await self._store.run_async(self._store.tally())
+        finally:
+            took = time.monotonic() - began
+            self._count_again_at = time.monotonic() + RATIO * took
+        self.counts += 1
+        return tally
+
+    async def _count_now(self) -> Tally:
+        if self._counting is None:
+            self._counting = asyncio.create_task(self._count())
+        counting, self._counting = self._counting, None
+        return await counting
+
+    # The sample of each minute
+
+    async def _others_sample(self) -> bool:
+        """True if another server has taken the sample of this minute: then there is nothing to do for this one."""
+        minute = int(time.time() * 1e6) // MINUTE * MINUTE
+        if self._position is None or self._sampled == minute:
+            return False
+        taken = await self._store.run_async(self._store.samples_since(minute))
+        return len(taken) > 0
+
+    async def _sample(self) -> None:
+        minute = self.board.at // MINUTE * MINUTE
+        if self._sampled in (None, minute):
+            self._sampled = minute  # the first minute is not whole
+            return
+        self._sampled = minute
+        collected, self._minute = self._minute, _Collected()
+        sample = full_sample(self.board, collected.flows, collected.seconds, self.latencies)
+        await self.trend.keep(minute, sample)
+
+
+@dataclass(slots=True)
+class _Clocks:
+    roll: float = -1e9
+    latencies: float = -1e9
+
+
+@dataclass(slots=True)
+class _Collected:
+    """What happened in some laps."""
+
+    seconds: float = 0.0
+    flows: dict[Queue, list[int]] = field(default_factory=dict)
+
+    def add(self, lap: Lap) -> None:
+        """One more lap."""
+        self.seconds += lap.seconds
+        for queue, flow in lap.flows.items():
+            so_far = self.flows.get(queue, [0] * len(FLOWS))
+            self.flows[queue] = [a + b for a, b in zip(so_far, flow, strict=True)]
