@@ -1,0 +1,52 @@
+"""The door: who has a key comes in, who has not stays outside."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.browser.site import Site
+
+
+def test_somebody_signs_in_by_the_form_and_comes_where_they_wanted_to(site: Site) -> None:
+    page = site.stranger("/tasks?state=failed")
+    page.get_by_label("API key").fill(site.key("read"))
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(f"{site.url}/tasks?state=failed")
+    expect(page.get_by_role("navigation", name="Main")).to_be_visible()
+
+
+def test_a_link_signs_in_and_leaves_no_key_in_the_address(site: Site) -> None:
+    page = site.visitor("read")
+    expect(page).to_have_url(f"{site.url}/")
+    page.go_back()
+    assert "dibs_" not in page.url
+
+
+def test_a_wrong_key_is_refused_in_words(site: Site) -> None:
+    page = site.stranger()
+    expect(page).to_have_url(f"{site.url}/signin")
+    page.get_by_label("API key").fill("dibs_aaaaaaaaaaaa_" + "b" * 44)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("not a valid API key")
+    expect(page.get_by_role("navigation", name="Main")).to_have_count(0)
+
+
+def test_who_signs_out_is_outside_in_every_window(site: Site) -> None:
+    page = site.visitor("read")
+    other = page.context.new_page()
+    other.goto("/tasks")
+    page.locator("details.account summary").click()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(f"{site.url}/signin")
+    other.reload()
+    expect(other).to_have_url(re.compile(r"/signin\?next=%2Ftasks$"))
+
+
+def test_a_revoked_key_ends_its_sessions(site: Site) -> None:
+    page = site.visitor("read")
+    for key in site.app.keys():  # noqa: SIM118
+        site.app.revoke_key(key.id)
+    page.goto("/tasks")
+    expect(page).to_have_url(re.compile("/signin"))

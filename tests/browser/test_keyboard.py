@@ -1,0 +1,114 @@
+"""Without a mouse: everything can be reached, seen and done from the keyboard."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.sample import fail_many, fill
+from tests.browser.site import Site
+
+pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+
+
+def test_two_keys_lead_to_every_page(site: Site) -> None:
+    fill(site.app)
+    page = site.visitor(at="/")
+    places = {"t": "tasks", "q": "queues", "w": "workers", "f": "workflows", "s": "schedules", "d": "dead", "o": ""}
+    for key, place in places.items():
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page).to_have_url(f"{site.url}/{place}")
+
+
+def test_a_task_is_found_and_opened(site: Site) -> None:
+    sample = fill(site.app)
+    page = site.visitor(at="/tasks")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("state:failed")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("failed"))
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.locator(f"#row-{sample.failed}")).to_have_class(re.compile(r"\bhere\b"))
+    page.keyboard.press("k")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{site.url}/tasks/{sample.failed}")
+
+
+def test_a_task_is_ticked_and_retried(site: Site) -> None:
+    failed = fail_many(site.app, 2)[1]
+    page = site.visitor(at="/tasks?state=failed")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.get_by_role("checkbox", name=f"Select task {failed}")).to_be_checked()
+    page.get_by_role("button", name="Retry").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    expect(page.get_by_role("button", name="Keep it")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator(f"#row-{failed}")).to_have_count(0)
+    assert site.app.stats().depth == {"pending": 1, "failed": 1}
+
+
+def test_a_question_is_left_with_escape_and_nothing_is_done(site: Site) -> None:
+    sample = fill(site.app)
+    page = site.visitor(at=f"/tasks/{sample.pending}")
+    button = page.get_by_role("button", name="Cancel")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(button).to_be_focused()
+    page.reload()
+    expect(page.locator("#head .state")).to_have_text("pending")
+
+
+def test_the_shortcuts_are_told(site: Site) -> None:
+    page = site.visitor("read", at="/")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+
+
+def test_the_menu_can_be_skipped(site: Site) -> None:
+    page = site.visitor("read", at="/tasks")
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the content")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+
+def test_what_has_the_focus_can_be_seen_and_is_never_hidden(site: Site) -> None:
+    sample = fill(site.app)
+    page = site.visitor(at="/")
+    for path in sample.pages:
+        page.goto(path)
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if (where := unseen_focus(page)) is not None:
+                raise AssertionError(f"on {path} nobody sees that the focus is on {where}")
+
+
+def unseen_focus(page: Page) -> str | None:
+    """The element that has the focus, if no outline says so or it lies outside of the window."""
+    return page.evaluate(  # type: ignore[no-any-return]
+        """() => {
+          const active = document.activeElement;
+          if (!active || active === document.body) return null;
+          const style = getComputedStyle(active), box = active.getBoundingClientRect();
+          const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+          const inside = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
+          return outlined && inside && box.width > 0 ? null : active.outerHTML.slice(0, 200);
+        }"""
+    )
