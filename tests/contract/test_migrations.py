@@ -12,6 +12,8 @@ import pytest
 
 import dibs
 from dibs.store.migrate import Migration
+from dibs.store.operations.searching import TaskSearch
+from tests.helpers.clients import run
 from tests.helpers.databases import Rows, run_sql
 
 pytestmark = pytest.mark.database("a server migrates its database itself")
@@ -24,6 +26,13 @@ BOOKS = {
     " compatible integer NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())",
 }
 NOW = {"sqlite": "0", "postgres": "now()"}
+
+AN_OLD_ENQUEUE = (
+    "INSERT INTO dibs_tasks (type, queue, state, priority, params, max_attempts, backoff_base, backoff_cap,"
+    " created_at, run_at, ready_at) VALUES ('resize', 'default', 'pending', 0, '{\"image\":7}', 3, 1000000,"
+    " 300000000, 0, 0, 0)"
+)
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def known(engine: str) -> tuple[Migration, ...]:
@@ -57,15 +66,18 @@ def tables(engine: str, url: str) -> Rows:
 
 def make_first_version(engine: str, url: str) -> None:
     """The schema of version 1, with a task that waits in it."""
-    first = known(engine)[0]
+    make_version(engine, url, 1)
+
+
+def make_version(engine: str, url: str, version: int) -> None:
+    """The schema of this version, with a task that waits in it."""
+    until = known(engine)[:version]
     run_sql(
         url,
         BOOKS[engine],
-        *first.statements(),
-        note(engine, first.version, first.compatible, first.name),
-        "INSERT INTO dibs_tasks (type, queue, state, priority, params, max_attempts, backoff_base, backoff_cap,"
-        " created_at, run_at, ready_at) VALUES ('resize', 'default', 'pending', 0, '{\"image\":7}', 3, 1000000,"
-        " 300000000, 0, 0, 0)",
+        *(part for each in until for part in (each.statements() if engine == "sqlite" else [each.sql])),
+        *(note(engine, each.version, each.compatible, each.name) for each in until),
+        AN_OLD_ENQUEUE,
         "INSERT INTO dibs_history (task_id, event, to_state, token, at) VALUES (1, 'enqueued', 'pending', 0, 0)",
     )
 
@@ -123,6 +135,28 @@ def test_code_that_knows_no_request_ids_still_claims(engine: str, url: str, open
     run_sql(url, old_claim)
     assert app.claim("worker-old", incarnation="i-1", request="r-1") is None
     assert app.complete(dibs.ClaimRef(task.id, 1, "worker-old")).state == "completed"
+
+
+def test_a_database_from_before_watching_gets_traces_sessions_and_samples(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_version(engine, empty_url, 6)
+    app = open_app(empty_url)
+    assert app.migrate() == names(engine)[6:]
+    assert app.get(1).trace is None
+    assert app.enqueue_many([dibs.NewTask("resize", trace=TRACE)])[0].trace == TRACE
+    assert [line.id for line in run(app, app._store.search(TaskSearch(state="pending"))).tasks] == [2, 1]
+    assert run(app, app._store.note_sample(60_000_000, "{}")) is True
+    run(app, app._store.create_session("digest", "key-1", 60_000_000))
+    assert run(app, app._store.get_session("digest")).key_id == "key-1"
+
+
+def test_code_that_knows_no_traces_still_enqueues(engine: str, url: str, open_app: Callable[..., Any]) -> None:
+    app = open_app(url)
+    app.queues()
+    run_sql(url, AN_OLD_ENQUEUE)
+    claim = app.claim("worker-1")
+    assert (claim.task.trace, claim.task.params) == (None, {"image": 7})
 
 
 def test_a_migrated_old_schema_is_the_same_as_a_new_one(

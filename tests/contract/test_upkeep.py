@@ -11,7 +11,8 @@ import pytest
 
 from dibs import NewTask, Retention, State, Upkept
 from dibs.observe.verify import verify
-from tests.helpers.clients import Clock
+from tests.helpers.clients import Clock, run
+from tests.helpers.databases import run_sql
 from tests.helpers.tasks import enqueue_all, events, moment, task_in
 
 DAY = 24 * 3600.0
@@ -301,3 +302,18 @@ def test_upkeep_beside_busy_workers_harms_nothing(url: str, clock: Clock, open_a
         assert [upkeep.exception() for upkeep in upkeeps] == [None] * 12
     assert apps[0].stats().depth == {"completed": 120}
     assert verify(apps[0].all_history()).ok
+
+
+@pytest.mark.database("only a server keeps sessions and samples")
+def test_upkeep_forgets_sessions_past_their_end_and_samples_older_than_eight_days(
+    app: Any, clock: Clock, url: str
+) -> None:
+    store = app._store
+    run(app, store.create_session("short", "key-1", 3_600_000_000))
+    run(app, store.create_session("long", "key-1", 30 * 86_400_000_000))
+    for days in (9, 7):
+        run(app, store.note_sample(clock.now + round((9 - days) * DAY * 1e6), str(days)))
+    clock.advance(9 * DAY)
+    assert app.upkeep() == Upkept()
+    assert [body for _, body in run(app, store.samples_since(0))] == ["7"]
+    assert run_sql(url, "SELECT digest FROM dibs_sessions") == [("long",)]

@@ -25,6 +25,7 @@ TABLES = (
     "dibs_edges",
     "dibs_finalization_attempts",
     "dibs_checkpoints",
+    "dibs_sessions",
 )
 
 

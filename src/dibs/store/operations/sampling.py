@@ -213,12 +213,15 @@ def _kind(head: str | None) -> tuple[str, str]:
     return error_type, kind_of(message[:SHOWN])
 
 
+_UP_TO_QUOTE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*')
+
+
 def _parts(head: str | None) -> tuple[str, str]:
     """The error's type and message, as JSON writes them, out of the beginning of an error. A quotation mark in one of
     them is escaped, so that what is searched for here is never a part of it."""
     error_type, _, rest = (head or "").removeprefix('{"type":"').partition('","message":"')
-    message, _, _ = rest.partition('","traceback":')
-    return error_type, message.removesuffix('"}')
+    message = _UP_TO_QUOTE.match(rest)
+    return error_type, message[0] if message else ""
 
 
 def _text(written: str) -> str:

@@ -1,0 +1,311 @@
+"""Samples: every task is counted once, what moved is told once, errors of the same kind stand together, and of all who
+have the sample of a minute one keeps it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dibs import Completed, Event, Failed, Failure, InvalidValue, NewTask, Retention, State
+from dibs.store.operations import sampling
+from dibs.store.operations.looking import Percentiles
+from dibs.store.operations.sampling import Count, ErrorGroup, ErrorGroups, Latencies, Move, Moves
+from tests.helpers.clients import Clock, run
+from tests.helpers.tasks import STATES, dead, enqueue_all, moment, task_in
+
+pytestmark = pytest.mark.database("only a server asks for these, and it has a database")
+
+MINUTE = 60 * 1_000_000
+
+
+def moves(app: Any, after: int = 0, **options: Any) -> Moves:
+    found: Moves = run(app, app._store.moves_after(after, **options))
+    return found
+
+
+def groups(app: Any, *args: Any, **options: Any) -> ErrorGroups:
+    found: ErrorGroups = run(app, app._store.error_groups(*args, **options))
+    return found
+
+
+def latencies(app: Any, *args: Any) -> Latencies:
+    found: Latencies = run(app, app._store.latencies(*args))
+    return found
+
+
+# Counts
+
+
+def test_every_task_is_counted_by_queue_type_and_state(app: Any, clock: Clock) -> None:
+    for state in STATES:
+        task_in(app, state, queue="mail")
+    clock.advance(5)
+    app.enqueue_many([NewTask("crop", queue="media")] * 2)
+    clock.advance(2)
+    counts: list[Count] = run(app, app._store.counts())
+    ages = {"pending": 7.0}
+    mail = [Count("mail", "resize", State(state), 1, ages.get(state)) for state in STATES]
+    media = Count("media", "crop", State.PENDING, 2, 2.0)
+    assert sorted(counts, key=repr) == sorted([*mail, media], key=repr)
+
+
+def test_an_empty_store_counts_nothing(app: Any) -> None:
+    assert run(app, app._store.counts()) == []
+    assert moves(app) == Moves(0, [])
+    assert groups(app) == ErrorGroups([], 0, False)
+    assert latencies(app) == Latencies(Percentiles(), Percentiles())
+
+
+# Moves
+
+
+def test_what_moved_is_counted_by_queue_event_and_states(app: Any) -> None:
+    app.enqueue_many([NewTask("resize", queue="mail")] * 3 + [NewTask("resize", queue="media", delay=5)])
+    app.complete(app.claim("worker-1"))
+    assert sorted(moves(app).rows, key=repr) == sorted(
+        [
+            Move("mail", Event.ENQUEUED, None, State.PENDING, 3),
+            Move("media", Event.ENQUEUED, None, State.SCHEDULED, 1),
+            Move("mail", Event.CLAIMED, State.PENDING, State.CLAIMED, 1),
+            Move("mail", Event.COMPLETED, State.CLAIMED, State.COMPLETED, 1),
+        ],
+        key=repr,
+    )
+
+
+def test_the_counts_of_before_and_the_moves_since_are_the_counts_of_now(app: Any, clock: Clock) -> None:
+    for state in STATES:
+        task_in(app, state, queue=f"q-{state}")
+    depth: Counter[tuple[str | None, State]] = Counter()
+    for each in run(app, app._store.counts()):
+        depth[each.queue, each.state] += each.count
+    last = run(app, app._store.last_entry())
+    for state in STATES:
+        task_in(app, state, queue="mail")
+    app.retry(app.list_tasks(state="failed")[0].id)
+    app.claim_many("worker-1", 2, queues=["mail", "q-pending"], lease=1)
+    clock.advance(3600)
+    app.upkeep()
+    for move in moves(app, last).rows:
+        if move.from_state is not None:
+            depth[move.queue, move.from_state] -= move.count
+        depth[move.queue, move.to_state] += move.count
+    now: Counter[tuple[str | None, State]] = Counter()
+    for each in run(app, app._store.counts()):
+        now[each.queue, each.state] += each.count
+    assert +depth == now
+
+
+def test_moves_come_in_pages_and_nothing_is_counted_twice(app: Any) -> None:
+    app.enqueue_many([NewTask("resize") for _ in range(10)])
+    last, total = 0, 0
+    while page := moves(app, last, limit=3).rows:
+        total += sum(move.count for move in page)
+        last = moves(app, last, limit=3).last
+    assert (total, last) == (10, run(app, app._store.last_entry()))
+    assert moves(app, last) == Moves(last, [])
+
+
+def test_the_queue_of_a_pruned_task_is_unknown(app: Any, clock: Clock) -> None:
+    task_in(app, "completed")
+    clock.advance(60)
+    app.prune(Retention(completed=1))
+    assert {move.queue for move in moves(app).rows} == {None}
+
+
+# Latencies
+
+
+def done(app: Any, clock: Clock, queue: str, count: int, waits: float, runs: float) -> None:
+    """Tasks of a queue that waited and ran for so long."""
+    enqueue_all(app, [NewTask("resize", queue=queue) for _ in range(count)])
+    clock.advance(waits)
+    claims = app.claim_many("worker-1", count, queues=[queue], lease=1000)
+    clock.advance(runs)
+    app.finish([(claim, Completed()) for claim in claims])
+
+
+def test_latencies_say_how_long_completed_tasks_waited_and_ran(app: Any, clock: Clock) -> None:
+    done(app, clock, "mail", 10, 2, 5)
+    task_in(app, "failed")
+    assert latencies(app) == Latencies(Percentiles(2, 2, 2), Percentiles(5, 5, 5))
+
+
+def test_latencies_are_those_of_the_queues_and_of_the_newest(app: Any, clock: Clock) -> None:
+    done(app, clock, "mail", 10, 2, 5)
+    done(app, clock, "media", 10, 1, 3)
+    assert latencies(app, ["mail"]).run == Percentiles(5, 5, 5)
+    assert latencies(app, ["media"]).wait == Percentiles(1, 1, 1)
+    assert latencies(app, ["nobody"]).run == Percentiles()
+    assert latencies(app, None, 10).run == Percentiles(3, 3, 3)
+
+
+def test_for_rare_queues_only_the_newest_tasks_of_all_are_looked_at(app: Any, clock: Clock) -> None:
+    done(app, clock, "rare", 1, 1, 9)
+    done(app, clock, "mail", 9, 1, 2)
+    assert latencies(app, ["rare"], 1).run == Percentiles(9, 9, 9)
+    done(app, clock, "mail", 1, 1, 2)
+    assert latencies(app, ["rare"], 1).run == Percentiles()
+
+
+# Errors
+
+
+def fail(app: Any, clock: Clock, error: Failure, type: str = "resize", queue: str = "default") -> int:
+    task = app.enqueue(type, queue=queue)
+    clock.advance(1)
+    app.finish([(app.claim_by_id(task.id, "worker-1"), Failed(error, permanent=True))])
+    return int(task.id)
+
+
+def test_errors_that_differ_only_in_numbers_stand_together(app: Any, clock: Clock) -> None:
+    first = moment(clock) + timedelta(seconds=1)
+    for n in (7, 12345):
+        fail(app, clock, Failure("Timeout", f"user {n} at 0x7f{n:x} of 3f2a-{n}: no answer in {n}.5s", "long " * 1000))
+    newest = fail(app, clock, Failure("Timeout", "user 9 at 0x7fab of a1-9: no answer in 1.5s"))
+    fail(app, clock, Failure("Timeout", "no answer"))
+    found = groups(app)
+    assert (found.looked, found.more) == (4, False)
+    assert found.groups[0] == ErrorGroup(
+        task_type="resize",
+        error_type="Timeout",
+        message="user 9 at 0x7fab of a1-9: no answer in 1.5s",
+        count=3,
+        first_at=first,
+        last_at=first + timedelta(seconds=2),
+        newest_id=newest,
+    )
+    assert [group.count for group in found.groups] == [3, 1]
+
+
+def test_type_error_type_and_message_tell_errors_apart(app: Any, clock: Clock) -> None:
+    for type, error in (("a", "X"), ("b", "X"), ("a", "Y"), ("a", "X")):
+        fail(app, clock, Failure(error, "broken"), type)
+    fail(app, clock, Failure("X", "bent"), "a")
+    counted = {(group.task_type, group.error_type, group.message): group.count for group in groups(app).groups}
+    assert counted == {
+        ("a", "X", "broken"): 2,
+        ("b", "X", "broken"): 1,
+        ("a", "Y", "broken"): 1,
+        ("a", "X", "bent"): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "message",
+    ['a "quoted" \\ text\nof two lines', '","traceback":', '","message":"', '"}', "", "Grüße 😀", "\x01\x7f␀", "\\u12"],
+)
+def test_a_message_is_shown_as_it_was_whatever_is_in_it(app: Any, clock: Clock, message: str) -> None:
+    fail(app, clock, Failure('E"\\', message, 'x","message":"y'))
+    fail(app, clock, Failure('E"\\', message))
+    [group] = groups(app).groups
+    assert (group.error_type, group.message, group.count) == ('E"\\', message, 2)
+
+
+@pytest.mark.parametrize("text", ["ü", "\\", '"', "\x01", "\n", "😀"])
+def test_of_a_long_message_the_beginning_is_shown(app: Any, clock: Clock, text: str) -> None:
+    fail(app, clock, Failure("E", text * 5000, "traceback " * 5000))
+    [group] = groups(app).groups
+    assert group.message == text * len(group.message)
+    assert 30 <= len(group.message) <= 300
+
+
+def test_a_task_whose_worker_was_lost_has_an_error_too(app: Any, clock: Clock) -> None:
+    app.enqueue("resize", max_attempts=1)
+    app.claim("worker-1", lease=1)
+    clock.advance(2)
+    app.recover()
+    [group] = groups(app).groups
+    assert (group.error_type, group.message.startswith("The lease ran out")) == ("LeaseLost", True)
+    assert group.message.endswith(".")
+
+
+def test_the_newest_failures_are_looked_at_and_more_says_that_there_are_others(app: Any, clock: Clock) -> None:
+    dead(app, 3, "old")
+    clock.advance(1)
+    dead(app, 2, "new")
+    assert [(group.message, group.count) for group in groups(app, None, 2).groups] == [("new", 2)]
+    assert (groups(app, None, 2).looked, groups(app, None, 2).more) == (2, True)
+    assert (groups(app, None, 5).looked, groups(app, None, 5).more) == (5, False)
+
+
+def test_of_other_queues_nothing_is_told(app: Any, clock: Clock) -> None:
+    dead(app, 2, "theirs", queue="media")
+    clock.advance(1)
+    dead(app, 3, "ours", queue="mail")
+    found = groups(app, ["mail"])
+    assert [(group.message, group.count) for group in found.groups] == [("ours", 3)]
+    assert (found.looked, found.more) == (3, False)
+    assert groups(app, ["nobody"]) == ErrorGroups([], 0, False)
+
+
+def test_errors_of_rare_queues_are_looked_for_some_way_back(app: Any, clock: Clock) -> None:
+    dead(app, 1, "rare", queue="rare")
+    clock.advance(1)
+    dead(app, 4, "often")
+    assert len(groups(app, ["rare"], 1).groups) == 1
+    dead(app, 1, "often")
+    assert groups(app, ["rare"], 1) == ErrorGroups([], 0, True)
+
+
+def test_a_retried_task_is_no_longer_among_the_errors(app: Any) -> None:
+    [task_id] = dead(app, 1)
+    app.retry(task_id)
+    assert groups(app).groups == []
+
+
+def test_what_was_cut_off_in_the_middle_of_an_escape_is_left_out() -> None:
+    whole = '{"type":"E","message":"a\\u0001\\\\\\"b'
+    texts = {sampling._text(sampling._parts(whole[:end])[1]) for end in range(23, len(whole) + 1)}
+    assert texts == {"", "a", "a\x01", "a\x01\\", 'a\x01\\"', 'a\x01\\"b'}
+
+
+# Samples
+
+
+def test_the_first_sample_of_a_minute_is_kept(app: Any) -> None:
+    store = app._store
+    assert [run(app, store.note_sample(MINUTE, body)) for body in ("first", "second")] == [True, False]
+    assert run(app, store.note_sample(2 * MINUTE, "third")) is True
+    assert run(app, store.samples_since(0)) == [(MINUTE, "first"), (2 * MINUTE, "third")]
+
+
+def test_of_many_who_have_the_same_minute_one_keeps_it(url: str, open_app: Callable[..., Any]) -> None:
+    apps = [open_app(url) for _ in range(8)]
+    apps[0].queues()
+    with ThreadPoolExecutor(8) as threads:
+        for minute in range(5):
+            kept = list(
+                threads.map(lambda app, at=minute: run(app, app._store.note_sample(at * MINUTE, str(id(app)))), apps)
+            )
+            assert kept.count(True) == 1
+            [(_, body)] = run(apps[0], apps[0]._store.samples_since(minute * MINUTE))
+            assert body == str(id(apps[kept.index(True)]))
+
+
+def test_samples_since_a_moment_come_in_order(app: Any) -> None:
+    for minute in (3, 1, 2):
+        run(app, app._store.note_sample(minute * MINUTE, str(minute)))
+    assert [body for _, body in run(app, app._store.samples_since(2 * MINUTE))] == ["2", "3"]
+    assert run(app, app._store.samples_since(3 * MINUTE + 1)) == []
+
+
+def test_samples_from_before_a_moment_are_pruned_the_oldest_first(app: Any) -> None:
+    for minute in range(5):
+        run(app, app._store.note_sample(minute * MINUTE, ""))
+    prune = app._store.prune_samples
+    assert run(app, prune(3 * MINUTE, 2)) == 2
+    assert [at for at, _ in run(app, app._store.samples_since(0))] == [2 * MINUTE, 3 * MINUTE, 4 * MINUTE]
+    assert [run(app, prune(3 * MINUTE, 10)), run(app, prune(3 * MINUTE, 10))] == [1, 0]
+
+
+@pytest.mark.parametrize("queues", [[], "mail", [""], [7]])
+def test_queues_that_make_no_sense_are_refused(app: Any, queues: Any) -> None:
+    for ask in (app._store.latencies, app._store.error_groups):
+        with pytest.raises(InvalidValue):
+            ask(queues)
