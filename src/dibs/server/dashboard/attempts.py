@@ -148,4 +148,4 @@ _WORDS: dict[str, str] = {
 
 def _pairs(history: Sequence[HistoryEntry]) -> Iterator[tuple[HistoryEntry, HistoryEntry | None]]:
     """Each entry, and the one after it."""
-    yield from zip(history, [*history[1:], None], strict=True)
+    yield from zip(history, [*history[1:], None], strict=False)

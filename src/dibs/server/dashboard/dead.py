@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from dibs.key import Scope
 from dibs.server.dashboard.alike import error_of
 from dibs.server.dashboard.finding import Wish
 from dibs.server.dashboard.page import Content, Visit, page, redirect
-from dibs.server.dashboard.tasks import known_queues, says_nothing
+from dibs.server.dashboard.tasks import choice_of_queues, says_nothing
 from dibs.store.operations.sampling import ErrorGroup
 from dibs.task import State
 
@@ -49,11 +50,12 @@ async def dead(visit: Visit) -> Content:
         visit.caller.check_queue(asked.queue)
     asked.wish().search(visit, None)  # refuses what could not be searched for
     queues = visit.caller.queues if asked.queue is None else [asked.queue]
-    found = await visit.run(visit.service.store.error_groups(queues))
+    grouping = visit.run(visit.service.store.error_groups(queues))
+    found, board = await asyncio.gather(grouping, visit.service.pulse.look_in())
     groups = [_group(each, asked) for each in found.groups if _fits(each, asked)]
     context: dict[str, Any] = {"asked": asked, "groups": groups[:SHOWN], "hidden": len(groups[SHOWN:]), "found": found}
     count = sum(group.about.count for group in groups)
-    return visit.render("dead.html", **context, count=count, queues=known_queues(visit))
+    return visit.render("dead.html", **context, count=count, queues=choice_of_queues(visit, board))
 
 
 def _fits(group: ErrorGroup, asked: Filter) -> bool:

@@ -61,7 +61,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def address(self, path: str = "/tasks", **also: Any) -> str:
         """Where the answer stands; `also` changes what is asked for, None takes it away."""
-        asked = {**self.given(), **also}
+        asked = {**dict.fromkeys(Wish.__struct_fields__), **self.given(), **also}
         return _with_query(path, {name: value for name, value in asked.items() if value is not None})
 
     def words(self) -> str:
@@ -101,8 +101,11 @@ class Address(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The same with the words of the box in their places."""
         if self.q is None:
             return self
-        values = {**self.given(), **read_box(self.q)}
-        return msgspec.convert(values, Address, strict=False)
+        said = read_box(self.q)
+        for name, choices in (("state", list(State)), ("within", list(WITHIN))):
+            if said.get(name, choices[0]) not in choices:
+                raise InvalidValue(f"There is no {name} {said[name]!r}.", hint=f"Use one of: {', '.join(choices)}.")
+        return msgspec.convert({**self.given(), **said}, Address, strict=False)
 
     def older(self, cursor: int) -> str:
         """The next page."""
@@ -162,7 +165,7 @@ def _next_span(span: int, looked: int, spent: float, enough: float) -> int:
 
 # The box
 
-_CHIP = re.compile(r'(?:^|(?<=\s))(id|state|queue|type|worker|key|error|within|last|since|until):("[^"]*"|\S+)')
+_CHIP = re.compile(r'(?:^|(?<=\s))(id|state|queue|type|worker|key|text|error|alike|within|last|since|until):("[^"]*"|\S+)')
 _ID = re.compile(r"#?([0-9]{1,18})")
 
 

@@ -86,14 +86,14 @@ def _can_be_cancelled(task: Task) -> bool:
     return task.state not in FINAL and not task.cancel_requested and not stands_for_a_workflow
 
 
-@page("GET", "/tasks/{id:int}/whole/{part:name}", Scope.READ)
+@page("GET", "/tasks/{id:int}/whole/{name:name}", Scope.READ)
 async def whole(visit: Visit) -> Content:
     """The params, the result or the error, all of it, as a file that no browser takes for a page."""
     await visit.check_visible(visit.task_id)
     task = await visit.run(visit.service.store.get(visit.task_id))
     if task is None:
         raise TaskNotFound(visit.task_id)
-    part = visit.path["part"]
+    part = visit.path["name"]
     text = _whole(task, part)
     if text is None:
         raise Refusal("not_found", f"Task {task.id} has no such part.", hint="There are params, result and error.")

@@ -1,0 +1,214 @@
+"""The page of one task: where it stands, what happened to it, what may be done to it, and all of it as text."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs.store.operations.tending import Retention
+from tests.helpers.browsing import text_of
+from tests.helpers.tasks import dead, events, task_in
+from tests.server.dashboard.conftest import Site
+from tests.server.dashboard.test_tasks import EVIL
+
+
+def buttons(text: str) -> list[str]:
+    """What may be done to the task."""
+    return re.findall(r'action="/tasks/\d+/(\w+)"', text)
+
+
+def test_a_running_task_says_who_holds_it_until_when_and_how_far_it_is(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize", {"width": 640}, queue="media", key="photo-7", priority=5)
+    claim = app.claim_by_id(task.id, "worker-7", lease=100)
+    app.progress(claim, 40, "page 4 of 10")
+    page = site.visitor("read").get(f"/tasks/{task.id}")
+    words = text_of(page)
+    assert re.search(r"Held by worker-7 , its lease ends in (9\d s|1 min)", words)
+    assert '<progress max="100" value="40"' in page.text
+    assert "40 % · page 4 of 10" in words
+    for fact in ('"width": 640', "Queue media", "Key photo-7", "Priority 5", "Token 1"):
+        assert fact in words
+
+
+def test_every_attempt_stands_on_the_line_with_its_worker_and_error(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize", max_attempts=3)
+    for number in (1, 2):
+        app.fail(app.claim_by_id(task.id, f"worker-{number}"), ValueError(f"broken {number}"), retry_in=0)
+    app.complete(app.claim_by_id(task.id, "worker-3"), {"size": [3, 4]})
+    page = site.visitor("read").get(f"/tasks/{task.id}")
+    words = text_of(page)
+    assert re.search(r"1 worker-1 .*failed ValueError: broken 1 2 worker-2 .*broken 2 3 worker-3 .*completed", words)
+    assert re.findall(r'<rect class="(\w+) run"', page.text) == ["failed", "failed", "completed"]
+    assert '"size": [' in words
+    assert [entry for entry in ("enqueued", "claimed", "failed", "completed") if entry not in words] == []
+
+
+def test_an_error_is_told_with_its_traceback(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize")
+    failure = dibs.Failure("ValueError", "no width", "Traceback (most recent call last):\n  in resize")
+    app.fail(app.claim_by_id(task.id, "w-1"), failure, permanent=True)
+    words = text_of(site.visitor("read").get(f"/tasks/{task.id}"))
+    assert "ValueError: no width" in words
+    assert "Traceback (most recent call last): in resize" in words
+
+
+def test_a_task_that_waits_says_why(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize", queue="mail")
+    app.pause("mail")
+    words = text_of(site.visitor("read").get(f"/tasks/{task.id}"))
+    assert "Why is it not running?" in words
+    assert "Its queue 'mail' is paused" in words
+    assert "No live worker serves queue 'mail'" in words
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ("pending", ["cancel"]),
+        ("claimed", ["cancel"]),
+        ("scheduled", ["retry", "cancel"]),
+        ("failed", ["retry"]),
+        ("cancelled", ["retry"]),
+        ("completed", []),
+    ],
+)
+def test_there_are_buttons_for_what_can_be_done_and_for_who_may(
+    site: Site, app: dibs.Dibs, state: str, shown: list[str]
+) -> None:
+    task = task_in(app, state)
+    assert buttons(site.visitor("read", "enqueue").get(f"/tasks/{task.id}").text) == shown
+    assert buttons(site.visitor("read", "work").get(f"/tasks/{task.id}").text) == []
+
+
+def test_a_task_is_cancelled_and_sent_back(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize")
+    visitor = site.visitor("read", "enqueue")
+    assert "Cancelled." in text_of(visitor.post(f"/tasks/{task.id}/cancel"))
+    assert "It is pending, with all its attempts." in text_of(visitor.post(f"/tasks/{task.id}/retry"))
+    app.claim_by_id(task.id, "w-1")
+    assert "Its worker is asked to stop." in text_of(visitor.post(f"/tasks/{task.id}/cancel"))
+    assert events(app, task.id) == ["enqueued", "cancelled", "retried", "claimed", "cancel_requested"]
+    refused = visitor.post(f"/tasks/{task.id}/retry")
+    assert (refused.status_code, "cannot be retried: it is claimed" in text_of(refused)) == (409, True)
+
+
+def test_a_key_for_some_queues_finds_no_other_task(site: Site, app: dibs.Dibs) -> None:
+    [theirs] = dead(app, queue="theirs")
+    visitor = site.visitor("admin", queues=["mine"])
+    for path in (f"/tasks/{theirs}", f"/tasks/{theirs}/whole/params", "/tasks/999999"):
+        assert visitor.get(path).status_code == 404
+    for action in ("cancel", "retry"):
+        assert visitor.post(f"/tasks/{theirs}/{action}").status_code == 404
+    assert events(app, theirs)[-1] == "failed"
+
+
+def test_a_task_that_is_not_there_is_told_so(site: Site) -> None:
+    answer = site.visitor("read").get("/tasks/4711")
+    assert answer.status_code == 404
+    assert "4711" in text_of(answer)
+
+
+def test_of_a_removed_task_its_history_is_left(site: Site, app: dibs.Dibs) -> None:
+    task = task_in(app, "completed")
+    app.upkeep(retention=Retention(completed=0))
+    assert app.get(task.id) is None
+    page = site.visitor("read").get(f"/tasks/{task.id}")
+    assert page.status_code == 200
+    assert "This task was removed after its retention." in text_of(page)
+    assert re.findall(r'<rect class="(\w+) run"', page.text) == ["completed"]
+    assert buttons(page.text) == []
+    assert site.visitor("read", queues=["default"]).get(f"/tasks/{task.id}").status_code == 404
+
+
+def test_a_step_leads_to_its_workflow_if_all_of_it_may_be_seen(site: Site, app: dibs.Dibs) -> None:
+    steps = [
+        dibs.NewStep(name="a", task=dibs.NewTask("resize", queue="mine")),
+        dibs.NewStep(name="b", task=dibs.NewTask("resize", queue="theirs"), after=["a"]),
+    ]
+    workflow = app.start_workflow(dibs.NewWorkflow(name="my order", steps=steps))
+    step = app.steps(workflow.id)[0].task_id
+    assert f'href="/workflows/{workflow.id}"' in site.visitor("read").get(f"/tasks/{step}").text
+    limited = site.visitor("read", queues=["mine"]).get(f"/tasks/{step}")
+    assert "my order" not in limited.text
+    assert f'href="/workflows/{workflow.id}"' not in limited.text
+
+
+def test_a_tick_leads_to_its_schedule(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("report", key="schedule:every night:2026-11-15T00:00:00Z")
+    assert "Schedule every night its tick of 2026-11-15T00:00:00Z" in text_of(
+        site.visitor("read").get(f"/tasks/{task.id}")
+    )
+
+
+def test_long_texts_are_cut_and_there_as_a_whole_as_a_file(site: Site, app: dibs.Dibs) -> None:
+    params = {"text": "x" * 1_000_000}
+    task = app.enqueue("big", params, max_attempts=1)
+    failure = dibs.Failure("E", "m" * 60_000, "t" * 60_000)
+    app.fail(app.claim_by_id(task.id, "w-1"), failure, permanent=True)
+    visitor = site.visitor("read")
+    page = visitor.get(f"/tasks/{task.id}")
+    assert len(page.content) < 120_000
+    assert "All of it as a file" in page.text
+    whole = visitor.get(f"/tasks/{task.id}/whole/params")
+    assert json.loads(whole.text) == params
+    assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+    assert whole.headers["content-disposition"] == f'attachment; filename="task-{task.id}-params.json"'
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    error = visitor.get(f"/tasks/{task.id}/whole/error").text
+    assert error.endswith("m" * 60_000)
+    for missing in ("result", "token", "..%2f"):
+        assert visitor.get(f"/tasks/{task.id}/whole/{missing}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"wide": [0] * 300_000},
+        {"deep": json.loads("[" * 60 + "0" + "]" * 60)},
+        {"both": json.loads("[" * 60 + ",".join(["0"] * 200_000) + "]" * 60)},
+        {f"key {number}": number for number in range(40_000)},
+        {EVIL: {EVIL: [EVIL]}},
+        {"": None},
+        {},
+    ],
+    ids=["wide", "deep", "wide and deep", "many keys", "evil", "empty key", "empty"],
+)
+def test_any_params_and_results_make_a_page_of_bounded_size(site: Site, app: dibs.Dibs, params: dict[str, Any]) -> None:
+    task = app.enqueue("odd", params)
+    app.complete(app.claim_by_id(task.id, "w-1"), params)
+    visitor = site.visitor("read")
+    page = visitor.get(f"/tasks/{task.id}")
+    assert page.status_code == 200
+    assert len(page.content) < 200_000
+    for part in ("params", "result"):
+        assert json.loads(visitor.get(f"/tasks/{task.id}/whole/{part}").text) == params
+
+
+def test_hostile_texts_are_shown_as_text(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("<script>t</script>\u202e", {EVIL: EVIL}, queue="<i>\u202eq</i>", key='"><script>k</script>')
+    claim = app.claim_by_id(task.id, "w-1")
+    app.progress(claim, 3, EVIL)
+    visitor = site.visitor("admin")
+    held = visitor.get(f"/tasks/{task.id}")
+    app.fail(claim, dibs.Failure("<b>E</b>" + EVIL, EVIL, EVIL), permanent=True)
+    for page in (held, visitor.get(f"/tasks/{task.id}"), visitor.get(f"/tasks/{task.id}?history=all")):
+        assert page.status_code == 200
+        assert "<script>t" not in page.text
+        assert "<script>alert" not in page.text
+        assert "<img src=x" not in page.text
+        assert not set(page.text) & {"\u202e", "\u2066", "\x07", "\x1b"}
+
+
+def test_a_long_history_is_shown_from_its_end_until_all_is_asked_for(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize")
+    for _ in range(130):
+        app.release(app.claim_by_id(task.id, "w-1"))
+    visitor = site.visitor("read")
+    page = visitor.get(f"/tasks/{task.id}")
+    assert "the last 200 of 261 entries" in text_of(page)
+    assert page.text.count('data-label="When"') == 200
+    assert visitor.get(f"/tasks/{task.id}?history=all").text.count('data-label="When"') == 261

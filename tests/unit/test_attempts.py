@@ -1,0 +1,126 @@
+"""The attempts that the dashboard draws are those that the history tells of."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dibs.server.dashboard.attempts import DRAWN, attempts_of, line_of
+from dibs.store.operations.looking import HistoryEntry
+from dibs.task import Event, State
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MOVES = {
+    "enqueued": (Event.ENQUEUED, State.PENDING),
+    "later": (Event.ENQUEUED, State.SCHEDULED),
+    "promoted": (Event.PROMOTED, State.PENDING),
+    "claimed": (Event.CLAIMED, State.CLAIMED),
+    "asked": (Event.CANCEL_REQUESTED, State.CLAIMED),
+    "failed": (Event.FAILED, State.SCHEDULED),
+    "dead": (Event.FAILED, State.FAILED),
+    "lost": (Event.RECOVERED, State.PENDING),
+    "released": (Event.RELEASED, State.PENDING),
+    "completed": (Event.COMPLETED, State.COMPLETED),
+    "retried": (Event.RETRIED, State.PENDING),
+    "pruned": (Event.PRUNED, State.COMPLETED),
+}
+
+
+def past(*names: str, every: float = 1.0) -> list[HistoryEntry]:
+    """These things happened, one each second."""
+    entries, state, token = [], None, 0
+    for number, name in enumerate(names):
+        event, to_state = MOVES[name]
+        token += event is Event.CLAIMED
+        detail: dict[str, Any] | None = {"type": "E", "message": "broken"} if event is Event.FAILED else None
+        at = START + timedelta(seconds=number * every)
+        worker = "w-1" if State.CLAIMED in (state, to_state) else None
+        entries.append(HistoryEntry(number, 1, event, state, to_state, worker, token, None, at, detail))
+        state = to_state
+    return entries
+
+
+def told(*names: str, now: float = 100.0) -> list[tuple[int, str | None, float, float | None]]:
+    found = attempts_of(past(*names), START + timedelta(seconds=now))
+    return [(each.number, each.outcome, each.waited, each.run and each.run.seconds) for each in found]
+
+
+def test_each_claim_is_an_attempt_with_the_wait_before_it() -> None:
+    names = ("enqueued", "claimed", "failed", "promoted", "claimed", "completed")
+    assert told(*names) == [(1, "failed", 1.0, 1.0), (2, "completed", 1.0, 1.0)]
+
+
+def test_one_that_runs_has_no_outcome_and_goes_on_until_now() -> None:
+    assert told("enqueued", "claimed", now=10) == [(1, None, 1.0, 9.0)]
+    assert told("enqueued", "claimed", "asked", now=10) == [(1, None, 1.0, 9.0)]
+
+
+def test_a_task_that_waits_for_another_attempt_has_one_without_a_run() -> None:
+    assert told("enqueued", "claimed", "failed", now=10) == [(1, "failed", 1.0, 1.0), (2, None, 0.0, None)]
+    assert told("later", now=10) == [(1, None, 0.0, None)]
+
+
+@pytest.mark.parametrize("name", ["lost", "released"])
+def test_a_task_that_came_back_was_an_attempt_as_well(name: str) -> None:
+    outcome = {"lost": "recovered", "released": "released"}[name]
+    assert told("enqueued", "claimed", name, "claimed", "completed")[0] == (1, outcome, 1.0, 1.0)
+
+
+def test_what_was_retried_by_hand_goes_on_counting() -> None:
+    numbers = [each[0] for each in told("enqueued", "claimed", "dead", "retried", "claimed", "completed", "pruned")]
+    assert numbers == [1, 2]
+
+
+def test_the_error_of_each_attempt_is_its_own() -> None:
+    attempts = attempts_of(past("enqueued", "claimed", "failed", "promoted", "claimed", "completed"), START)
+    assert [each.error for each in attempts] == [{"type": "E", "message": "broken"}, None]
+
+
+def test_pieces_follow_each_other_on_the_line_and_stay_on_it() -> None:
+    line = line_of(attempts_of(past("enqueued", "claimed", "failed", "promoted", "claimed", "completed"), START))
+    assert line is not None
+    assert line.seconds == 5.0
+    bars = [(bar.kind, bar.x, bar.width) for _, bars in line.rows for bar in bars]
+    assert bars == [
+        ("pending", "0.000%", "20.000%"),
+        ("failed", "20.000%", "20.000%"),
+        ("scheduled", "40.000%", "20.000%"),
+        ("pending", "60.000%", "20.000%"),
+        ("completed", "80.000%", "20.000%"),
+    ]
+
+
+def test_a_moment_can_be_seen_beside_a_year() -> None:
+    entries = past("enqueued", "claimed", "completed", every=0.001)
+    late = [*entries[:1], *(_later(entry) for entry in entries[1:])]
+    line = line_of(attempts_of(late, START))
+    assert line is not None
+    [(_, bars)] = line.rows
+    assert all(float(bar.width[:-1]) >= 0.5 for bar in bars)
+    assert all(float(bar.x[:-1]) + float(bar.width[:-1]) <= 100.001 for bar in bars)
+
+
+def _later(entry: HistoryEntry) -> HistoryEntry:
+    fields = [getattr(entry, name) for name in HistoryEntry.__struct_fields__]
+    fields[8] += timedelta(days=365)
+    return HistoryEntry(*fields)
+
+
+def test_the_wait_for_its_time_is_not_drawn_before_the_first_attempt() -> None:
+    line = line_of(attempts_of(past("later", "promoted", "claimed", "completed"), START))
+    assert line is not None
+    assert [bar.kind for _, bars in line.rows for bar in bars] == ["pending", "completed"]
+
+
+def test_of_very_many_attempts_the_last_are_drawn() -> None:
+    names = ["enqueued", *(["claimed", "lost"] * 500)]
+    line = line_of(attempts_of(past(*names), START))
+    assert line is not None
+    assert (len(line.rows), line.left_out) == (DRAWN, 501 - DRAWN)
+
+
+def test_without_an_attempt_there_is_no_line() -> None:
+    assert line_of(attempts_of(past("enqueued"), START)) is None
+    assert line_of(attempts_of([], START)) is None

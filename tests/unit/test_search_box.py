@@ -1,0 +1,91 @@
+"""The search box of the dashboard: words with a colon are filters, the rest is a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from dibs.errors import InvalidValue
+from dibs.server.dashboard.alike import NONE, alike, common_text
+from dibs.server.dashboard.finding import Address, Wish, boxed, read_box
+from dibs.task import State
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("state:failed queue:mail some text", {"state": "failed", "queue": "mail", "text": "some text"}),
+        ('type:"send email" worker:w-1', {"type": "send email", "worker": "w-1"}),
+        ("#12", {"id": "12"}),
+        (" 12 ", {"id": "12"}),
+        ('"12"', {"text": "12"}),
+        ('"state:failed"', {"text": "state:failed"}),
+        ("id:12 last:hour", {"id": "12", "within": "hour"}),
+        ("mystate:failed", {"text": "mystate:failed"}),
+        ("http://example.com/a?b", {"text": "http://example.com/a?b"}),
+        ("a state:failed b", {"state": "failed", "text": "a  b"}),
+        ("state:", {"text": "state:"}),
+        ("12 13", {"text": "12 13"}),
+        ("", {}),
+        ("   ", {}),
+    ],
+)
+def test_the_box_is_read_as_it_is_written(words: str, said: dict[str, str]) -> None:
+    assert read_box(words) == said
+
+
+@pytest.mark.parametrize("text", ["plain", "12", "#12", "state:failed", '"quoted"', 'a "b" c', "type:x y", '"', "<b>"])
+def test_a_text_is_shown_so_that_it_is_read_again_as_the_same(text: str) -> None:
+    assert read_box(boxed(text)) == {"text": text}
+
+
+def test_what_is_written_goes_before_what_was_chosen() -> None:
+    asked = Address(q="state:failed order", state=State.PENDING, queue="mail").asked()
+    assert asked == Address(state=State.FAILED, queue="mail", text="order")
+    assert asked.address() == "/tasks?state=failed&queue=mail&text=order"
+
+
+@pytest.mark.parametrize("words", ["state:broken", "last:year", "within:x"])
+def test_a_word_that_nobody_knows_is_refused_with_those_that_there_are(words: str) -> None:
+    with pytest.raises(InvalidValue, match="There is no") as refused:
+        Address(q=words).asked()
+    assert "Use one of" in (refused.value.hint or "")
+
+
+def test_there_is_a_way_back_through_the_pages() -> None:
+    first = Address(state=State.FAILED)
+    assert first.newer() is None
+    assert first.older(90) == "/tasks?state=failed&cursor=90&trail=0"
+    second = Address(state=State.FAILED, cursor=90, trail="0")
+    third = Address(state=State.FAILED, cursor=40, trail="0.90")
+    assert second.older(40) == third.address(cursor=40, trail="0.90")
+    assert third.newer() == second.address(cursor=90, trail="0")
+    assert second.newer() == first.address()
+    assert Address(cursor=40, trail="<script>").newer() == "/tasks"
+
+
+def test_a_wish_is_told_in_the_words_of_the_box() -> None:
+    words = Wish(state=State.FAILED, type="send email", text="a").words()
+    assert read_box(words) == {"state": "failed", "type": "send email", "text": "a"}
+
+
+@pytest.mark.parametrize(
+    ("error", "other", "same"),
+    [
+        ("ValueError: order 12 has no lines", "ValueError: order 7 has no lines", True),
+        ("ValueError: order 12 has no lines", "KeyError: order 12 has no lines", False),
+        ("E: object at 0x7f00ab", "E: object at 0x11", True),
+        ("E: " + "x" * 197, "E: " + "x" * 197, True),
+        ("E: 1 " + "x" * 195, "E: 1000 " + "x" * 192, True),
+        ("E: " + "x" * 197, "E: x", False),
+        ("E: x", NONE, False),
+    ],
+)
+def test_errors_are_alike_that_differ_in_numbers_only(error: str, other: str, same: bool) -> None:
+    assert alike(error, other) is same
+    assert alike(None, other) is (other == NONE)
+
+
+@pytest.mark.parametrize("error", ["E: order 12 of shop 7 has no lines", "E: " + "word " * 50, "7"])
+def test_the_text_that_errors_of_a_kind_have_in_common_stands_in_each(error: str) -> None:
+    common = common_text(error)
+    assert common is None or common in error.replace("12", "9999")
