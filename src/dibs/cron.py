@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from itertools import islice, takewhile
 from typing import Any
 
@@ -36,6 +36,7 @@ EXAMPLE = (
 )
 SOME_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
+QUARTER = timedelta(minutes=15)
 
 
 def next_after(expression: str, timezone: str, moment: datetime) -> datetime:
@@ -52,6 +53,24 @@ def ticks_between(
     after = first - SECOND if limit is None else _shortly_before(expression, timezone, first, last, limit)
     ticks = takewhile(lambda tick: tick <= last, _ticks_after(expression, timezone, after))
     return list(deque((tick for tick in ticks if tick >= first), limit))
+
+
+def busy(expression: str, timezone: str, start: datetime, quarters: int) -> list[int]:
+    """How many ticks there are in each of so many quarters of an hour, read off the expression: to walk through a day
+    at one tick a second would take seconds. Where the clocks change it is only about so many."""
+    from cronsim import CronSim
+
+    zone, moments = _zone(timezone), (start + number * QUARTER for number in range(quarters))
+    sim = CronSim(NICKNAMES.get(expression.lower(), expression), start)
+    counts = [len(sim.seconds) * sum(each // 15 == quarter for each in sim.minutes) for quarter in range(4)]
+    days: dict[date, bool] = {}
+    found = []
+    for moment in moments:
+        local = moment.astimezone(zone)
+        if (day := local.date()) not in days:
+            days[day] = day.month in sim.months and sim.match_day(day)
+        found.append(counts[local.minute // 15] if days[day] and local.hour in sim.hours else 0)
+    return found
 
 
 def check_cron(expression: Any) -> str:

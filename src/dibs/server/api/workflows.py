@@ -245,6 +245,13 @@ def seen(call: Call, verb: Operation[T]) -> Operation[T]:
     return replace(verb, begin=begin, atomic=True, quick=False)
 
 
+async def change(call: Call, verb: Operation[Workflow]) -> Workflow:
+    """The workflow in the path after the verb, if the caller may see it."""
+    workflow = await call.run(seen(call, verb))
+    _see_to(call, workflow)
+    return workflow
+
+
 def _check_seen(call: Call, found_at: int, workflow: Workflow | None) -> Workflow:
     if workflow is None or not _is_ours(call, workflow):
         raise WorkflowNotFound(found_at)
@@ -283,9 +290,7 @@ async def _add(call: Call, new: list[NewStep]) -> Answer:
 
 
 async def _changed(call: Call, verb: Operation[Workflow]) -> Answer:
-    workflow = await call.run(seen(call, verb))
-    _see_to(call, workflow)
-    return Answer(ChangedWorkflow(True, shape.workflow(workflow)))
+    return Answer(ChangedWorkflow(True, shape.workflow(await change(call, verb))))
 
 
 def _see_to(call: Call, workflow: Workflow) -> None:

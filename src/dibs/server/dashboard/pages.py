@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
-from dibs.server.dashboard import assets, signin
+from dibs.server.dashboard import (
+    assets,
+    bulk,
+    dead,
+    keys,
+    live,
+    overview,
+    queues,
+    schedules,
+    signin,
+    task,
+    tasks,
+    workers,
+    workflows,
+)
 from dibs.server.dashboard.page import Page
 from dibs.server.dashboard.plain import PlainPage
 
-PAGES: list[Page | PlainPage] = [assets.files, *signin.PAGES]
+PAGES: list[Page | PlainPage] = [
+    assets.files,
+    *signin.PAGES,
+    *tasks.PAGES,
+    *bulk.PAGES,
+    *task.PAGES,
+    *dead.PAGES,
+    *live.PAGES,
+    *overview.PAGES,
+    *queues.PAGES,
+    *workers.PAGES,
+    *workflows.PAGES,
+    *schedules.PAGES,
+    *keys.PAGES,
+]

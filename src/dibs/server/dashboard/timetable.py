@@ -1,0 +1,161 @@
+"""When schedules tick: a cron expression in words, its next ticks, and how busy each quarter of an hour will be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+from dibs.cron import NICKNAMES, busy, next_after
+from dibs.errors import InvalidValue
+from dibs.schedule import Schedule
+
+QUARTERS = 96
+NEXT = 5
+DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+_EVERY = re.compile(r"\*/([0-9]{1,2})")
+
+
+def in_words(expression: str) -> str | None:
+    """What a simple expression means; None for one that is easier to read as it stands."""
+    fields = NICKNAMES.get(expression.lower(), expression).upper().split()
+    if len(fields) == 6:
+        return _every(fields[0], "second", 60) if set(fields[1:]) == {"*"} else None
+    if len(fields) != 5:
+        return None
+    time, day = _time(fields[0], fields[1]), _day(*fields[2:])
+    if time is None or day is None:
+        return None
+    if day == "":
+        return time if time.startswith("every") else f"every day {time}"
+    return f"{time}, {day}" if time.startswith("every") else f"{day} {time}"
+
+
+def coming(schedule: Schedule) -> list[datetime]:
+    """Its next ticks, as the clock on its wall shows them; none where it does not tick."""
+    if not schedule.enabled:
+        return []
+    ticks = _following(schedule.cron, schedule.timezone, schedule.next_at)
+    return [tick.astimezone(_wall(schedule.timezone)) for tick in ticks]
+
+
+def density(schedules: Iterable[Schedule], now: datetime) -> list[int]:
+    """How many ticks all of them have in each quarter of an hour from now on, for a day."""
+    start = now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0)
+    sums = [0] * QUARTERS
+    for each in schedules:
+        if each.enabled:
+            sums = [one + other for one, other in zip(sums, _busy(each.cron, each.timezone, start), strict=True)]
+    return sums
+
+
+def hours() -> list[str]:
+    """The marks under a chart of the day to come."""
+    return ["now", *(f"in {hours} h" for hours in range(6, 25, 6))]
+
+
+def quarter(now: datetime, number: int) -> str:
+    """The hour and minute (UTC) at which a quarter of an hour begins."""
+    start = now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0)
+    return f"{start + number * timedelta(minutes=15):%H:%M}"
+
+
+@lru_cache(4096)
+def _following(cron: str, timezone: str, first: datetime) -> tuple[datetime, ...]:
+    """Kept: a date that comes once in four years takes long to find, and stays the same."""
+    return tuple(islice(_ticks(cron, timezone, first), NEXT))
+
+
+def _ticks(cron: str, timezone: str, tick: datetime) -> Iterable[datetime]:
+    try:
+        while True:
+            yield tick
+            tick = next_after(cron, timezone, tick)
+    except InvalidValue:  # it never ticks again, or its time zone is no longer known here
+        return
+
+
+@lru_cache(1024)
+def _wall(timezone: str) -> tzinfo:
+    try:
+        return UTC if timezone == "UTC" else ZoneInfo(timezone)
+    except (LookupError, ValueError, OSError):
+        return UTC
+
+
+@lru_cache(4096)
+def _busy(cron: str, timezone: str, start: datetime) -> tuple[int, ...]:
+    try:
+        return tuple(busy(cron, timezone, start, QUARTERS))
+    except InvalidValue:
+        return (0,) * QUARTERS
+
+
+def _time(minute: str, hour: str) -> str | None:
+    if hour == "*":
+        if minute.isdigit():
+            return "every hour, on the hour" if int(minute) == 0 else f"every hour at minute {int(minute)}"
+        return _every(minute, "minute", 60)
+    if not minute.isdigit():
+        return None
+    if hours := _every(hour, "hour", 24):
+        return f"{hours} at minute {int(minute)}" if int(minute) else hours
+    times = hour.split(",")
+    if not all(each.isdigit() for each in times):
+        return None
+    return "at " + _list([f"{int(each):02}:{int(minute):02}" for each in times])
+
+
+def _every(field: str, unit: str, whole: int) -> str | None:
+    if field == "*":
+        return f"every {unit}"
+    found = _EVERY.fullmatch(field)
+    if found is None or int(found[1]) == 0 or whole % int(found[1]):
+        return None  # every 7 minutes begins anew with each hour: that is not every 7 minutes
+    return f"every {unit}" if int(found[1]) == 1 else f"every {int(found[1])} {unit}s"
+
+
+def _day(day: str, month: str, weekday: str) -> str | None:
+    match (day, month, weekday):
+        case ("*", "*", "*"):
+            return ""
+        case ("*", "*", _):
+            return _weekdays(weekday)
+        case ("L", "*", "*"):
+            return "on the last day of every month"
+        case (_, "*", "*") if day.isdigit():
+            return f"on the {_ordinal(int(day))} of every month"
+        case (_, _, "*") if day.isdigit() and month.isdigit():
+            return f"every year on {int(day)} {MONTHS[int(month) - 1]}"
+    return None
+
+
+def _weekdays(field: str) -> str | None:
+    first, _, last = field.partition("-")
+    if last:
+        names = (_weekday(first), _weekday(last))
+        return None if None in names else f"{names[0]} to {names[1]}"
+    found = [_weekday(each) for each in field.split(",")]
+    return None if None in found else "on " + _list([f"{each}s" for each in found])
+
+
+def _weekday(text: str) -> str | None:
+    if text.isdigit():
+        return DAYS[int(text) % 7]
+    return next((name for name in DAYS if name[:3].upper() == text), None)
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if 11 <= number <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _list(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,212 @@
+"""Workflows: a list of them, and each drawn as a graph that tells how far it is.
+
+To a key that is limited to queues, a workflow with a task in any other queue does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from dibs.errors import WorkflowNotFound
+from dibs.key import Scope
+from dibs.server.api.workflows import change, seen, workflow_id
+from dibs.server.dashboard.page import Content, Visit, page
+from dibs.server.dashboard.picture import Picture, bar, draw, took
+from dibs.step import Step, Workflow, WorkflowFilter, WorkflowState
+from dibs.store.operations.advancing import CANCELLED, PRUNED
+from dibs.task import State
+from dibs.workflow.folding import word
+
+SHOWN = 50
+"""Workflows on a page."""
+
+ROWS = 100
+"""Steps in the table of a page."""
+
+PARENTS = 3
+"""Steps that a row names as those before it; of more it says how many."""
+
+ENOUGH = 0.1
+"""Seconds after which looking for workflows ends, wherever it is."""
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which workflows somebody wants to see."""
+
+    state: WorkflowState | None = None
+    name: str | None = None
+    cursor: int | None = None
+
+    def address(self, cursor: int | None) -> str:
+        """Where to go on."""
+        asked = {"state": self.state, "name": self.name, "cursor": cursor}
+        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        return f"/workflows?{query}" if query else "/workflows"
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How somebody looks at a workflow: every step drawn alone; in the table those of one box, those of one state,
+    those after another."""
+
+    unfold: Literal["1"] | None = None
+    of: int | None = None
+    state: State | None = None
+    cursor: int | None = None
+
+    def address(self, flow: int, **also: object) -> str:
+        """The same view with something changed; None takes it away."""
+        asked = {**msgspec.structs.asdict(self), "cursor": None, **also}
+        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        return f"/workflows/{flow}?{query}" if query else f"/workflows/{flow}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the table of steps."""
+
+    step: Step
+    state: str
+    after: Sequence[Step]
+    more: int
+    took: float | None
+    error: str | None
+
+
+@page("GET", "/workflows", Scope.READ, query=Wish)
+async def workflows(visit: Visit) -> Content:
+    """Workflows, newest first. Those inside others are shown with them."""
+    wish: Wish = visit.query
+    found, cursor = await _find(visit, wish)
+    rows = [(each, bar(_counts(each)), _lasted(each)) for each in found]
+    return visit.render(
+        "workflows.html",
+        asked=wish,
+        rows=rows,
+        states=list(WorkflowState),
+        older=None if cursor is None else wish.address(cursor),
+        newest=wish.address(None),
+    )
+
+
+@page("GET", "/workflows/{id:int}", Scope.READ, query=View)
+async def workflow(visit: Visit) -> Content:
+    """One workflow: its graph, its steps, how far it is and who may finalize it."""
+    flow, store, now = workflow_id(visit), visit.service.store, datetime.now(UTC)
+    one = await visit.run(seen(visit, store.get_workflow(flow)))
+    if one is None:
+        raise WorkflowNotFound(flow)
+    view: View = visit.query
+    outline = await visit.run(seen(visit, store.outline(flow)))
+    # Not on the event loop: ten thousand steps take a tenth of a second to fold.
+    drawn = await asyncio.to_thread(draw, outline.steps, view.address(flow, of=None), now, unfold=bool(view.unfold))
+    steps, next_cursor = _table(outline.steps, drawn, view)
+    errors = await visit.run(seen(visit, store.step_errors([step.task_id for step in steps if _may_have_failed(step)])))
+    context = await visit.run(seen(visit, store.execution_context(flow)))
+    return visit.render(
+        "workflow.html",
+        flow=one,
+        view=view,
+        outline=outline,
+        picture=drawn,
+        lines=_lines(steps, outline.steps, errors, now),
+        next_page=None if next_cursor is None else view.address(flow, cursor=next_cursor),
+        group=None if view.of is None else drawn.group_of(view.of),
+        context=context,
+        counts=bar(context.by_state),
+        attempts=await visit.run(seen(visit, store.latest_attempts(flow))),
+        finalizer=next((step for step in outline.steps if step.task_id == one.finalizer_id), None),
+        held=_is_held(one, now),
+        lasted=_lasted(one),
+        may_cancel=not one.finished and one.stopping != CANCELLED and visit.may(Scope.ENQUEUE),
+        may_retry=_can_go_on(one) and visit.may(Scope.ENQUEUE),
+        states=list(State),
+    )
+
+
+@page("POST", "/workflows/{id:int}/cancel", Scope.ENQUEUE)
+async def cancel(visit: Visit) -> Content:
+    """Begin nothing more, and ask what runs to stop."""
+    one = await change(visit, visit.service.store.cancel_workflow(workflow_id(visit)))
+    said = "Cancelled." if one.finished else "Nothing more is begun; running steps have been asked to stop."
+    return visit.back(f"/workflows/{one.id}", said)
+
+
+@page("POST", "/workflows/{id:int}/retry", Scope.ENQUEUE)
+async def retry(visit: Visit) -> Content:
+    """Go on from where it stopped."""
+    one = await change(visit, visit.service.store.retry_workflow(workflow_id(visit)))
+    return visit.back(f"/workflows/{one.id}", "It goes on from where it stopped.")
+
+
+async def _find(visit: Visit, wish: Wish) -> tuple[list[Workflow], int | None]:
+    """A page of what is wished for, or what a moment of looking for it found; and where to go on."""
+    found, cursor, ends_at = list[Workflow](), wish.cursor, time.monotonic() + ENOUGH
+    while True:
+        which = WorkflowFilter(
+            state=wish.state, name=wish.name, limit=SHOWN - len(found), cursor=cursor, only=visit.caller.queues
+        )
+        more = await visit.run(visit.service.store.find_workflows(which))
+        found, cursor = found + more.workflows, more.cursor
+        if cursor is None or len(found) >= SHOWN or time.monotonic() > ends_at:
+            return found, cursor
+
+
+def _counts(one: Workflow) -> dict[str, int]:
+    """How its steps stand, as far as its own row tells."""
+    waiting = max(0, one.steps - one.ended - one.active)
+    return {"completed": one.ended - one.failures, "failed": one.failures, "claimed": one.active, "blocked": waiting}
+
+
+def _lasted(one: Workflow) -> float | None:
+    return None if one.finished_at is None else (one.finished_at - one.created_at).total_seconds()
+
+
+def _is_held(one: Workflow, now: datetime) -> bool:
+    return one.finalization_by is not None and one.finalization_until is not None and one.finalization_until > now
+
+
+def _can_go_on(one: Workflow) -> bool:
+    stopped = one.state in (WorkflowState.FAILED, WorkflowState.CANCELLED)
+    return stopped and one.step_of is None and one.stopping != PRUNED
+
+
+def _table(steps: Sequence[Step], drawn: Picture, view: View) -> tuple[list[Step], int | None]:
+    """The steps of this page of the table, and where the next begins."""
+    group = None if view.of is None else drawn.group_of(view.of)
+    wanted = [
+        step
+        for step in (steps if group is None else group.steps)
+        if (view.state is None or step.state is view.state) and (view.cursor is None or step.task_id > view.cursor)
+    ]
+    return wanted[:ROWS], wanted[ROWS - 1].task_id if len(wanted) > ROWS else None
+
+
+def _may_have_failed(step: Step) -> bool:
+    return step.state is not State.COMPLETED and (step.attempts > 0 or step.state in (State.FAILED, State.CANCELLED))
+
+
+def _lines(shown: Sequence[Step], steps: Sequence[Step], errors: Mapping[int, str], now: datetime) -> list[Line]:
+    wanted = {each for step in shown for each in step.after[:PARENTS]}
+    parents = {step.task_id: step for step in steps if step.task_id in wanted}
+    return [
+        Line(
+            step,
+            word(step),
+            [parents[each] for each in step.after[:PARENTS] if each in parents],
+            max(0, len(step.after) - PARENTS),
+            took(step, now),
+            errors.get(step.task_id),
+        )
+        for step in shown
+    ]
+
+
+PAGES = [workflows, workflow, cancel, retry]

@@ -1,0 +1,92 @@
+"""Schedules in the dashboard: when they tick, what became of it, and buttons that do what the API allows."""
+
+from __future__ import annotations
+
+import re
+
+import dibs
+from tests.helpers.browsing import text_of
+from tests.server.dashboard.conftest import Site
+
+
+def actions(page: str) -> set[str]:
+    return set(re.findall(r'action="(/schedules/[^"]*)"', page))
+
+
+def test_a_schedule_is_shown_in_words_with_its_next_ticks(site: Site, app: dibs.Dibs) -> None:
+    app.set_schedule("nightly", "0 3 * * *", "report", timezone="Europe/Berlin")
+    app.set_schedule("odd", "7,22 1-5,20 1 */2 *", "odd", queue="slow")
+    page = site.visitor("read").get("/schedules")
+    text = text_of(page)
+    assert "nightly report · queue default every day at 03:00 0 3 * * * Europe/Berlin" in text
+    assert re.search(r"Europe/Berlin in \d+ h \w+ \d+ \w+ 03:00 then (\d+ \w+ 03:00 , ){3}\d+ \w+ 03:00", text)
+    assert "odd odd · queue slow 7,22 1-5,20 1 */2 * UTC" in text
+    assert "2 of 2 enabled" in text
+
+
+def test_the_coming_day_is_a_chart(site: Site, app: dibs.Dibs) -> None:
+    app.set_schedule("often", "*/5 * * * *", "poll")
+    app.set_schedule("resting", "* * * * *", "poll", enabled=False)
+    page = site.visitor("read").get("/schedules")
+    assert "1 of 2 enabled, 288 ticks" in text_of(page)
+    assert page.text.count("3 ticks in a quarter of an hour") == 96
+
+
+def test_a_schedule_is_run_now_disabled_and_enabled(site: Site, app: dibs.Dibs) -> None:
+    app.set_schedule("a/b c", "0 3 * * *", "report")
+    visitor = site.visitor("read", "enqueue")
+    assert actions(visitor.get("/schedules").text) == {"/schedules/a%2Fb%20c/run", "/schedules/a%2Fb%20c/disable"}
+    assert re.search(r"Task \d+ is pending\.", text_of(visitor.post("/schedules/a%2Fb%20c/run")))
+    assert [task.type for task in app.list_tasks()] == ["report"]
+    disabled = visitor.post("/schedules/a%2Fb%20c/disable")
+    assert "a/b c is disabled." in text_of(disabled)
+    assert "/schedules/a%2Fb%20c/enable" in actions(disabled.text)
+    assert not app.get_schedule("a/b c").enabled
+    assert "a/b c is enabled." in text_of(visitor.post("/schedules/a%2Fb%20c/enable"))
+    assert app.get_schedule("a/b c").enabled
+
+
+def test_a_key_that_may_only_look_sees_no_button_and_is_refused(site: Site, app: dibs.Dibs) -> None:
+    app.set_schedule("nightly", "0 3 * * *", "report")
+    visitor = site.visitor("read")
+    assert actions(visitor.get("/schedules").text) == set()
+    for verb in ("run", "enable", "disable"):
+        assert visitor.post(f"/schedules/nightly/{verb}").status_code == 403
+    assert app.list_tasks() == []
+
+
+def test_to_a_limited_key_schedules_of_other_queues_do_not_exist(site: Site, app: dibs.Dibs) -> None:
+    app.set_schedule("ours", "0 3 * * *", "report", queue="ours")
+    app.set_schedule("theirs", "0 3 * * *", "report", queue="theirs")
+    visitor = site.visitor("read", "enqueue", queues=["ours"])
+    text = text_of(visitor.get("/schedules"))
+    assert "1 of 1 enabled" in text
+    assert "theirs" not in text
+    for verb in ("run", "enable", "disable"):
+        assert visitor.post(f"/schedules/theirs/{verb}").status_code == 404
+        assert visitor.post(f"/schedules/ours/{verb}").status_code == 200
+    assert [task.queue for task in app.list_tasks()] == ["ours"]
+
+
+def test_more_schedules_than_fit_a_page_are_shown_page_by_page(site: Site, app: dibs.Dibs) -> None:
+    for number in range(103):
+        app.set_schedule(f"plan-{number:03}", "0 3 * * *", "report")
+    visitor = site.visitor("read")
+    first = visitor.get("/schedules")
+    more = re.search(r'href="(/schedules\?after=[^"]*)" rel="next"', first.text)
+    assert more is not None
+    assert re.findall(r"<b>(plan-\d+)</b>", visitor.get(more[1]).text) == ["plan-100", "plan-101", "plan-102"]
+
+
+def test_hostile_names_are_text(site: Site, app: dibs.Dibs) -> None:
+    app.set_schedule('"><script>alert(1)</script>', "0 3 * * *", "<img src=x>")
+    visitor = site.visitor("admin")
+    page = visitor.get("/schedules")
+    assert "<script>alert" not in page.text
+    assert "<img src=x>" not in page.text
+    [run] = [path for path in actions(page.text) if path.endswith("/run")]
+    assert "is pending." in text_of(visitor.post(run))
+
+
+def test_no_schedules_are_said_to_be_none(site: Site) -> None:
+    assert "No schedules." in text_of(site.visitor("read").get("/schedules"))

@@ -1,0 +1,127 @@
+"""When schedules tick, for people: simple expressions in words, the next ticks, a day in quarters of an hour."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dibs.cron import busy, ticks_between
+from dibs.retry import Backoff
+from dibs.schedule import CatchUp, Schedule
+from dibs.server.dashboard.timetable import QUARTERS, coming, density, in_words, quarter
+
+NOW = datetime(2026, 11, 15, 21, 20, 30, tzinfo=UTC)
+START = datetime(2026, 11, 15, 21, 15, tzinfo=UTC)
+
+
+def schedule(cron: str, timezone: str = "UTC", **about: Any) -> Schedule:
+    told: dict[str, Any] = {
+        "name": "one",
+        "cron": cron,
+        "timezone": timezone,
+        "catch_up": CatchUp.ONE,
+        "enabled": True,
+        "type": "report",
+        "params": {},
+        "queue": "default",
+        "priority": 0,
+        "max_attempts": 3,
+        "timeout": None,
+        "backoff": Backoff(),
+        "source": "command",
+        "next_at": START + timedelta(hours=1),
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    return Schedule(**told | about)
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("* * * * *", "every minute"),
+        ("*/5 * * * *", "every 5 minutes"),
+        ("*/1 * * * *", "every minute"),
+        ("0 * * * *", "every hour, on the hour"),
+        ("@hourly", "every hour, on the hour"),
+        ("5 * * * *", "every hour at minute 5"),
+        ("0 */6 * * *", "every 6 hours"),
+        ("30 */6 * * *", "every 6 hours at minute 30"),
+        ("0 3 * * *", "every day at 03:00"),
+        ("@daily", "every day at 00:00"),
+        ("30 9,17 * * *", "every day at 09:30 and 17:30"),
+        ("30 9 * * 1-5", "Monday to Friday at 09:30"),
+        ("0 8 * * mon", "on Mondays at 08:00"),
+        ("0 8 * * 6,0", "on Saturdays and Sundays at 08:00"),
+        ("0 8 * * 7", "on Sundays at 08:00"),
+        ("*/10 * * * 1,3,5", "every 10 minutes, on Mondays, Wednesdays and Fridays"),
+        ("0 0 1 * *", "on the 1st of every month at 00:00"),
+        ("0 0 22 * *", "on the 22nd of every month at 00:00"),
+        ("0 0 13 * *", "on the 13th of every month at 00:00"),
+        ("0 6 L * *", "on the last day of every month at 06:00"),
+        ("@yearly", "every year on 1 January at 00:00"),
+        ("*/10 * * * * *", "every 10 seconds"),
+        ("* * * * * *", "every second"),
+    ],
+)
+def test_a_simple_expression_is_said_in_words(cron: str, words: str) -> None:
+    assert in_words(cron) == words
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "*/7 * * * *",
+        "7,22 1-5 * * *",
+        "0 0 1 */2 *",
+        "0 0 1 * 1",
+        "0 0 * * 1#2",
+        "0 0 * * 5L",
+        "0 0 LW * *",
+        "5 0 * * * *",
+    ],
+)
+def test_what_words_would_say_wrongly_or_longer_is_left_as_it_stands(cron: str) -> None:
+    assert in_words(cron) is None
+
+
+@pytest.mark.parametrize(
+    ("cron", "timezone"),
+    [
+        ("* * * * *", "UTC"),
+        ("*/7 * * * *", "Asia/Kathmandu"),
+        ("0,10,50 */2 * * *", "Europe/Berlin"),
+        ("30 9 * * 1-5", "America/New_York"),
+        ("0 0 1 * *", "UTC"),
+        ("15 3 16 11 *", "Australia/Adelaide"),
+        ("*/20 5 22 * * *", "UTC"),
+        ("@daily", "Pacific/Auckland"),
+    ],
+)
+def test_a_day_has_in_each_quarter_as_many_ticks_as_it_will_have(cron: str, timezone: str) -> None:
+    ticks = ticks_between(cron, timezone, START, START + timedelta(days=1) - timedelta(seconds=1))
+    walked = [0] * QUARTERS
+    for tick in ticks:
+        walked[(tick - START) // timedelta(minutes=15)] += 1
+    assert busy(cron, timezone, START, QUARTERS) == walked
+
+
+def test_the_density_of_many_is_the_sum_of_those_that_are_enabled() -> None:
+    plans = [schedule("*/5 * * * *"), schedule("0 * * * *"), schedule("* * * * * *", enabled=False)]
+    found = density(plans, NOW)
+    assert (sum(found), found[:4]) == (12 * 24 + 24, [3, 3, 3, 4])
+    assert quarter(NOW, 3) == "22:00"
+
+
+def test_a_schedule_whose_time_zone_is_unknown_here_is_no_reason_to_fail() -> None:
+    odd = schedule("0 3 * * *", "Mars/Olympus")
+    assert sum(density([odd], NOW)) == 0
+    assert coming(odd) == [odd.next_at]
+
+
+def test_the_next_ticks_are_told_by_the_clock_on_its_wall() -> None:
+    plan = schedule("0 3 * * *", "Europe/Berlin", next_at=datetime(2026, 11, 16, 2, tzinfo=UTC))
+    assert [f"{tick:%d %H:%M}" for tick in coming(plan)] == ["16 03:00", "17 03:00", "18 03:00", "19 03:00", "20 03:00"]
+    assert coming(schedule("0 3 * * *", enabled=False)) == []
