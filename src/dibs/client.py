@@ -79,7 +79,8 @@ class Dibs(ClientBase[Task]):
 
     def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
-        return [task.of(self) for task in self._run(self._store.enqueue(list(tasks)))]
+        with tracing.enqueueing(list(tasks)) as new:
+            return [task.of(self) for task in self._run(self._store.enqueue(new.what))]
 
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None = None, defaults: dict[str, Any] | None = None
@@ -268,11 +269,13 @@ class Dibs(ClientBase[Task]):
         With a key that was used before, the workflow that has it comes back, marked `deduplicated`; another graph under
         that key is KeyConflict.
         """
-        return self._run(self._store.start_workflow(new)).of(self)
+        with tracing.starting(new) as traced:
+            return traced.stored(self._run(self._store.start_workflow(traced.what))).of(self)
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
         """Add steps to a workflow that still runs, all or none; they may be after steps that it has."""
-        return self._run(self._store.add_steps(check_workflow_id(workflow_id), steps)).of(self)
+        with tracing.adding(steps) as new:
+            return self._run(self._store.add_steps(check_workflow_id(workflow_id), new.what)).of(self)
 
     def get_workflow(self, workflow_id: int) -> Workflow | None:
         """The workflow, or None."""
@@ -502,7 +505,8 @@ class Dibs(ClientBase[Task]):
         self.close()
 
     def _submit(self, task: NewTask) -> Task:
-        return self._run(self._store.enqueue([task]))[0].of(self)
+        with tracing.enqueueing([task]) as new:
+            return new.stored(self._run(self._store.enqueue(new.what))[0]).of(self)
 
     def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:
         return or_raise(self.finish([(claim, outcome)])[0])

@@ -80,7 +80,8 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     async def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
-        return [task.of(self) for task in await self._run(self._store.enqueue(list(tasks)))]
+        with tracing.enqueueing(list(tasks)) as new:
+            return [task.of(self) for task in await self._run(self._store.enqueue(new.what))]
 
     async def register_type(
         self, name: str, schema: dict[str, Any] | bool | None = None, defaults: dict[str, Any] | None = None
@@ -271,11 +272,13 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         With a key that was used before, the workflow that has it comes back, marked `deduplicated`; another graph under
         that key is KeyConflict.
         """
-        return (await self._run(self._store.start_workflow(new))).of(self)
+        with tracing.starting(new) as traced:
+            return traced.stored(await self._run(self._store.start_workflow(traced.what))).of(self)
 
     async def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
         """Add steps to a workflow that still runs, all or none; they may be after steps that it has."""
-        return (await self._run(self._store.add_steps(check_workflow_id(workflow_id), steps))).of(self)
+        with tracing.adding(steps) as new:
+            return (await self._run(self._store.add_steps(check_workflow_id(workflow_id), new.what))).of(self)
 
     async def get_workflow(self, workflow_id: int) -> Workflow | None:
         """The workflow, or None."""
@@ -507,7 +510,8 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         await self.close()
 
     async def _submit(self, task: NewTask) -> Task:
-        return (await self._run(self._store.enqueue([task])))[0].of(self)
+        with tracing.enqueueing([task]) as new:
+            return new.stored((await self._run(self._store.enqueue(new.what)))[0]).of(self)
 
     async def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:
         return or_raise((await self.finish([(claim, outcome)]))[0])

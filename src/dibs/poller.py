@@ -219,8 +219,14 @@ class _Beside:
         attempt = Attempt(Context(claim, self._leases.note, self._shelf), handler, now(), ahead=False)
         self.attempts.hold([attempt])
         attempt.begun_at = now()
-        if not self.attempts.settle(attempt, perform(handler, attempt.context)):
-            logger.warning("%r ended after its timeout, or its claim's loss; what it did is not counted", attempt)
+        with attempt.traced():
+            outcome = perform(handler, attempt.context)
+        if not self.attempts.settle(attempt, outcome):
+            logger.warning(
+                "%r ended after its timeout, or its claim's loss; what it did is not counted",
+                attempt,
+                extra=attempt.about("task.came_late"),
+            )
 
     def _forget(self, attempts: Sequence[Attempt]) -> None:
         self.attempts.forget(attempts)

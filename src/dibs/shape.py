@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from dibs.key import ApiKey, Scope, write_limit
 from dibs.retry import Backoff
@@ -82,6 +82,7 @@ class TaskShape(msgspec.Struct, frozen=True):
     result: Annotated[Any, Meta(description="What it came to; null unless completed.")]
     error: Annotated[FailureShape | None, Meta(description="How the last failed attempt ended.")]
     workflow_id: Annotated[int | None, Meta(description="The workflow that it is a step of.")]
+    traceparent: Annotated[str, Meta(description="The span of who enqueued it, if that traces.")] | UnsetType = UNSET
 
 
 class PageShape(msgspec.Struct, frozen=True):
@@ -372,7 +373,7 @@ def task(one: Task) -> TaskShape:
         moment(one.claimed_at), _moment(one.created_at), one.queue, one.token, moment(one.lease_until),
         _moment(one.run_at), moment(one.finished_at), one.timeout, one.key, one.type_version, one.dropped,
         one.cancel_requested, one.progress, one.progress_message, one.result, failure(one.error),
-        one.workflow_id
+        one.workflow_id, one.trace or UNSET
     )  # fmt: skip
 
 

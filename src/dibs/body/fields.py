@@ -12,7 +12,7 @@ from dibs.claim import MAX_BATCH
 from dibs.codec import MAX_NAME
 from dibs.retry import YEAR, Backoff
 from dibs.schedule import MAX_SCHEDULE_NAME
-from dibs.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MAX_SECONDS
+from dibs.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MAX_SECONDS, TRACEPARENT
 
 MAX_WAIT = 60
 MOMENT = r"^(?!000[01]|9999)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"
@@ -50,6 +50,15 @@ RequestId = Annotated[
 ProcessorId = Annotated[Name, Meta(description="The processor's own name for itself.", examples=["processor-1"])]
 TaskTypeName = Annotated[Name, Meta(description="What to run.", examples=["youtube_video_scrape"])]
 Key = Annotated[Name, Meta(description="Makes it safe to send this again.")]
+Traceparent = Annotated[
+    str,
+    Meta(
+        pattern=TRACEPARENT,
+        description="The span of whoever wants this done, as in the W3C header of that name; every attempt is part of "
+        "its trace. Left out: that of the header, if the request has one.",
+        examples=["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"],
+    ),
+]
 Names = Annotated[list[Name], Meta(min_length=1)]
 Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Higher first.")]
 MaxAttempts = Annotated[int, Meta(ge=1, le=MAX_MAX_ATTEMPTS, description="Attempts before it is a dead letter.")]

@@ -19,6 +19,7 @@ from dibs.body.fields import (
     Seconds,
     TaskTypeName,
     Timeout,
+    Traceparent,
     not_both,
 )
 from dibs.retry import Backoff
@@ -38,13 +39,14 @@ class TaskOptions(Body, frozen=True):
     run_at: Annotated[Moment, Meta(description="When it may be claimed; instead of delay_seconds.")] | None = None
     timeout_seconds: Timeout | None = None
     backoff: Annotated[BackoffBody, Meta(description="How long it rests after a failure.")] | None = None
+    traceparent: Traceparent | None = None
 
     def of_type(self, task_type: str, key: str | None = None) -> NewTask:
         """The task, checked."""
         rest = Backoff() if self.backoff is None else self.backoff.backoff()
         return NewTask(
             task_type, self.params, self.queue, self.priority, self.max_attempts, self.delay_seconds, self.run_at,
-            self.timeout_seconds, key, rest
+            self.timeout_seconds, key, rest, self.traceparent
         )  # fmt: skip
 
 

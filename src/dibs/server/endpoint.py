@@ -24,9 +24,17 @@ from dibs.server.http import Gone, Headers, Receive, Scope, Send, answer, header
 from dibs.server.refusing import Refusal
 from dibs.server.service import Service
 from dibs.store.operation import Operation
+from dibs.task import is_trace
 
 T = TypeVar("T")
 ANY = frozenset(KeyScope)
+TRACEPARENT: Mapping[str, Any] = {
+    "name": "traceparent",
+    "in": "header",
+    "description": "The span of who asks (W3C Trace Context): the trace of what is enqueued without a `traceparent` of "
+    "its own. What is no traceparent is passed over.",
+    "schema": {"type": "string"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,13 @@ class Call:
         if task_id >= 2**63:
             raise TaskNotFound(task_id)
         return task_id
+
+    @property
+    def trace(self) -> str | None:
+        """The span of who asks, from the header of its request. What is no traceparent is passed over, as W3C asks."""
+        said = header(self.http[0], b"traceparent")
+        trace = None if said is None else said.decode("latin-1")
+        return trace if is_trace(trace) else None
 
     async def visible(self, task_ids: Sequence[int]) -> frozenset[int] | None:
         """Those of the tasks that the caller may see; None for all. A task never changes its queue."""

@@ -74,7 +74,9 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, let requests end, close."""
         if self._alone:
-            logger.info("stopping; requests have %g s to end", self._service.config.grace)
+            grace = self._service.config.grace
+            about = {"event": "server.stop_requested", "grace": grace}
+            logger.info("stopping; requests have %g s to end", grace, extra=about)
             _leave_after(self._service.config.grace + CLOSING)
         self._service.stop_waiting()
         for server in self.servers:
@@ -202,7 +204,8 @@ def _leave_after(seconds: float) -> None:
     """End the process after so long, if it has not ended by then. Whatever was answered is stored."""
 
     def leave() -> None:
-        logger.error("the store does not let go; left it after %g s", seconds)
+        about = {"event": "server.left_store", "seconds": seconds}
+        logger.error("the store does not let go; left it after %g s", seconds, extra=about)
         os._exit(1)
 
     timer = threading.Timer(seconds, leave)

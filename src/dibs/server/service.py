@@ -23,6 +23,7 @@ from dibs.server.feed import Feed
 from dibs.server.http import Scope, header
 from dibs.server.limits import Limits, Strangers
 from dibs.server.metrics import Metrics
+from dibs.server.pulse import Pulse
 from dibs.server.refusing import Refusal
 from dibs.server.upkeep import Keeper
 from dibs.server.waiting import WaitingRoom
@@ -55,6 +56,7 @@ class Service:
         self.room = WaitingRoom(store)
         self.stopping = asyncio.Event()
         self.feed = Feed(store)
+        self.pulse = Pulse(store)
         self.metrics = Metrics()
         self._beside: list[asyncio.Task[None]] = []
         self._silent_until = 0.0
@@ -63,18 +65,21 @@ class Service:
         """Begin what runs beside the requests."""
         self._beside = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._note_uses())]
         self._keeper.start()
+        self.pulse.start()
 
     def stop_waiting(self) -> None:
         """The server is asked to stop: let go of those who wait, so that it can."""
         self.stopping.set()
         self.room.close()
         self.feed.close()
+        self.pulse.close()
 
     async def stop(self) -> None:
         """End what runs beside the requests, and let go of the store."""
         self.stop_waiting()
         await self.room.closed()
         await self.feed.closed()
+        await self.pulse.closed()
         for task in self._beside:
             task.cancel()
         await asyncio.gather(*self._beside, self._keeper.stop(), return_exceptions=True)
@@ -89,7 +94,7 @@ class Service:
         signature = _signature(header(scope, b"x-dibs-signature"))
         if not self.config.keys:
             return Caller(signature=signature)
-        text = _text(header(scope, b"x-api-key"))
+        text = _presented(scope)
         address = (scope.get("client") or ("",))[0]
         if self.strangers.blocked(address) and not self.ring.trusts(text):
             raise self.strangers.refusal(address)
@@ -116,7 +121,7 @@ class Service:
 
     async def check_still_admitted(self, scope: Scope, caller: Caller) -> None:
         """Refuse a caller whose key was revoked or has expired while it waited."""
-        text = _text(header(scope, b"x-api-key"))
+        text = _presented(scope)
         if caller.key is not None and await self.ring.find(text) is None:
             raise _unauthorized(text)
 
@@ -125,7 +130,8 @@ class Service:
         now = time.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + TELL_EVERY
-            logger.warning("the store fails (%s): %s", error.code, error.message)
+            about = {"event": "store.failed", "code": error.code, "reason": error.message}
+            logger.warning("the store fails (%s): %s", error.code, error.message, extra=about)
 
     async def _follow_changes(self) -> None:
         """Let the keys be read again after a change; a hint can be lost, so they also age by themselves."""
@@ -153,8 +159,12 @@ class Service:
             await self.store.run_async(self.store.note_keys_used(used))
 
 
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("latin-1")
+def _presented(scope: Scope) -> str | None:
+    """The key that a request brings. `X-API-Key` goes first: a proxy may need `Authorization` for a word of its own."""
+    if (own := header(scope, b"x-api-key")) is not None:
+        return own.decode("latin-1")
+    kind, _, text = (header(scope, b"authorization") or b"").decode("latin-1").partition(" ")
+    return text.strip() if kind.lower() == "bearer" else None
 
 
 def _signature(value: bytes | None) -> str | None:
@@ -171,4 +181,4 @@ def _unauthorized(text: str | None) -> Refusal:
         message, hint = "This needs an API key.", "Send it in the header X-API-Key; `dibs keys create` makes one."
     else:
         message, hint = "This API key is not valid.", "It is wrong, expired or revoked; `dibs keys list` tells which."
-    return Refusal("unauthorized", message, hint=hint, headers=((b"www-authenticate", b"ApiKey"),))
+    return Refusal("unauthorized", message, hint=hint, headers=((b"www-authenticate", b"ApiKey, Bearer"),))

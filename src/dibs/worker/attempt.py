@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Any
 
 from dibs.claim import Claim, Outcome
 from dibs.context import Context
 from dibs.handler import Handler
+from dibs.observe import tracing
 
 
 class Stop(StrEnum):
@@ -30,12 +32,14 @@ class Attempt:
         "begun_at",
         "claim",
         "context",
+        "ended_at",
         "handler",
         "head_start",
         "on_stop",
         "received_at",
         "renewed_at",
         "settled",
+        "span",
     )
 
     def __init__(self, context: Context, handler: Handler[..., Any, Any], now: float, ahead: bool) -> None:
@@ -45,6 +49,8 @@ class Attempt:
         self.ahead = ahead
         self.received_at = self.renewed_at = now
         self.begun_at: float | None = None
+        self.ended_at: float | None = None
+        self.span: Any = None
         self.head_start = 0.0  # seconds on top of its timeout, for what has to happen before its handler can begin
         self.settled = False
         self.on_stop: Callable[[Stop], None] = _nothing
@@ -64,6 +70,33 @@ class Attempt:
         """Its handler begins now; in a child process, which may have had to start first, later than the attempt."""
         self.begun_at = now()
         self.head_start = 0.0
+
+    def traced(self) -> AbstractContextManager[Any]:
+        """While this holds, its handler runs, in a span of its own where the program traces."""
+        self.span = tracing.begin(self.claim)
+        return tracing.active(self.span)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long its handler ran."""
+        return None if self.begun_at is None or self.ended_at is None else round(self.ended_at - self.begun_at, 6)
+
+    def about(self, event: str, **more: Any) -> dict[str, Any]:
+        """The fields of an entry of the log that tells of it."""
+        claim = self.claim
+        fields = {
+            "event": event,
+            "task_id": claim.task_id,
+            "task_type": claim.task.type,
+            "queue": claim.task.queue,
+            "worker_id": claim.worker_id,
+            "token": claim.token,
+            "attempt": claim.attempt,
+            **more,
+        }
+        if (trace := claim.task.trace or (self.span and tracing.traceparent(self.span))) is not None:
+            fields["trace_id"] = tracing.trace_id(trace)
+        return fields
 
     def stop(self, why: Stop) -> None:
         """Tell the handler to stop."""
@@ -104,6 +137,8 @@ class Attempts:
             if attempt.settled:
                 return False
             attempt.settled = True
+        attempt.ended_at = now()
+        tracing.end(attempt.span, outcome)
         self._tell(attempt, outcome)
         return True
 

@@ -29,8 +29,12 @@ from dibs.endings import outcome_of
 from dibs.errors import ClaimLost, InvalidValue, StoreError
 from dibs.failure import describe
 from dibs.handler import Handler
+from dibs.observe import entries, tracing
 from dibs.step import StepResult
 from dibs.worker.run import misfit, perform
+
+FLUSH_WITHIN = 2000
+"""Milliseconds that a child has to tell a collector what its last handlers traced, when it is let go."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -45,6 +49,7 @@ class Run(msgspec.Struct, frozen=True, tag=True):
 
     place: Place
     claim: Claim
+    trace: str | None = None
 
 
 class Stopping(msgspec.Struct, frozen=True, tag=True):
@@ -82,11 +87,21 @@ class Noted(OfClaim, frozen=True, tag=True):
 
 
 class Logged(msgspec.Struct, frozen=True, tag=True):
-    """Child to parent: a line for the log."""
+    """Child to parent: an entry for the log, as far as it is made of plain values."""
 
     name: str
     level: int
     text: str
+    traceback: str | None = None
+    fields: dict[str, str | int | float | bool | None] = {}
+
+    def pass_on(self) -> None:
+        """Log it here, as if it had been said here."""
+        logger = logging.getLogger(self.name)
+        if logger.isEnabledFor(self.level):
+            about = {"name": self.name, "levelno": self.level, "levelname": logging.getLevelName(self.level)}
+            said = {"msg": self.text, "args": None, "exc_text": self.traceback}
+            logger.handle(logging.makeLogRecord({**self.fields, **about, **said}))
 
 
 class AskedResults(OfClaim, frozen=True, tag=True):
@@ -130,7 +145,7 @@ class _Child:
     def __init__(self, pipe: Connection, log_level: int) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()
-        self._orders: queue.SimpleQueue[tuple[Place, Context]] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[Run, Context]] = queue.SimpleQueue()
         self._context: Context | None = None
         self._shelf = _ParentsShelf(self._tell)
         root = logging.getLogger()
@@ -148,14 +163,15 @@ class _Child:
             except (TypeError, ValueError, OverflowError, RecursionError) as error:  # not even msgpack can hold it
                 self._tell(Ended(misfit(InvalidValue(f"The handler returned what is not JSON: {error}.")), _memory()))
 
-    def _run(self, place: Place, context: Context) -> Outcome:
+    def _run(self, order: Run, context: Context) -> Outcome:
         try:
-            handler = _find(place)
+            handler = _find(order.place)
         except Exception as error:  # what imports in the parent need not import here
             return Failed(describe(error), permanent=True)
         self._tell(Began())
         try:
-            return perform(handler, context)
+            with tracing.inside(order.trace):
+                return perform(handler, context)
         except KeyboardInterrupt as error:  # of the handler's own: Ctrl-C is the parent's
             return outcome_of(error)
 
@@ -166,11 +182,12 @@ class _Child:
                 order = _read_order(self._pipe.recv_bytes())
                 if isinstance(order, Run):
                     self._context = Context(order.claim, self._note, self._shelf)
-                    self._orders.put((order.place, self._context))
+                    self._orders.put((order, self._context))
                 elif isinstance(order, Answer):
                     self._shelf.answers.put(order)
                 elif self._context is not None:
                     self._context.cancelled = True
+        tracing.leave(FLUSH_WITHIN)
         os._exit(0)  # the parent has let us go, or is gone: whatever runs here is nobody's
 
     def _note(self, claim: Claim, percent: int, message: str | None) -> None:
@@ -232,16 +249,37 @@ class _ToParent(logging.Handler):
     def __init__(self, tell: Any) -> None:
         super().__init__()
         self._tell = tell
+        self._formatter = logging.Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
         try:
-            text = self.format(record).encode(errors="replace").decode()  # a file's name may hold lone surrogates
-            self._tell(Logged(record.name, record.levelno, text))
+            trace = self._formatter.formatException(record.exc_info) if record.exc_info else record.exc_text
+            fields = {name: _plain(value) for name, value in (tracing.ids() | entries.given(record)).items()}
+            self._tell(
+                Logged(
+                    record.name,
+                    record.levelno,
+                    _storable(record.getMessage()),
+                    trace and _storable(trace),
+                    fields,
+                )
+            )
         except OSError:
             pass  # the parent is gone, and so are we
         except Exception:  # a line that cannot be formatted is told as everywhere, and does not fail its task
             self.handleError(record)
+
+
+def _plain(value: Any) -> str | int | float | bool | None:
+    if value is None or type(value) in (bool, float) or (type(value) is int and abs(value) < 2**63):
+        plain: int | float | bool | None = value
+        return plain
+    return _storable(str(value))
+
+
+def _storable(text: str) -> str:
+    return text.encode(errors="replace").decode()  # a file's name may hold lone surrogates
 
 
 def _leave_signals_to_the_parent() -> None:

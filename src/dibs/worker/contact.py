@@ -89,10 +89,14 @@ class Contact:
             self._said_at = now
         reason = error.message.splitlines()[0]
         what = "does not answer" if isinstance(error, _AWAY) else "refuses"
-        logger.warning("the store %s (%s; last answer %.1f s ago): %s", what, doing, self.silent_for, reason)
+        about = {"event": "store.failed", "code": error.code, "operation": doing, "reason": reason}
+        logger.warning(
+            "the store %s (%s; last answer %.1f s ago): %s", what, doing, self.silent_for, reason, extra=about
+        )
 
     def _rejoice(self) -> None:
         with self._lock:
             said, self._said_at = self._said_at, None
         if said is not None:
-            logger.info("the store answers again, after %.1f s", self.silent_for)
+            about = {"event": "store.recovered", "seconds": round(self.silent_for, 3)}
+            logger.info("the store answers again, after %.1f s", self.silent_for, extra=about)

@@ -28,6 +28,9 @@ LOOK_UP = 1.0
 REASON = 200
 """Characters of an error's first line that the log shows."""
 
+TELL_OF_SUCCESS = logging.DEBUG
+"""How grave it is that a task did not fail."""
+
 
 class Finisher(Part):
     """Writes whatever has come while the last batch was being written."""
@@ -110,6 +113,8 @@ class Finisher(Part):
     def _written(self, attempt: Attempt, outcome: Outcome, answer: Finished) -> None:
         if isinstance(outcome, Failed):
             _tell_of_failure(attempt, outcome, answer)
+        elif logger.isEnabledFor(TELL_OF_SUCCESS):
+            _tell_of_end(attempt, outcome)
         if answer.finalize is not None and self._finalize is not None:
             self._finalize(answer.finalize)  # before the attempt is forgotten: a burst must not end in between
 
@@ -122,12 +127,14 @@ class Finisher(Part):
 
     def _refused(self, attempt: Attempt, outcome: Outcome, error: DibsError) -> None:
         if isinstance(error, InvalidValue):
-            logger.error("%r: %s", attempt, error.message)
+            logger.error("%r: %s", attempt, error.message, extra=attempt.about("task.outcome_refused"))
             self.put(attempt, misfit(error))
         elif isinstance(error, ClaimLost):
-            logger.warning("%r ended as %s, too late: %s", attempt, type(outcome).__name__.lower(), error.message)
+            ended, about = type(outcome).__name__.lower(), attempt.about("task.lost", reason=error.message)
+            logger.warning("%r ended as %s, too late: %s", attempt, ended, error.message, extra=about)
         else:
-            logger.error("%r: the outcome was refused: %s", attempt, error.message)
+            about = attempt.about("task.outcome_refused", code=error.code)
+            logger.error("%r: the outcome was refused: %s", attempt, error.message, extra=about)
 
 
 def _seen_by_its_task(outcome: Outcome, error: DibsError) -> DibsError:
@@ -144,4 +151,18 @@ def _tell_of_failure(attempt: Attempt, outcome: Failed, answer: Finished) -> Non
         then = f"the next attempt is due at {answer.run_at:%H:%M:%S} UTC"
     else:
         then = "it is in the dead letter" if answer.state is State.FAILED else f"it is {answer.state}"
-    logger.warning("%r failed: %s: %s; %s", attempt, outcome.failure.type, reason, then)
+    about = attempt.about(
+        "task.failed",
+        seconds=attempt.seconds,
+        error_type=outcome.failure.type,
+        error=reason,
+        state=answer.state.value,
+        next_at=None if answer.run_at is None or not answer.will_retry else answer.run_at,
+    )
+    logger.warning("%r failed: %s: %s; %s", attempt, outcome.failure.type, reason, then, extra=about)
+
+
+def _tell_of_end(attempt: Attempt, outcome: Outcome) -> None:
+    ended = type(outcome).__name__.lower()
+    about = attempt.about(f"task.{ended}", seconds=attempt.seconds)
+    logger.log(TELL_OF_SUCCESS, "%r %s after %.3f s", attempt, ended, attempt.seconds or 0.0, extra=about)

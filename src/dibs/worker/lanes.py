@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dibs.claim import Outcome, Released
 from dibs.endings import outcome_of
+from dibs.observe.tasks import count_run
 from dibs.worker.attempt import Attempt, Stop, now
 from dibs.worker.pace import Pace
 from dibs.worker.run import perform
@@ -92,6 +93,7 @@ class Lane(ABC):
     def _finished(self, attempt: Attempt, seconds: float, outcome: Outcome) -> None:
         self.stuck = False
         self.pace.note(attempt.handler.name, seconds)
+        count_run(attempt.claim.task, seconds)
         self._active.discard(attempt)
         self._duties.ended(attempt, outcome)
         if len(self._active) < self._enough:
@@ -173,9 +175,10 @@ class ThreadLane(Lane):
 
     def _outcome(self, attempt: Attempt) -> Outcome:
         try:
-            return self._perform(attempt)
+            with attempt.traced():
+                return self._perform(attempt)
         except BaseException as error:  # a thread that ended here would take its place and its attempt along, unseen
-            logger.exception("%r could not be run as it should", attempt)
+            logger.exception("%r could not be run as it should", attempt, extra=attempt.about("task.broke_its_lane"))
             return outcome_of(error)
 
     def _perform(self, attempt: Attempt) -> Outcome:
@@ -196,6 +199,7 @@ class ThreadLane(Lane):
             "%r goes on in its thread after its timeout; only handlers of the lane 'process' can be killed%s",
             attempt,
             "" if replaceable else "; too many do, so its place stays taken",
+            extra=attempt.about("task.overran"),
         )
 
     def _came_back_late(self, attempt: Attempt) -> bool:
@@ -204,5 +208,6 @@ class ThreadLane(Lane):
                 return False
             self._abandoned.discard(attempt)
             self._threads -= 1
-        logger.warning("%r ended long after its timeout; what it did is not counted", attempt)
+        about = attempt.about("task.came_late")
+        logger.warning("%r ended long after its timeout; what it did is not counted", attempt, extra=about)
         return True

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from dibs.claim import MAX_BATCH, Claim, Failed, Renewed, Standing
 from dibs.errors import ClaimLost, DibsError
+from dibs.observe import tracing
 from dibs.task import Failure
 from dibs.worker.attempt import Attempt, Attempts, Stop, now
 from dibs.worker.contact import Contact
@@ -95,11 +96,12 @@ class Leases(Part):
 
     def _stop(self, attempt: Attempt, why: Stop) -> None:
         if not attempt.context.cancelled and not attempt.settled:
-            logger.info("%r is asked to stop", attempt)
+            logger.info("%r is asked to stop", attempt, extra=attempt.about("task.stop_requested"))
             attempt.stop(why)
 
     def _lost(self, attempt: Attempt, reason: str) -> None:
-        logger.warning("%r is lost: %s", attempt, reason)
+        logger.warning("%r is lost: %s", attempt, reason, extra=attempt.about("task.lost", reason=reason))
+        tracing.end(attempt.span, None)
         self._attempts.forget([attempt])
         attempt.stop(Stop.LOST)
 

@@ -92,7 +92,8 @@ class LoopLane(Lane):
         if not (await asyncio.to_thread(begin, attempt) if attempt.suspect else begin(attempt)):
             return
         attempt.begun_at = begun = now()
-        outcome = await perform_async(attempt.handler, attempt.context)
+        with attempt.traced():
+            outcome = await perform_async(attempt.handler, attempt.context)
         self._finished(attempt, now() - begun, outcome)
 
     def _over(self, attempt: Attempt, task: asyncio.Task[None]) -> None:

@@ -62,7 +62,8 @@ class Part(ABC):
 
     def _tell(self, error: Exception) -> None:
         if not isinstance(error, StoreError):  # of those the contact has told already, once for all parts
-            logger.error("%s failed and goes on", self.name, exc_info=error)
+            about = {"event": "part.failed", "part": self.name}
+            logger.error("%s failed and goes on", self.name, exc_info=error, extra=about)
 
 
 def rest(failures: int) -> float:

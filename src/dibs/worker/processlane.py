@@ -20,6 +20,7 @@ from dibs.claim import Cancelled, Claim, Failed, Outcome
 from dibs.endings import outcome_of
 from dibs.errors import ClaimLost, InvalidValue
 from dibs.handler import Handler
+from dibs.observe import tracing
 from dibs.task import Failure
 from dibs.worker.attempt import Attempt, Stop
 from dibs.worker.child import (
@@ -76,10 +77,11 @@ class ProcessLane(ThreadLane):
         return [], 0
 
     def close(self) -> None:
-        """See Lane. A child that has nothing to do leaves when its pipe is closed."""
-        super().close()
+        """See Lane. A child that has nothing to do leaves when its pipe is closed; that comes first, because the kernel
+        takes the end of the thread that started a child for the end of its parent."""
         for child in self._children.copy():
             child.dismiss()
+        super().close()
 
     def _perform(self, attempt: Attempt) -> Outcome:
         attempt.head_start = START_WITHIN
@@ -150,7 +152,8 @@ class Child:
         try:
             if attempt.context.cancelled:  # while the child was starting; from now on, we are asked
                 return Cancelled()
-            self._pipe.send_bytes(pack(Run(place, attempt.claim)))  # may block, so not under the lock
+            order = Run(place, attempt.claim, attempt.span and tracing.traceparent(attempt.span))
+            self._pipe.send_bytes(pack(order))  # may block, so not under the lock
             self._pass_on_what_was_asked()
             return self._listen(attempt)
         except (EOFError, OSError):
@@ -216,8 +219,8 @@ class Child:
                 case Noted() as note:
                     if note.is_of(attempt.claim):
                         attempt.context.progress(note.percent, note.message)
-                case Logged(name, level, text):
-                    logging.getLogger(name).log(level, "%s", text)
+                case Logged() as entry:
+                    entry.pass_on()
                 case question:
                     self._answer(question, attempt.claim)
 

@@ -19,6 +19,7 @@ from dibs.endings import outcome_of
 from dibs.errors import InvalidValue
 from dibs.failure import describe
 from dibs.handler import Handler
+from dibs.observe import tracing
 
 AnyHandler = Handler[..., Any, Any]
 
@@ -69,6 +70,8 @@ def completed(result: Any, context: Context) -> Outcome:
         added = context.added
     except InvalidValue as error:  # a sub-workflow is checked as a whole
         return misfit(error)
+    if added:  # they belong to the trace of the attempt that adds them
+        added = tracing.stamped_steps(added, tracing.traceparent())
     if result is None:
         return Completed(None, added) if added else _NOTHING
     try:

@@ -101,5 +101,6 @@ class Upkeep(Part):
             except DibsError as error:
                 if isinstance(error, StoreError) and not isinstance(error, NotAllowed):
                     raise
-                logger.error("the schedule of %r is refused: %s", schedule.name, error)
+                about = {"event": "schedule.refused", "schedule": schedule.name}
+                logger.error("the schedule of %r is refused: %s", schedule.name, error, extra=about)
             self._undeclared.pop()

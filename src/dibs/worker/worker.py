@@ -134,7 +134,8 @@ class Worker:
         )
         finalizing = [] if self._served else [self._finalizer]
         self._parts = [*finalizing, self._finisher, self._leases, self._upkeep, self._claimer]
-        logger.info("worker %s begins: %s", self.worker_id, self._describe())
+        about = self._about("started", queues=self.config.queues, task_types=list(self._handlers))
+        logger.info("worker %s begins: %s", self.worker_id, self._describe(), extra=about)
         for part in self._parts:
             part.start()
 
@@ -185,6 +186,9 @@ class Worker:
         queues = "all queues" if self.config.queues is None else f"queues {', '.join(self.config.queues)}"
         return f"{', '.join(self._handlers)} of {queues}"
 
+    def _about(self, event: str, **more: Any) -> dict[str, Any]:
+        return {"event": f"worker.{event}", "worker_id": self.worker_id, **more}
+
     def _heartbeat(self, leaving: bool) -> Heartbeat:
         return Heartbeat(
             worker_id=self.worker_id,
@@ -208,6 +212,9 @@ class Worker:
         moment = now()
         attempts = [Attempt(self._context(claim), self._handlers[claim.task.type], moment, ahead) for claim in claims]
         self._attempts.hold(attempts)
+        if logger.isEnabledFor(logging.DEBUG):
+            for attempt in attempts:
+                logger.debug("%r is claimed", attempt, extra=attempt.about("task.claimed"))
         return attempts
 
     def _context(self, claim: Claim) -> Context:
@@ -260,14 +267,16 @@ class Worker:
         """Until somebody asks to stop, a burst is over, or a part has died (which is a bug, and must be seen)."""
         while not self._stopping.wait(WATCH_EVERY):
             if self.config.burst and self._nothing_is_left():
-                logger.info("worker %s: nothing is left", self.worker_id)
+                logger.info("worker %s: nothing is left", self.worker_id, extra=self._about("drained"))
                 return
             if self._signals.count:
-                held = len(self._attempts)
-                logger.info("worker %s stops: %d tasks have %g s to end", self.worker_id, held, self.config.grace)
+                held, grace = len(self._attempts), self.config.grace
+                about = self._about("stop_requested", held=held, grace=grace)
+                logger.info("worker %s stops: %d tasks have %g s to end", self.worker_id, held, grace, extra=about)
                 return
             if dead := [part.name for part in self._parts if not part.alive]:
-                logger.critical("worker %s stops: its %s died", self.worker_id, ", ".join(dead))
+                about = self._about("part_died", parts=dead)
+                logger.critical("worker %s stops: its %s died", self.worker_id, ", ".join(dead), extra=about)
                 return
 
     def _nothing_is_left(self) -> bool:
@@ -311,8 +320,9 @@ class Worker:
                 "worker %s leaves %d outcomes unwritten; their tasks come back when their leases end",
                 self.worker_id,
                 len(self._attempts),
+                extra=self._about("left_unwritten", held=len(self._attempts)),
             )
-        logger.info("worker %s has stopped", self.worker_id)
+        logger.info("worker %s has stopped", self.worker_id, extra=self._about("stopped"))
         return 1 if died or unwritten else 0
 
     def _wait_for_tasks(self, grace: float) -> None:
@@ -324,7 +334,8 @@ class Worker:
     def _release_the_rest(self) -> None:
         for attempt in self._attempts.unsettled():
             if self._attempts.settle(attempt, Released()):
-                logger.warning("%r is released: it did not end within the grace period", attempt)
+                about = attempt.about("task.interrupted")
+                logger.warning("%r is released: it did not end within the grace period", attempt, extra=about)
                 attempt.stop(Stop.SHUTDOWN)
 
     def _say_goodbye(self) -> None:

@@ -16,12 +16,13 @@ from dibs.body.tasks import NewTaskBody
 from dibs.claim import MAX_BATCH, Filters
 from dibs.errors import KeyConflict, TaskNotFound
 from dibs.key import Scope
+from dibs.observe import tracing
 from dibs.server.api.ordering import Ordered, order_of
-from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
 from dibs.server.refusing import Refusal
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import TaskFilter
-from dibs.task import NewTask, State, Task
+from dibs.task import State, Task
 
 TAG = "tasks"
 EXAMPLE = {"task_type": "youtube_video_scrape", "params": {"video_id": "abc123"}, "priority": 5}
@@ -108,6 +109,7 @@ class PeekBody(Ordered, frozen=True):
     answers={201: (Created, "The task is stored, durably."), 200: (Created, "The key was used before: this is it.")},
     refuses={409: "The idempotency key belongs to a task with another type or other params."},
     examples={"a task": EXAMPLE, "in an hour": {**EXAMPLE, "delay_seconds": 3600, "idempotency_key": "video-abc123"}},
+    headers=(TRACEPARENT,),
 )
 async def create(call: Call) -> Answer:
     """Enqueue a task.
@@ -115,7 +117,7 @@ async def create(call: Call) -> Answer:
     It is durable when the answer comes. With an `idempotency_key` repeating the request is safe: the same key with the
     same type and params answers with the task that is there.
     """
-    new: NewTask = call.body.task()
+    new = tracing.stamped(call.body.task(), call.trace)
     call.caller.check_queue(new.queue)
     async with _foreign_unnamed(call):
         task = await call.service.desk.enqueue(new, call.caller.by)
@@ -132,10 +134,11 @@ async def create(call: Call) -> Answer:
     answers={201: (CreatedBatch, "All are stored, durably."), 200: (CreatedBatch, "All were there already.")},
     refuses={409: "An idempotency key belongs to a task with another type or other params; nothing was stored."},
     examples={"two tasks": {"tasks": [EXAMPLE, {**EXAMPLE, "params": {"video_id": "def456"}}]}},
+    headers=(TRACEPARENT,),
 )
 async def create_batch(call: Call) -> Answer:
     """Enqueue up to 1000 tasks in one transaction, all or none."""
-    new: list[NewTask] = [body.task() for body in call.body.tasks]
+    new = tracing.stamped_tasks([body.task() for body in call.body.tasks], call.trace)
     for each in new:
         call.caller.check_queue(each.queue)
     async with _foreign_unnamed(call):

@@ -18,10 +18,11 @@ from dibs.body.graphs import StepBody, WorkflowBody, steps_of
 from dibs.claim import MAX_BATCH
 from dibs.errors import InvalidGraph, KeyConflict, WorkflowNotFound
 from dibs.key import Scope
+from dibs.observe import tracing
 from dibs.server.api.graphs import check_queues
 from dibs.server.api.tasks import taken
-from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.step import NewStep, NewWorkflow, Workflow, WorkflowFilter, WorkflowState, tasks_in
+from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
+from dibs.step import NewStep, Workflow, WorkflowFilter, WorkflowState, tasks_in
 from dibs.store.operation import Operation
 
 T = TypeVar("T")
@@ -103,6 +104,7 @@ class Steps(msgspec.Struct, frozen=True):
     },
     refuses={409: "The idempotency key belongs to another graph."},
     examples={"fan out and in": EXAMPLE, "with a workflow in it, a finalizer and a deadline": NESTED},
+    headers=(TRACEPARENT,),
 )
 async def start(call: Call) -> Answer:
     """Start a workflow: store a graph of steps, all or none.
@@ -110,7 +112,7 @@ async def start(call: Call) -> Answer:
     A step is a task that can be claimed once the steps in `after` are done. A graph whose steps wait for each other, or
     for one that does not exist, is refused.
     """
-    new: NewWorkflow = call.body.workflow()
+    new = tracing.stamped_workflow(call.body.workflow(), call.trace)
     check_queues(call, new.tasks())
     try:
         workflow = await call.run(_if_seen(call, call.service.store.start_workflow(new)))
@@ -178,6 +180,7 @@ async def steps(call: Call) -> Answer:
     answers={200: (ChangedWorkflow, "All are stored.")},
     refuses={**MISSING, 409: "It has ended, or begins nothing more."},
     examples={"one more": {"steps": [{"name": "extra", "task_type": "render", "params": {"page": 3}}]}},
+    headers=(TRACEPARENT,),
 )
 async def add_steps(call: Call) -> Answer:
     """Add steps to a workflow that still runs, all or none. A running step adds its own when it completes."""
@@ -286,7 +289,8 @@ async def _named_steps(call: Call, bodies: list[StepBody]) -> list[NewStep]:
 
 
 async def _add(call: Call, new: list[NewStep]) -> Answer:
-    return await _changed(call, call.service.store.add_steps(workflow_id(call), new))
+    steps = tracing.stamped_steps(new, call.trace)
+    return await _changed(call, call.service.store.add_steps(workflow_id(call), steps))
 
 
 async def _changed(call: Call, verb: Operation[Workflow]) -> Answer:

@@ -172,6 +172,7 @@ def task_body(task: NewTask) -> bytes:
         "timeout_seconds": task.timeout,
         "idempotency_key": task.key,
         "backoff": WireBackoff.of(task.backoff),
+        "traceparent": task.trace,
     }
     return msgspec.json.encode(without_nones(given))
 

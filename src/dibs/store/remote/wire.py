@@ -55,6 +55,7 @@ class WireTask(msgspec.Struct):
     result: Any = None
     error: Failure | None = None
     workflow_id: int | None = None
+    traceparent: str | None = None
 
     def read(self, deduplicated: bool = False) -> Task:
         """The task. By place, not by name: half the time, and a claim of a thousand asks for a thousand."""
@@ -63,7 +64,7 @@ class WireTask(msgspec.Struct):
             self.max_attempts, self.token, self.created_at, self.run_at, self.type_version, self.timeout_seconds,
             self.claimed_at, self.lease_until, self.finished_at, self.worker_id, self.idempotency_key,
             self.cancel_requested, self.progress, self.progress_message, self.result, self.error, deduplicated,
-            self.dropped, self.workflow_id,
+            self.dropped, self.workflow_id, self.traceparent,
         )  # fmt: skip
 
     def claim(self) -> Claim:
