@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -32,21 +33,34 @@ def taken() -> Iterator[int]:
 @unix
 def test_it_says_where_it_listens_what_there_is_to_read_and_where_the_tasks_are(url: str, tmp_path: Path) -> None:
     with server_process(url, tmp_path) as process:
-        assert f"listening on http://127.0.0.1:{process.port}\n" in process.log
+        assert f'"listening on http://127.0.0.1:{process.port}"' in process.log
         assert (
             f"described at http://127.0.0.1:{process.port}/api/docs; the tasks are in {url.partition('?')[0]}"
             in process.log
         )
         process.terminate()
         assert process.ends() == 0
+    entries = [json.loads(line) for line in process.log.splitlines()]
+    assert {"server.started", "server.stop_requested"} <= {entry.get("event") for entry in entries}
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]{12}Z", entry["time"]) for entry in entries)
+    assert {entry["logger"].partition(".")[0] for entry in entries} == {"dibs"}
+
+
+@unix
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_its_log_can_be_for_people_where_there_is_no_terminal(url: str, tmp_path: Path) -> None:
+    with server_process(url, tmp_path, "--log-format", "human") as process:
+        process.terminate()
+        assert process.ends() == 0
     entries = process.log.splitlines()
+    assert len(entries) >= 3
     assert [line for line in entries if not re.match(r"\d{4}-\d\d-\d\dT[\d:.]{12}Z [A-Z]+ +dibs\.\w+: ", line)] == []
 
 
 @unix
 def test_it_makes_the_database_and_names_the_command_for_the_first_key(tmp_path: Path) -> None:
     with server_process("sqlite:///dibs.db", tmp_path) as process, process.connect() as connection:
-        assert process.log.count(f"nobody can get in; make one: {KEY_COMMAND}\n") == 1
+        assert process.log.count(f'nobody can get in; make one: {KEY_COMMAND}"') == 1
         assert connection.ask("GET", "/api/stats").status == 401
         words = KEY_COMMAND.replace("NAME", "me").split()[1:]
         key = run_dibs(*words, "--rate-limit", "none", cwd=tmp_path).out.strip()
@@ -58,7 +72,7 @@ def test_it_makes_the_database_and_names_the_command_for_the_first_key(tmp_path:
 @unix
 def test_the_command_for_the_first_key_names_the_store(url: str, tmp_path: Path) -> None:
     with server_process(url, tmp_path) as process:
-        told = until(lambda: re.search(rf"{KEY_COMMAND} --url (\S+)", process.log))
+        told = until(lambda: re.search(rf"{KEY_COMMAND} --url ([^\s\"]+)", process.log))
         assert told[1].strip("'") == url.partition("?")[0]
 
 
@@ -74,7 +88,7 @@ def test_a_key_that_was_revoked_lets_nobody_in(url: str, client: dibs.Dibs, tmp_
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_beyond_loopback_it_says_loudly_that_nobody_can_get_in(url: str, tmp_path: Path) -> None:
     with server_process(url, tmp_path, "--host", "0.0.0.0") as process:
-        assert "WARNING dibs.server: there is no API key yet" in process.log
+        assert '"level":"warning","logger":"dibs.server","message":"there is no API key yet' in process.log
         assert "every request to http://127.0.0.1:" in process.log
         with process.connect() as connection:
             assert connection.ask("GET", "/api/stats").status == 401
@@ -112,7 +126,17 @@ def has_ipv6() -> bool:
 def test_the_access_log_can_be_left_out(url: str, tmp_path: Path) -> None:
     with server_process(url, tmp_path, "--no-keys") as process, process.connect() as connection:
         assert connection.ask("GET", "/api/tasks?limit=3").status == 200
-        until(lambda: re.search(r"INFO    dibs\.access: 127\.0\.0\.1 GET /api/tasks 200 \d+\.\d ms\n", process.log))
+        until(lambda: re.search(r'"127\.0\.0\.1 GET /api/tasks 200 \d+\.\d ms"', process.log))
+        [entry] = [json.loads(line) for line in process.log.splitlines() if "dibs.access" in line and "tasks" in line]
+        assert entry.pop("seconds") < 10
+        said = {
+            "event": "request.answered",
+            "client": "127.0.0.1",
+            "method": "GET",
+            "path": "/api/tasks",
+            "status": 200,
+        }
+        assert said.items() <= entry.items()
     with server_process(url, tmp_path, "--no-keys", "--no-access-log") as process, process.connect() as connection:
         assert connection.ask("GET", "/api/tasks").status == 200
         process.terminate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +10,7 @@ import pytest
 
 import dibs
 from dibs.cli import text
-from dibs.cli.logs import OneLine
+from dibs.cli.logs import Human, Json
 from tests.cli.running import Run
 from tests.helpers.terminal import Terminal
 
@@ -92,12 +93,15 @@ def test_a_table_fits_the_terminal_and_colours_states(url: str, client: dibs.Dib
 
 
 def test_a_log_entry_cannot_be_forged() -> None:
-    formatter = OneLine("%(levelname)s %(name)s: %(message)s")
     try:
         raise ValueError("boom\nINFO dibs: forged")
     except ValueError as error:
         record = logging.LogRecord("dibs", logging.ERROR, "f.py", 1, "task %s", (EVIL,), (ValueError, error, None))
-    entry, *trace = formatter.format(record).splitlines()
-    assert entry.startswith(r"ERROR dibs: task \x1b[31mred")
+    entry, *trace = Human().format(record).splitlines()
+    assert r"Z ERROR   dibs: task \x1b[31mred" in entry
     assert trace
     assert all(line.startswith("    ") for line in trace)
+    [entry] = Json().format(record).splitlines()  # also at U+2028 and the like
+    assert "\x1b" not in entry
+    assert json.loads(entry)["message"] == f"task {EVIL}"
+    assert json.loads(entry)["traceback"].endswith("ValueError: boom\nINFO dibs: forged")

@@ -1,85 +1,144 @@
-"""The log of a worker or server on standard error: one entry a line, and none that a task or a client could forge."""
+"""The log of a worker or server on standard error: one entry a line, for people on a terminal and as JSON elsewhere,
+and none that a task or a client could forge.
+
+An entry of dibs has a name (`event`) and fields; so has whatever a program logs with `extra`.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 
 from dibs.cli import text
+from dibs.codec import clean_text
+from dibs.errors import InvalidValue
+from dibs.key import without_secrets
+from dibs.observe import entries, tracing
+
+FORMATS = ("auto", "human", "json")
+QUIETER = ("httpx", "httpcore", "opentelemetry")
+"""A line for every request that a worker makes, and whatever an exporter has to say."""
+
+COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 
 
-def configure(level: str) -> None:
+def configure(level: str, log_format: str = "auto") -> None:
     """Log everything of this level and above."""
-    logging.basicConfig(level=level.upper(), handlers=[_on_terminal() if sys.stderr.isatty() else _plain()], force=True)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_formatter(check_format(log_format), on_terminal=sys.stderr.isatty()))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level.lower() != "debug":
-        for name in ("httpx", "httpcore"):  # a line for every request that a worker makes
+        for name in QUIETER:
             logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def configure_access() -> None:
-    """Give the lines about requests a way of their own: there are thousands a second, and they all look alike.
-
-    Measured for one line: 11 us, instead of 20 in a file and 820 on a terminal.
-    """
-    handler = logging.StreamHandler()
-    times = "%H:%M:%S" if sys.stderr.isatty() else "%Y-%m-%dT%H:%M:%S"
-    handler.setFormatter(Quick(times, on_terminal=sys.stderr.isatty()))
-    access = logging.getLogger("dibs.access")
-    access.handlers, access.propagate = [handler], False
+def check_format(log_format: str) -> str:
+    """Refuse a format that there is not."""
+    if log_format not in FORMATS:
+        raise InvalidValue(f"There is no log format {log_format!r}.", hint=f"Use one of: {', '.join(FORMATS)}.")
+    return log_format
 
 
-class OneLine(logging.Formatter):
+def _formatter(log_format: str, *, on_terminal: bool) -> logging.Formatter:
+    if log_format == "json" or (log_format == "auto" and not on_terminal):
+        return Json()
+    return Human(on_terminal=on_terminal, coloured=on_terminal and _likes_colours())
+
+
+def _likes_colours() -> bool:
+    return sys.platform != "win32" and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+class Timed(logging.Formatter):
+    """Tells the time in UTC, as everywhere in dibs; a second is spelled once, for there may be thousands of entries."""
+
+    def __init__(self, times: str = "%Y-%m-%dT%H:%M:%S") -> None:
+        super().__init__()
+        self._times = times
+        self._spelled = (-1, "")
+
+    def second(self, record: logging.LogRecord) -> str:
+        """The second of the entry."""
+        second, spelled = self._spelled
+        if second != int(record.created):
+            second = int(record.created)
+            spelled = time.strftime(self._times, time.gmtime(second))
+            self._spelled = (second, spelled)  # at once: threads share the formatter
+        return spelled
+
+    def trace_of(self, record: logging.LogRecord) -> str | None:
+        """The traceback of what is logged, if it has one."""
+        return self.formatException(record.exc_info) if record.exc_info else record.exc_text
+
+
+class Human(Timed):
     """Spells out control characters, and indents a traceback: only an entry of its own begins at the margin."""
 
-    @staticmethod
-    def converter(seconds: float | None) -> time.struct_time:
-        """Times in UTC, as everywhere in dibs."""
-        return time.gmtime(seconds)
+    def __init__(self, *, on_terminal: bool = False, coloured: bool = False) -> None:
+        super().__init__("%H:%M:%S" if on_terminal else "%Y-%m-%dT%H:%M:%S")
+        self._on_terminal, self._coloured = on_terminal, coloured
 
     def format(self, record: logging.LogRecord) -> str:
         """The entry, safe to show."""
-        record.message = text.line(record.getMessage())
-        record.asctime = self.formatTime(record, self.datefmt)
-        entry = text.line(self.formatMessage(record))
-        trace = self.formatException(record.exc_info) if record.exc_info else record.exc_text
-        parts = [text.lines(part) for part in (trace, record.stack_info) if part]
-        return "\n".join([entry, *(f"    {each}" for part in parts for each in part.splitlines())])
+        entry = self._start(record) + text.line(without_secrets(record.getMessage()))
+        parts = [part for part in (self.trace_of(record), record.stack_info) if part]
+        if not parts:
+            return entry
+        spelled = [text.lines(without_secrets(part)) for part in parts]
+        return "\n".join([entry, *(f"    {each}" for part in spelled for each in part.splitlines())])
 
-
-class Quick(logging.Formatter):
-    """`OneLine` for entries without a traceback; the time is spelled once a second."""
-
-    def __init__(self, times: str, *, on_terminal: bool) -> None:
-        super().__init__()
-        self._times, self._on_terminal = times, on_terminal
-        self._second, self._spelled = 0, ""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The entry, safe to show."""
-        second = int(record.created)
-        if second != self._second:
-            self._second, self._spelled = second, time.strftime(self._times, time.gmtime(second))
-        message = text.line(record.getMessage())
+    def _start(self, record: logging.LogRecord) -> str:
         if self._on_terminal:
-            return f"{self._spelled} {record.levelname:<8} {message}"
-        return f"{self._spelled}.{int(record.msecs):03d}Z {record.levelname:<7} {record.name}: {message}"
+            return f"{self.second(record)} {self._level(record.levelname)} "
+        return f"{self.second(record)}.{int(record.msecs):03d}Z {record.levelname:<7} {text.line(record.name)}: "
+
+    def _level(self, name: str) -> str:
+        colour = COLOURS.get(name) if self._coloured else None
+        return f"{name:<8}" if colour is None else f"\x1b[{colour}m{name:<8}\x1b[0m"
 
 
-def _plain() -> logging.Handler:
-    handler = logging.StreamHandler()
-    handler.setFormatter(OneLine("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"))
-    return handler
+class Json(Timed):
+    """One JSON object a line: when, how grave, who says it, what happened (`event`), the sentence, and its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The entry, on one line whatever it holds."""
+        given = entries.given(record)
+        entry: dict[str, Any] = {
+            "time": f"{self.second(record)}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        if "event" in given:
+            entry["event"] = given.pop("event")
+        entry["message"] = record.getMessage()
+        entry |= {name: value for name, value in given.items() if name not in entry}
+        if "trace_id" not in given:
+            entry |= tracing.ids()
+        if trace := self.trace_of(record):
+            entry["traceback"] = trace
+        if record.stack_info:
+            entry["stack"] = record.stack_info
+        return without_secrets(text.json_line(_encoded(entry)))
 
 
-def _on_terminal() -> logging.Handler:
-    from rich.console import Console
-    from rich.highlighter import NullHighlighter
-    from rich.logging import RichHandler
+def _encoded(entry: Mapping[str, Any]) -> str:
+    try:
+        return _encode(entry).decode()
+    except Exception:  # whatever a program gave its entry: it is told as text instead
+        return _encode({name: clean_text(_said(value)) for name, value in entry.items()}).decode()
 
-    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-    handler = RichHandler(
-        console=console, show_path=False, markup=False, log_time_format="%H:%M:%S", highlighter=NullHighlighter()
-    )
-    handler.setFormatter(OneLine("%(message)s"))
-    return handler
+
+def _said(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+_encode = msgspec.json.Encoder(enc_hook=_said).encode

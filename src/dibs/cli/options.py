@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli.session import begin
-from dibs.errors import DibsError
+from dibs.errors import DibsError, InvalidValue
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
 
+LEVELS = ("debug", "info", "warning", "error")
 STATES = ("scheduled", "blocked", "pending", "claimed", "completed", "failed", "cancelled")
 
 LOOKED_AT = 200
@@ -27,6 +28,17 @@ def given(**options: Any) -> dict[str, Any]:
 def split_names(listed: str) -> list[str]:
     """The names in a text like `a,b`."""
     return [name.strip() for name in listed.split(",")]
+
+
+def check_level(log_level: str) -> None:
+    """Refuse a log level that there is not."""
+    if log_level.lower() not in LEVELS:
+        raise InvalidValue(f"There is no log level {log_level!r}.", hint=f"Use one of: {', '.join(LEVELS)}.")
+
+
+def log_options(log_level: str, log_format: str) -> list[str]:
+    """The same options, for the processes that a supervisor starts."""
+    return ["--log-level", log_level, "--log-format", log_format]
 
 
 def complete_state(incomplete: str) -> list[str]:
@@ -62,6 +74,16 @@ Url = Annotated[
     typer.Option("--url", metavar="URL", help="The store; otherwise DIBS_URL, otherwise sqlite:///dibs.db."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Answer with JSON, for scripts.")]
+LogLevel = Annotated[str, typer.Option("--log-level", metavar="LEVEL", help=f"One of {', '.join(LEVELS)}.")]
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        metavar="FORMAT",
+        envvar="DIBS_LOG_FORMAT",
+        help="human, json, or auto: human on a terminal, JSON lines elsewhere.",
+    ),
+]
 State = Annotated[
     str | None,
     typer.Option("--state", metavar="STATE", help=f"One of {', '.join(STATES)}.", autocompletion=complete_state),

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from dibs.cli import text
-from dibs.cli.options import Json, Url
+from dibs.cli.options import Json, LogFormat, LogLevel, Url, check_level, log_options
 from dibs.cli.session import DEFAULT_URL, begin
-from dibs.cli.worker import LEVELS, check_level
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 LISTENING = "DIBS_LISTENING"
 """Names, to one of several processes, the socket that they share."""
 
-log = logging.getLogger("dibs.server")
+logger = logging.getLogger("dibs.server")
 
 
 def server(
@@ -54,9 +53,8 @@ def server(
         float, typer.Option("--grace", metavar="SECONDS", help="How long requests may go on after SIGTERM.")
     ] = 10.0,
     no_access_log: Annotated[bool, typer.Option("--no-access-log", help="No line for each request.")] = False,
-    log_level: Annotated[
-        str, typer.Option("--log-level", metavar="LEVEL", help=f"One of {', '.join(LEVELS)}.")
-    ] = "info",
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "auto",
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -73,8 +71,8 @@ def server(
         access_log=not no_access_log,
         grace=grace,
     )
-    _set_up_log(log_level)
-    code = _serve(session.url, config, processes, log_level)
+    _set_up_log(log_level, log_format)
+    code = _serve(session.url, config, processes, log_options(log_level, log_format))
     session.output.answer({"success": code == 0, "exit_code": code})
     raise typer.Exit(code)
 
@@ -105,15 +103,14 @@ def need_server() -> None:
         ) from None
 
 
-def _set_up_log(level: str) -> None:
-    from dibs.cli.logs import configure, configure_access
+def _set_up_log(level: str, log_format: str) -> None:
+    from dibs.cli.logs import configure
 
-    configure(level)
-    configure_access()
+    configure(level, log_format)
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it tells of itself, and warns of every odd request
 
 
-def _serve(url: str, config: ServerConfig, processes: int, log_level: str) -> int:
+def _serve(url: str, config: ServerConfig, processes: int, log: list[str]) -> int:
     from dibs.server.running import allow_many_connections, listen
 
     if processes > 1 and sys.platform == "win32":
@@ -127,12 +124,13 @@ def _serve(url: str, config: ServerConfig, processes: int, log_level: str) -> in
     listening = listen(config.host, config.port)
     if processes == 1:
         return _run(url, config, listening)
-    return _run_several(url, config, listening, processes, log_level)
+    return _run_several(url, config, listening, processes, log)
 
 
 def _run(url: str, config: ServerConfig, listening: socket.socket, *, told: bool = False) -> int:
     """Serve in this process."""
     from dibs.cli.supervisor import end_with_the_supervisor
+    from dibs.observe.sharing import shared
     from dibs.server.app import create_app
     from dibs.server.running import Server
 
@@ -145,11 +143,12 @@ def _run(url: str, config: ServerConfig, listening: socket.socket, *, told: bool
             _introduce(url, config, listening, store_has_key)
 
     store_has_key = told or not config.keys or _has_key(store)
-    Server(create_app(store, config), tell, alone=True).run([listening])
+    with shared():
+        Server(create_app(store, config), tell, alone=True).run([listening])
     return 0
 
 
-def _run_several(url: str, config: ServerConfig, listening: socket.socket, processes: int, log_level: str) -> int:
+def _run_several(url: str, config: ServerConfig, listening: socket.socket, processes: int, log: list[str]) -> int:
     from dibs.cli.supervisor import supervise
 
     store = _open(url)
@@ -158,7 +157,7 @@ def _run_several(url: str, config: ServerConfig, listening: socket.socket, proce
     os.environ["DIBS_URL"] = url  # not on their command lines, where everybody could read its password
     _introduce(url, config, listening, has_key, processes)
     return supervise(
-        [_command(config, log_level)] * processes,
+        [_command(config, log)] * processes,
         what="server",
         handed={LISTENING: listening.fileno()},
         stopping=listening.close,
@@ -183,14 +182,15 @@ def _introduce(url: str, config: ServerConfig, listening: socket.socket, has_key
     from dibs.server.running import url_of
 
     place = url_of(config.host, listening)
-    log.info("listening on %s%s", place, f" with {processes} processes" if processes > 1 else "")
-    log.info("the API is described at %s/api/docs; the tasks are in %s", place, text.public_url(url))
+    several = f" with {processes} processes" if processes > 1 else ""
+    logger.info("listening on %s%s", place, several, extra={"event": "server.started", "url": place})
+    logger.info("the API is described at %s/api/docs; the tasks are in %s", place, text.public_url(url))
     if not config.keys:
-        log.info("no keys are asked for: every program on this machine may do everything")
+        logger.info("no keys are asked for: every program on this machine may do everything")
     if not has_key:
-        log.warning("there is no API key yet, so nobody can get in; make one: %s", _key_command(url))
+        logger.warning("there is no API key yet, so nobody can get in; make one: %s", _key_command(url))
         if not is_loopback(config.host):
-            log.warning("until then every request to %s is refused with 401", place)
+            logger.warning("until then every request to %s is refused with 401", place)
 
 
 def _key_command(url: str) -> str:
@@ -203,10 +203,10 @@ def _key_command(url: str) -> str:
     return f"{command} --url {shlex.quote(url)}"
 
 
-def _command(config: ServerConfig, log_level: str) -> list[str]:
+def _command(config: ServerConfig, log: list[str]) -> list[str]:
     """The command of one of several processes."""
     command = [sys.executable, "-m", "dibs", "server", "--host", config.host, "--port", str(config.port)]
-    command += ["--grace", str(config.grace), "--log-level", log_level]
+    command += ["--grace", str(config.grace), *log]
     command += ["--no-keys"] if not config.keys else []
     command += ["--no-access-log"] if not config.access_log else []
     command += [f"--allowed-host={name}" for name in config.allowed_hosts]

@@ -8,13 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from dibs.cli.refusing import WRONG_USAGE
+from dibs.observe.sharing import FILE
 
 LOOK_EVERY = 0.1
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
@@ -23,6 +27,10 @@ STEADY = 60.0
 
 LIFELINE = "DIBS_LIFELINE"
 """Names, to the processes, a pipe that ends with the supervisor. Where there are no signals there is none."""
+
+Health = Callable[[], tuple[bool, dict[str, Any]]]
+Beside = Callable[[Path, Health], AbstractContextManager[object]]
+"""Given the folder in which the processes keep their counts, and a way to ask how they are."""
 
 log = logging.getLogger("dibs.supervisor")
 
@@ -34,19 +42,23 @@ def supervise(
     burst: bool = False,
     handed: Mapping[str, int] | None = None,
     stopping: Callable[[], object] | None = None,
+    beside: Beside | None = None,
 ) -> int:
     """Run the commands side by side until all have ended; the worst of their exit codes.
 
     `handed`: open files for each of them, named by environment variables. `stopping` is called once, when they are told
-    to stop.
+    to stop. `beside`: what else to do meanwhile.
     """
     lifeline = {} if sys.platform == "win32" else {LIFELINE: os.pipe()[0]}  # its other end is ours, and never closed
-    children = [
-        Child(number, command, what, {**lifeline, **(handed or {})}) for number, command in enumerate(commands, 1)
-    ]
-    supervisor = Supervisor(children, burst, stopping)
-    with supervisor.hearing_signals():
-        return supervisor.run()
+    with tempfile.TemporaryDirectory(prefix="dibs-counts-", ignore_cleanup_errors=True) as folder:
+        children = [
+            Child(number, command, what, {**lifeline, **(handed or {})}, {FILE: str(Path(folder, f"{number}.json"))})
+            for number, command in enumerate(commands, 1)
+        ]
+        supervisor = Supervisor(children, burst, stopping)
+        meanwhile = contextlib.nullcontext() if beside is None else beside(Path(folder), supervisor.health)
+        with supervisor.hearing_signals(), meanwhile:
+            return supervisor.run()
 
 
 def end_with_the_supervisor() -> None:
@@ -60,16 +72,19 @@ def end_with_the_supervisor() -> None:
 
 def _wait_for_the_end(lifeline: int) -> None:
     os.read(lifeline, 1)  # nobody ever writes
-    log.error("the supervisor is gone")
+    log.error("the supervisor is gone", extra={"event": "supervisor.lost"})
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Child:
     """A process, and what became of it."""
 
-    def __init__(self, number: int, command: list[str], what: str, handed: Mapping[str, int]) -> None:
+    def __init__(
+        self, number: int, command: list[str], what: str, handed: Mapping[str, int], named: Mapping[str, str]
+    ) -> None:
         self.name = f"{what} process {number}"
         self._handed = handed
+        self._named = named
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None  # set once it is not to be started again
         self._command = command
@@ -79,15 +94,15 @@ class Child:
 
     def start(self) -> None:
         """Start it, out of the reach of the terminal's Ctrl-C: it hears of that from us, once."""
-        apart: dict[str, Any] = {"start_new_session": True}
-        if self._handed:
-            named = {name: str(number) for name, number in self._handed.items()}
-            apart |= {"pass_fds": list(self._handed.values()), "env": {**os.environ, **named}}
+        named = {**self._named, **{name: str(number) for name, number in self._handed.items()}}
+        apart: dict[str, Any] = {"start_new_session": True, "pass_fds": list(self._handed.values())}
         if sys.platform == "win32":
             apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-        self.process = subprocess.Popen(self._command, **apart)  # noqa: S603 - our own command, no shell
+        env = {**os.environ, **named}
+        self.process = subprocess.Popen(self._command, env=env, **apart)  # noqa: S603 - our own command, no shell
         self._started_at = time.monotonic()
-        log.info("%s started (pid %d)", self.name, self.process.pid)
+        about = {"event": "process.started", "child": self.name, "pid": self.process.pid}
+        log.info("%s started (pid %d)", self.name, self.process.pid, extra=about)
 
     def send(self, number: signal.Signals) -> None:
         """Pass a signal on."""
@@ -132,6 +147,12 @@ class Supervisor:
             time.sleep(LOOK_EVERY)
         return max(child.code or 0 for child in self._children)
 
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """Whether any process runs, and how many of them do."""
+        processes = [child.process for child in self._children]
+        running = sum(process is not None and process.poll() is None for process in processes)
+        return running > 0, {"processes": len(self._children), "running": running}
+
     @contextlib.contextmanager
     def hearing_signals(self) -> Iterator[None]:
         """Note SIGTERM and SIGINT (and a terminal that went away) instead of dying of them."""
@@ -174,7 +195,8 @@ class Supervisor:
             child.code = code
             self._heard.append(signal.SIGTERM)
         else:
-            log.error("%s died with exit code %d; again in %g s", child.name, code, child.rest())
+            about = {"event": "process.died", "child": child.name, "exit_code": code}
+            log.error("%s died with exit code %d; again in %g s", child.name, code, child.rest(), extra=about)
 
     def _judged(self, code: int) -> int:
         if -code in self._sent:

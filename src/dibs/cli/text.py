@@ -35,6 +35,13 @@ def pretty(value: Any) -> str:
     return lines(json.dumps(value, ensure_ascii=False, indent=2))
 
 
+def json_line(encoded: str) -> str:
+    """JSON with the control characters that it allows spelled out: one line for every reader, safe on a terminal."""
+    if encoded.isascii() and "\x7f" not in encoded:
+        return encoded
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded)
+
+
 def shorten(text: str, width: int) -> str:
     """At most `width` characters, with a sign that something is missing."""
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"

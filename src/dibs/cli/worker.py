@@ -6,13 +6,12 @@ import os
 import sys
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from dibs.cli.options import Json, Url, split_names
+from dibs.cli.metrics import MetricsHost, MetricsPort, Place
+from dibs.cli.options import Json, LogFormat, LogLevel, Url, check_level, log_options, split_names
 from dibs.cli.session import begin
-from dibs.errors import InvalidValue
-
-LEVELS = ("debug", "info", "warning", "error")
 
 
 def worker(
@@ -44,9 +43,10 @@ def worker(
         int | None,
         typer.Option("--children", metavar="N", help="Child processes at once, for handlers that run in one."),
     ] = None,
-    log_level: Annotated[
-        str, typer.Option("--log-level", metavar="LEVEL", help=f"One of {', '.join(LEVELS)}.")
-    ] = "info",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "auto",
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -54,7 +54,7 @@ def worker(
     from dibs.cli.logs import configure
 
     check_level(log_level)
-    configure(log_level)
+    configure(log_level, log_format)
     options = {
         "concurrency": concurrency,
         "queues": queues,
@@ -65,30 +65,39 @@ def worker(
     }
     given = {name: value for name, value in options.items() if value is not None}
     before: str | None = ctx.find_root().params.get("url")
-    code = _run(program, given | {"burst": burst}, processes, log_level, url or before)
+    code = _run(
+        program,
+        given | {"burst": burst},
+        processes,
+        metrics=Place(metrics_host, metrics_port),
+        log=log_options(log_level, log_format),
+        url=url or before,
+    )
     begin(ctx, url, as_json).output.answer({"success": code == 0, "exit_code": code})
     raise typer.Exit(code)
 
 
-def check_level(log_level: str) -> None:
-    """Refuse a log level that there is not."""
-    if log_level.lower() not in LEVELS:
-        raise InvalidValue(f"There is no log level {log_level!r}.", hint=f"Use one of: {', '.join(LEVELS)}.")
-
-
-def _run(program: str, options: dict[str, Any], processes: int, log_level: str, url: str | None) -> int:
+def _run(
+    program: str, options: dict[str, Any], processes: int, *, metrics: Place, log: list[str], url: str | None
+) -> int:
     if processes == 1:
-        return _work(program, options, url)
+        return _work(program, options, metrics, url)
     from dibs.cli.supervisor import supervise
+    from dibs.observe.sharing import read_folder
 
-    commands = [_command(program, options, number, log_level, url) for number in range(1, processes + 1)]
-    return supervise(commands, burst=options["burst"])
+    commands = [_command(program, options, number, log, url) for number in range(1, processes + 1)]
+    return supervise(
+        commands,
+        burst=options["burst"],
+        beside=lambda folder, health: metrics.serving(lambda: read_folder(folder), health),
+    )
 
 
-def _work(program: str, options: dict[str, Any], url: str | None) -> int:
+def _work(program: str, options: dict[str, Any], metrics: Place, url: str | None) -> int:
     """Work in this process."""
     from dibs.cli.loading import load
     from dibs.cli.supervisor import end_with_the_supervisor
+    from dibs.observe.sharing import shared, total
 
     end_with_the_supervisor()
     if url is not None:
@@ -98,12 +107,19 @@ def _work(program: str, options: dict[str, Any], url: str | None) -> int:
         app.use_url(url)
     if "queues" in options:
         options = options | {"queues": split_names(options["queues"])}
-    return int(app.worker(**options).run())
+    worker = app.worker(**options)
+    with shared(), metrics.serving(total, lambda: _health(worker)):
+        return int(worker.run())
 
 
-def _command(program: str, options: dict[str, Any], number: int, log_level: str, url: str | None) -> list[str]:
+def _health(worker: Any) -> tuple[bool, dict[str, Any]]:
+    health = worker.health
+    return health.running, msgspec.to_builtins(health)
+
+
+def _command(program: str, options: dict[str, Any], number: int, log: list[str], url: str | None) -> list[str]:
     """The command of one of several processes. Each has a name of its own."""
-    command = [sys.executable, "-m", "dibs", "worker", program, "--processes", "1", "--log-level", log_level]
+    command = [sys.executable, "-m", "dibs", "worker", program, "--processes", "1", *log]
     if url is not None:
         command += ["--url", url]
     for name, value in options.items():

@@ -1,0 +1,194 @@
+"""One entry a line: JSON for programs, sentences for people, and nothing in them that does not belong there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs.cli.logs import Human, Json
+from tests.cli.running import run_dibs
+from tests.helpers.terminal import Terminal
+
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"])
+
+PROGRAM = """
+import dibs
+
+app = dibs.Dibs()
+
+@app.task
+def greet():
+    pass
+
+@app.task(max_attempts=2, backoff=dibs.Backoff(base=0.01))
+def fail():
+    raise ValueError("boom\\nforged")
+
+@app.task(lane="process")
+def speak(ctx: dibs.Context):
+    try:
+        raise KeyError("why")
+    except KeyError:
+        ctx.log.exception("oh", extra={"place": 7, "kind": {1}})
+"""
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.fixture
+def client(url: str, tmp_path: Path) -> dibs.Dibs:
+    (tmp_path / "jobs.py").write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
+    return dibs.Dibs(url)
+
+
+def said(formatter: logging.Formatter, message: str, *args: Any, **extra: Any) -> str:
+    """The entry that the formatter makes of this."""
+    record = logging.getLogger("dibs.test").makeRecord(
+        "dibs.test", logging.WARNING, "f.py", 1, message, args, None, extra=extra
+    )
+    return formatter.format(record)
+
+
+def entries(log: str) -> list[dict[str, Any]]:
+    """The entries of a JSON log."""
+    return [json.loads(line) for line in log.splitlines()]
+
+
+def test_a_worker_tells_its_story_in_json(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+    done, failing = client.enqueue("greet"), client.enqueue("fail", max_attempts=1)
+    log = run_dibs("worker", "jobs", "--burst", "--log-level", "debug", "--worker-id", "w", url=url, cwd=tmp_path).err
+    told = {(entry.get("event"), entry.get("task_id")): entry for entry in entries(log)}
+    assert {
+        ("worker.started", None),
+        ("task.claimed", done.id),
+        ("task.completed", done.id),
+        ("task.failed", failing.id),
+        ("worker.stopped", None),
+    } <= set(told)
+    about = {"task_type": "greet", "queue": "default", "worker_id": "w", "token": 1, "attempt": 1, "level": "debug"}
+    assert about.items() <= told["task.completed", done.id].items()
+    assert 0 <= told["task.completed", done.id]["seconds"] < 10
+    failed = told["task.failed", failing.id]
+    assert (failed["level"], failed["error_type"], failed["error"]) == ("warning", "ValueError", "boom")
+    assert (failed["state"], failed["next_at"]) == ("failed", None)
+
+
+@on_sqlite
+def test_an_attempt_that_another_follows_says_when(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+    task = client.enqueue("fail", max_attempts=2)
+    log = run_dibs("worker", "jobs", "--burst", url=url, cwd=tmp_path).err
+    [failed] = [entry for entry in entries(log) if entry.get("event") == "task.failed" and entry["attempt"] == 1]
+    assert failed["state"] == "scheduled"
+    [at] = [each for each in client.history(task.id) if each.event == "failed"][:1]
+    assert failed["next_at"] > f"{at.at:%Y-%m-%dT%H:%M:%S}"
+
+
+@on_sqlite
+def test_tasks_that_did_not_fail_are_told_of_only_on_request(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+    client.enqueue("greet")
+    log = run_dibs("worker", "jobs", "--burst", url=url, cwd=tmp_path).err
+    assert [entry["event"] for entry in entries(log)] == ["worker.started", "worker.drained", "worker.stopped"]
+
+
+@on_sqlite
+def test_what_a_child_process_logs_keeps_its_fields_and_its_traceback(
+    client: dibs.Dibs, url: str, tmp_path: Path
+) -> None:
+    task = client.enqueue("speak")
+    log = run_dibs("worker", "jobs", "--burst", url=url, cwd=tmp_path).err
+    [entry] = [entry for entry in entries(log) if entry["logger"] == "dibs.task"]
+    assert (entry["level"], entry["task_id"], entry["place"], entry["kind"]) == ("error", task.id, 7, "{1}")
+    assert entry["message"] == f"task {task.id} (speak, attempt 1): oh"
+    assert entry["traceback"].endswith("KeyError: 'why'")
+
+
+@on_sqlite
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal")
+def test_on_a_terminal_the_log_is_for_people(
+    client: dibs.Dibs, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.enqueue("fail", max_attempts=1)
+    monkeypatch.chdir(tmp_path)
+    with Terminal("worker", "jobs", "--burst", "--url", url, columns=140) as terminal:
+        terminal.shows(
+            r"\d\d:\d\d:\d\d WARNING  task \d+ \(fail, attempt 1\) failed: ValueError: boom; it is in the dead", 30
+        )
+        assert terminal.ends() == 0
+        assert "{" not in terminal.raw
+        assert terminal.colour_of("WARNING") == "brown"
+
+
+@on_sqlite
+@pytest.mark.parametrize(("way", "is_json"), [("human", False), ("json", True), ("auto", True)])
+def test_the_format_is_chosen_by_option_or_environment(
+    client: dibs.Dibs, url: str, tmp_path: Path, way: str, is_json: bool
+) -> None:
+    by_option = run_dibs("worker", "jobs", "--burst", "--log-format", way, url=url, cwd=tmp_path).err
+    by_environment = run_dibs("worker", "jobs", "--burst", url=url, cwd=tmp_path, DIBS_LOG_FORMAT=way).err
+    for log in (by_option, by_environment):
+        assert all(line.startswith("{") is is_json for line in log.splitlines())
+        assert "begins" in log
+
+
+def test_a_format_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    done = run_dibs("worker", "jobs", "--log-format", "xml", cwd=tmp_path)
+    assert (done.code, done.err) == (2, "error: There is no log format 'xml'.\nhint: Use one of: auto, human, json.\n")
+
+
+@on_sqlite
+def test_every_process_of_several_logs_alike(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+    options = ["--burst", "--processes", "2", "--log-format", "human"]
+    log = run_dibs("worker", "jobs", *options, url=url, cwd=tmp_path).err
+    assert log.count("has stopped") == 2
+    assert [line for line in log.splitlines() if not re.match(r"\S+Z [A-Z]+ +dibs\.\w+: ", line)] == []
+
+
+@pytest.mark.parametrize("formatter", [Human(), Human(on_terminal=True), Json()], ids=["human", "terminal", "json"])
+@pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a\x1b[31mb", "a\x9b2Jb", "a\u2028b", "a\x85b", "\u202eb", "\x7f"])
+def test_no_text_makes_two_entries_of_one_or_speaks_to_the_terminal(formatter: logging.Formatter, text: str) -> None:
+    entry = said(formatter, "%s", text, more=text)
+    assert len(entry.splitlines()) == 1
+    assert entry.isprintable()
+
+
+def test_json_keeps_what_was_said_and_given() -> None:
+    entry = json.loads(said(Json(), "hello %s", "wörld 💚\n", event="it.happened", n=1, some=[1, {"a": None}]))
+    assert (entry["message"], entry["event"], entry["n"]) == ("hello wörld 💚\n", "it.happened", 1)
+    assert (entry["some"], entry["level"], entry["logger"]) == ([1, {"a": None}], "warning", "dibs.test")
+
+
+@pytest.mark.parametrize(
+    "odd", [object, Unspeakable(), {object(): 1}, "\ud800", 2**100, float("nan"), b"\xff", {1: {2}}]
+)
+def test_json_has_words_for_everything(odd: Any) -> None:
+    entry = json.loads(said(Json(), "hello", odd=odd))
+    assert entry["message"] == "hello"
+    assert "odd" in entry
+
+
+def test_no_field_takes_the_place_of_what_dibs_says() -> None:
+    entry = json.loads(said(Json(), "hello", level="forged", time="forged", logger="forged"))
+    assert "forged" not in (entry["level"], entry["time"], entry["logger"])
+
+
+@pytest.mark.parametrize("formatter", [Human(), Json()], ids=["human", "json"])
+def test_no_entry_shows_a_key(formatter: logging.Formatter) -> None:
+    key = "dibs_mfqxk4tcmezd_" + "A" * 43
+    try:
+        raise ValueError(key)
+    except ValueError as error:
+        record = logging.LogRecord("dibs", logging.ERROR, "f.py", 1, "with %s", (key,), (ValueError, error, None))
+    entry = formatter.format(record)
+    assert entry.count("dibs_mfqxk4tcmezd_***") == 2
+    assert "AAAA" not in entry
