@@ -22,7 +22,7 @@ from tests.server.conftest import Served
 def test_without_a_key_nobody_gets_in_and_is_told_how_to(keyed: Served) -> None:
     answer = keyed.client().get("/api/tasks")
     assert answer.status_code == 401
-    assert answer.headers["www-authenticate"] == "ApiKey"
+    assert answer.headers["www-authenticate"] == "ApiKey, Bearer"
     assert answer.json()["code"] == "unauthorized"
     assert "dibs keys create" in answer.json()["hint"]
 
@@ -39,6 +39,49 @@ def test_a_wrong_secret_with_a_right_id_is_refused(keyed: Served) -> None:
     wrong = join(good.about.id, mint()[1])
     assert keyed.client_with(**{"X-API-Key": wrong}).get("/api/tasks").status_code == 401
     assert keyed.client_with(**{"X-API-Key": good.key}).get("/api/tasks").status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["Bearer", "bearer", "BEARER"])
+def test_a_key_can_come_as_a_bearer(keyed: Served, app: dibs.Dibs, kind: str) -> None:
+    key = keyed.key("enqueue", queues=["mine"])
+    client = keyed.client_with(Authorization=f"{kind} {key.key}")
+    answer = client.post("/api/tasks", json={"task_type": "a", "queue": "mine"})
+    assert answer.status_code == 201
+    assert app.history(answer.json()["task"]["id"])[0].by == key.about.id
+    assert client.post("/api/tasks", json={"task_type": "a", "queue": "theirs"}).json()["code"] == "queue_not_allowed"
+    assert client.get("/api/tasks").json()["code"] == "forbidden"
+
+
+def test_a_bearer_is_checked_like_any_key(keyed: Served, app: dibs.Dibs) -> None:
+    good, gone = keyed.key("read"), keyed.key("read")
+    app.revoke_key(gone.about.id)
+    wrong, unknown = join(good.about.id, mint()[1]), join(*mint()[:2])
+    refused = [f"Bearer {wrong}", f"Bearer {unknown}", f"Bearer {gone.key}", f"Bearer {good.key} x", "Bearer"]
+    for words in (*refused, good.key, f"Basic {good.key}", f"Bearer{good.key}", f"xBearer {good.key}"):
+        answer = keyed.client_with(Authorization=words).get("/api/tasks")
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), words
+    assert keyed.client_with(Authorization=f"Bearer {good.key}").get("/api/tasks").status_code == 200
+
+
+def test_a_bearer_that_was_revoked_while_it_waited_gets_no_task(keyed: Served, app: dibs.Dibs) -> None:
+    key = keyed.key("work")
+    client = keyed.client_with(Authorization=f"Bearer {key.key}")
+    with ThreadPoolExecutor(1) as crew:
+        waiting = crew.submit(client.post, "/api/tasks/claim", json={"worker_id": "w", "wait_seconds": 20})
+        until(lambda: keyed.service.room.waiting == 1)
+        app.revoke_key(key.about.id)
+        until(lambda: client.get("/api/tasks/next-due").status_code == 401, timeout=3)
+        app.enqueue("resize")
+        assert waiting.result().status_code == 401
+
+
+def test_a_proxys_own_authorization_does_not_hide_the_key(keyed: Served) -> None:
+    key, other = keyed.key("read").key, join(*mint()[:2])
+    for words in ("Basic dXNlcjpwYXNz", f"Bearer {other}", "Bearer of-another-house"):
+        client = keyed.client_with(**{"X-API-Key": key, "Authorization": words})
+        assert client.get("/api/tasks").status_code == 200
+    mixed = keyed.client_with(**{"X-API-Key": other, "Authorization": f"Bearer {key}"})
+    assert mixed.get("/api/tasks").status_code == 401, "the key in X-API-Key is the one that counts"
 
 
 def test_the_history_names_the_key(keyed: Served, app: dibs.Dibs) -> None:

@@ -515,7 +515,7 @@ def test_every_endpoint_that_needs_a_key_refuses_who_has_none(keyed: Served, app
         for endpoint in GUARDED:
             answer = send(client, endpoint, json.dumps(sample(endpoint)), **headers)  # type: ignore[arg-type]
             refused(answer, 401, "unauthorized")
-            assert answer.headers["www-authenticate"] == "ApiKey"
+            assert answer.headers["www-authenticate"] == "ApiKey, Bearer"
     assert everything(app) == before
 
 

@@ -23,10 +23,11 @@ UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 DESCRIPTION = """\
 Put tasks into a durable queue, claim them, and say how they ended. Every task is claimed by exactly one worker.
 
-**Keys.** Send an API key in the header `X-API-Key`; `dibs keys create` makes one. A key has scopes: `enqueue` puts
-tasks in, `work` claims and finishes them, `read` looks, `admin` may do everything. It may be limited to some queues: to
-such a key, tasks of other queues do not exist. A key may ask as often as its rate limit says; whoever asks more often
-is answered with 429, and `Retry-After` says how many seconds to wait. A server that runs without keys asks for none.
+**Keys.** Send an API key in the header `X-API-Key`, or as `Authorization: Bearer`; `dibs keys create` makes one. A key
+has scopes: `enqueue` puts tasks in, `work` claims and finishes them, `read` looks, `admin` may do everything. It may be
+limited to some queues: to such a key, tasks of other queues do not exist. A key may ask as often as its rate limit
+says; whoever asks more often is answered with 429, and `Retry-After` says how many seconds to wait. A server that runs
+without keys asks for none.
 Those who share a key can tell themselves apart by a name in the header `X-Dibs-Signature`, which the history shows.
 
 **Errors.** Whatever is refused has changed nothing. The answer is
@@ -89,7 +90,7 @@ NOT_FOUND = {
 """The code of a refusal for what is not there, where it is not a task."""
 
 RETRY_AFTER = {"description": "Whole seconds to wait.", "required": True, "schema": {"type": "integer", "minimum": 1}}
-CHALLENGE = {"description": "How to prove who you are.", "required": True, "schema": {"const": "ApiKey"}}
+CHALLENGE = {"description": "How to prove who you are.", "required": True, "schema": {"const": "ApiKey, Bearer"}}
 ALLOW = {"description": "The methods that the path has.", "required": True, "schema": {"type": "string"}}
 HEADERS = {
     401: {"WWW-Authenticate": CHALLENGE},
@@ -99,6 +100,7 @@ HEADERS = {
 }
 
 KEY = {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "dibs_<id>_<secret>"}
+BEARER = {"type": "http", "scheme": "bearer", "description": "The same key, for those who can send no other header."}
 NAME: Part = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"}
 SCHEDULE_NAME: Part = {**NAME, "maxLength": MAX_SCHEDULE_NAME}
 IN_PATH: dict[str, Part] = {"int": {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}, "name": NAME, "": NAME}
@@ -130,7 +132,7 @@ def describe(endpoints: Iterable[Endpoint]) -> Part:
         "tags": [{"name": name, "description": text} for name, text in TAGS.items() if name in used],
         "paths": _paths(endpoints, schemas),
         "components": {
-            "securitySchemes": {"key": KEY},
+            "securitySchemes": {"key": KEY, "bearer": BEARER},
             "parameters": {"Signature": SIGNATURE},
             "responses": {str(status): _refusal(status, text, SHARED[status]) for status, text in MEANINGS.items()},
             "schemas": dict(sorted(schemas.components.items())),
@@ -214,7 +216,7 @@ def _operation(endpoint: Endpoint, schemas: Schemas) -> Part:
         "summary": summary,
         "description": f"{text}\n\n{_scope(endpoint)}".strip(),
         "x-scope": sorted(endpoint.scopes),
-        "security": [{"key": []}] if endpoint.scopes else [],
+        "security": [{"key": []}, {"bearer": []}] if endpoint.scopes else [],
         "parameters": _parameters(endpoint, schemas),
         "responses": _responses(endpoint, schemas),
     }
