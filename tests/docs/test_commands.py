@@ -15,7 +15,8 @@ from typer.exceptions import TyperException
 from dibs.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+FOLDERS = ("docs", "examples", "deploy")
+PAGES = [ROOT / "README.md", *(page for each in FOLDERS for page in sorted((ROOT / each).rglob("*.md")))]
 
 IN_SHELL = re.compile(r"^(?:\w+=\S+ )*dibs (.+)$", re.MULTILINE)
 IN_UNIT = re.compile(r"^Exec\w+=\S*/dibs (.+)$", re.MULTILINE)

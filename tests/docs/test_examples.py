@@ -46,7 +46,10 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))],
+    [
+        *sorted(ROOT.glob("*.md")),
+        *(page for each in ("docs", "examples", "deploy") for page in sorted((ROOT / each).rglob("*.md"))),
+    ],
     ids=lambda p: p.name,
 )
 def test_the_links_between_pages_and_files_lead_somewhere(page: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from tests.cli.running import COMMAND, environment
 from tests.helpers.waiting import until
 
-PLACE = re.compile(r"listening on http://(\S+):(\d+)")
+PLACE = re.compile(r"listening on http://(\[\S+?\]|[^\s:]+):(\d+)")
 
 
 class ServerProcess:

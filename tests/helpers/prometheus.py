@@ -1,0 +1,38 @@
+"""Pages of metrics: asked for, read, and judged by Prometheus' own tool."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def page_at(url: str, **headers: str) -> tuple[int, str]:
+    """The status and the text of an answer."""
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def samples(page: str) -> dict[str, float]:
+    """Every sample of a page: `name value of label …` -> number."""
+    return {
+        " ".join([sample.name, *(sample.labels[name] for name in sorted(sample.labels))]): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+def check(page: str) -> None:
+    """Nothing that promtool complains of."""
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
