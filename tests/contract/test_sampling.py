@@ -247,7 +247,7 @@ def test_of_other_queues_nothing_is_told(app: Any, clock: Clock) -> None:
 def test_errors_of_rare_queues_are_looked_for_some_way_back(app: Any, clock: Clock) -> None:
     dead(app, 1, "rare", queue="rare")
     clock.advance(1)
-    dead(app, 4, "often")
+    dead(app, sampling.FURTHER - 1, "often")
     assert len(groups(app, ["rare"], 1).groups) == 1
     dead(app, 1, "often")
     assert groups(app, ["rare"], 1) == ErrorGroups([], 0, True)

@@ -437,7 +437,8 @@ class DatabaseStore(Store, Protocol):
         given."""
 
     def error_groups(self, queues: Sequence[str] | None = None, limit: int = ...) -> Operation[ErrorGroups]:
-        """The newest failed tasks (of these queues), grouped by type, error and message, the most frequent first."""
+        """The newest failed tasks (of these queues), grouped by type, error and message, the most frequent first. This
+        takes some 20 ms of Python for 10,000 of them: not for an event loop."""
 
     def note_sample(self, at: int, body: str) -> Operation[bool]:
         """Keep the sample of this minute (microseconds). True for exactly one of all who have one."""

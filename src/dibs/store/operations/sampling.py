@@ -22,7 +22,7 @@ from dibs.task import Event, State, check_integer, from_micros
 MOVES = 50_000
 FAILURES = 10_000
 
-FURTHER = 5
+FURTHER = 2
 """How many times as many failed tasks are looked at where only those of some queues are wanted."""
 
 SHOWN = 300
@@ -105,7 +105,7 @@ class Sampling:
         """The newest `limit` failed tasks (of these queues), grouped by error."""
         check_names(queues, "queues", "The queue")
         check_integer(limit, "limit", 1, 2**31 - 1)
-        return Operation("error_groups", lambda: _failures(queues, limit), writes=False, read=_read_groups)
+        return Operation("error_groups", lambda: _failures(queues, limit), writes=False)
 
     def note_sample(self, at: int, body: str) -> Operation[bool]:
         """Keep the sample of a minute; True if it had none."""
@@ -163,32 +163,24 @@ def _prune(before: int, limit: int) -> Steps[int]:
 # Errors
 
 
-def _failures(queues: Sequence[str] | None, limit: int) -> Steps[tuple[Rows, int, bool]]:
+def _failures(queues: Sequence[str] | None, limit: int) -> Steps[ErrorGroups]:
     reach = limit if queues is None else FURTHER * limit
     given = {"queues": None if queues is None else list(queues)}
     words = (conditions(given, ("queues",)), ("reach", f"{reach:d}"), *limited(limit))
     rows = yield Statement("failures", given, words=words)
     [(dead,)] = yield Statement("count_failed", words=limited(reach + 1))
-    return rows, len(rows), dead > reach or (queues is not None and len(rows) == limit)
-
-
-def _read_groups(found: tuple[Rows, int, bool]) -> ErrorGroups:
-    rows, looked, more = found
-    return ErrorGroups(_grouped(rows), looked, more)
+    more = dead > reach or (queues is not None and len(rows) == limit)
+    return ErrorGroups(_grouped(rows) if rows else [], len(rows), more)
 
 
 def _grouped(rows: Rows) -> list[ErrorGroup]:
     """Rows come newest first, so the first of a group is its newest."""
-    kinds = {head: _kind(head) for head in {row[2] for row in rows}}
-    newest: dict[tuple[str, ...], Row] = {}
-    oldest: dict[tuple[str, ...], int] = {}
-    counts: Counter[tuple[str, ...]] = Counter()
-    for row in rows:
-        kind = (row[1], *kinds[row[2]])
-        newest.setdefault(kind, row)
-        oldest[kind] = row[3]
-        counts[kind] += 1
-    return [_group(newest[kind], oldest[kind], count) for kind, count in counts.most_common()]
+    errors = [_parts(row[2]) for row in rows]
+    messages = _alike([message[:SHOWN] for _, message in errors])
+    kinds = [(row[1], error[0], message) for row, error, message in zip(rows, errors, messages, strict=True)]
+    oldest = dict(zip(kinds, rows, strict=True))
+    newest = dict(zip(reversed(kinds), reversed(rows), strict=True))
+    return [_group(newest[kind], oldest[kind][3], count) for kind, count in Counter(kinds).most_common()]
 
 
 def _group(newest: Row, oldest: int, count: int) -> ErrorGroup:
@@ -199,29 +191,26 @@ def _group(newest: Row, oldest: int, count: int) -> ErrorGroup:
     )
 
 
-_VARIES = re.compile(r"\b[0-9a-fA-F]*[0-9][0-9a-fA-FxX-]*|[0-9]+")
-"""Numbers, addresses and ids (123, 0x7f3a, 3f2a-99), which differ from one error to the next of the same kind."""
+_NUMBER = re.compile(r"[0-9][0-9a-fA-FxX-]*")
+_REST = re.compile(r"\b[a-fA-F]+#")
 
 
-def kind_of(message: str) -> str:
-    """The message with the same sign for whatever differs from one error to the next of its kind."""
-    return _VARIES.sub("#", message)
+def _alike(messages: list[str]) -> list[str]:
+    """The messages without what differs from one error to the next of the same kind: 123, 0x7f3a, a3f2-99. What stands
+    before the first digit of an id is looked for in the different ones alone: that takes ten times as long."""
+    numbered = _NUMBER.sub("#", "\n".join(messages)).split("\n")
+    names = {each: _REST.sub("#", each) for each in set(numbered)}
+    return [names[each] for each in numbered]
 
 
-def _kind(head: str | None) -> tuple[str, str]:
-    error_type, message = _parts(head)
-    return error_type, kind_of(message[:SHOWN])
-
-
-_UP_TO_QUOTE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*')
+_ERROR = re.compile(r'\{"type":"([^"\\\n]*(?:\\.[^"\\\n]*)*)(?:","message":"([^"\\\n]*(?:\\.[^"\\\n]*)*))?')
+"""The beginning of an error as msgspec writes it. A quotation mark or a line break inside of a text is escaped."""
 
 
 def _parts(head: str | None) -> tuple[str, str]:
-    """The error's type and message, as JSON writes them, out of the beginning of an error. A quotation mark in one of
-    them is escaped, so that what is searched for here is never a part of it."""
-    error_type, _, rest = (head or "").removeprefix('{"type":"').partition('","message":"')
-    message = _UP_TO_QUOTE.match(rest)
-    return error_type, message[0] if message else ""
+    """The error's type and message, as JSON writes them."""
+    found = _ERROR.match(head or "")
+    return (found[1], found[2] or "") if found else ("", "")
 
 
 def _text(written: str) -> str:
