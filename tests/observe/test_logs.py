@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 import dibs
 from dibs.cli.logs import Human, Json
-from tests.cli.running import run_dibs
+from tests.cli.running import COMMAND, environment, run_dibs
 from tests.helpers.terminal import Terminal
 
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"])
@@ -192,3 +193,22 @@ def test_no_entry_shows_a_key(formatter: logging.Formatter) -> None:
     entry = formatter.format(record)
     assert entry.count("dibs_mfqxk4tcmezd_***") == 2
     assert "AAAA" not in entry
+
+
+def test_a_task_that_is_taken_back_from_a_dead_worker_is_told_of(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+    task = client.enqueue("greet")
+    client.claim("dead", lease=0.001)
+    process = subprocess.Popen(
+        [*COMMAND, "worker", "jobs", "--worker-id", "w"],
+        cwd=tmp_path,
+        env=environment(url),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        told = next(entry for line in process.stderr if (entry := json.loads(line)).get("event") == "task.recovered")
+        process.kill()
+    about = {"task_id": task.id, "task_type": "greet", "queue": "default", "worker_id": "dead", "token": 1}
+    assert about.items() <= told.items()
+    assert (told["state"], told["level"]) == ("pending", "warning")

@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from dibs.claim import Cancelled, Claim, ClaimRef, ClaimRequest, Completed, Failed, Outcome, Released, Renewed
 from dibs.errors import ClaimLost, DibsError
+from dibs.observe import recoveries
 from dibs.observe.instruments import Counter, Family, Histogram, Label
 from dibs.store.operation import Rows
 from dibs.store.witness import Witness
@@ -150,6 +151,7 @@ class Counting(Witness):
 
     def moved(self, rows: Rows) -> None:
         """See Witness."""
+        recoveries.note(rows)
         for (event, state, queue, kind), times in Tally(map(_MOVE, rows)).items():
             for counter in _COUNTERS.get((event, state), ()):
                 counter.add(queue, kind, times=times)

@@ -16,6 +16,7 @@ from typing import Any
 from dibs import plans
 from dibs.errors import DibsError, NotAllowed, StoreError
 from dibs.handler import Handler
+from dibs.observe import recoveries
 from dibs.store.operations.registering import Heartbeat
 from dibs.worker.attempt import now
 from dibs.worker.config import WorkerConfig
@@ -68,6 +69,7 @@ class Upkeep(Part):
             if now() >= due:
                 chore()
                 self._next[chore] = now() + self._every[chore] * random.uniform(0.9, 1.1)
+        recoveries.tell()
         self._woken.wait(max(0.0, min(self._next.values()) - now()))
 
     def leave(self) -> None:
