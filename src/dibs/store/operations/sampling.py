@@ -203,6 +203,11 @@ def _alike(messages: list[str]) -> list[str]:
     return [names[each] for each in numbered]
 
 
+def kind_of(message: str) -> str:
+    """One message without what differs from one error to the next: the dashboard finds the others of its kind by it."""
+    return _REST.sub("#", _NUMBER.sub("#", message))
+
+
 _ERROR = re.compile(r'\{"type":"([^"\\\n]*(?:\\.[^"\\\n]*)*)(?:","message":"([^"\\\n]*(?:\\.[^"\\\n]*)*))?')
 """The beginning of an error as msgspec writes it. A quotation mark or a line break inside of a text is escaped."""
 
