@@ -16,6 +16,9 @@ from dibs.server.dashboard.tasks import choice_of_queues, says_nothing
 from dibs.store.operations.sampling import ErrorGroup
 from dibs.task import State
 
+NEWEST = 5_000
+"""Failures that are grouped: it takes a moment for each."""
+
 SHOWN = 100
 """Groups on the page, the largest."""
 
@@ -50,7 +53,7 @@ async def dead(visit: Visit) -> Content:
         visit.caller.check_queue(asked.queue)
     asked.wish().search(visit, None)  # refuses what could not be searched for
     queues = visit.caller.queues if asked.queue is None else [asked.queue]
-    grouping = visit.run(visit.service.store.error_groups(queues))
+    grouping = visit.run(visit.service.store.error_groups(queues, NEWEST))
     found, board = await asyncio.gather(grouping, visit.service.pulse.look_in())
     groups = [_group(each, asked) for each in found.groups if _fits(each, asked)]
     context: dict[str, Any] = {"asked": asked, "groups": groups[:SHOWN], "hidden": len(groups[SHOWN:]), "found": found}

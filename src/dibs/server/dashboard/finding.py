@@ -19,7 +19,7 @@ import msgspec
 from dibs.errors import InvalidValue
 from dibs.server.dashboard.alike import alike, common_text
 from dibs.server.dashboard.page import Visit
-from dibs.store.operations.searching import TaskLine, TaskSearch
+from dibs.store.operations.searching import Found, TaskLine, TaskSearch
 from dibs.task import State
 
 PAGE = 50
@@ -27,6 +27,9 @@ PAGE = 50
 
 ENOUGH = 0.1
 """Seconds after which a look ends, wherever it is."""
+
+STRETCH = 0.03
+"""Seconds that one of its pieces is to take."""
 
 FIRST_SPAN, FIRST_SPAN_OF_TEXT, LEAST_SPAN, MOST_SPAN = 5_000, 100, 100, 50_000
 """Tasks to look through at once. With a text the first look is short: params may be a megabyte each, and how long it
@@ -146,7 +149,7 @@ async def look(visit: Visit, wish: Wish, cursor: int | None, count: int = PAGE, 
         wanted = AT_ONCE if wish.alike or wish.error else count - len(tasks)
         which = msgspec.structs.replace(which, cursor=cursor, limit=wanted)
         found = await visit.run(visit.service.store.search(which, span))
-        looked, cursor = looked + found.looked, found.cursor
+        looked, cursor = looked + _passed(cursor, found), found.cursor
         fitting = [task for task in found.tasks if wish.fits(task)]
         tasks += fitting[: count - len(tasks)]
         if len(tasks) == count:
@@ -157,15 +160,27 @@ async def look(visit: Visit, wish: Wish, cursor: int | None, count: int = PAGE, 
         span = _next_span(span, looked, spent, enough)
 
 
+def _passed(before: int | None, found: Found) -> int:
+    """How many tasks were looked through: no more than there are ids from the one to the other, where a look was ended
+    by finding enough."""
+    if found.cursor is None or not found.tasks:
+        return found.looked
+    top = found.tasks[0].id + 1 if before is None else before
+    return min(found.looked, max(top - found.cursor, len(found.tasks)))
+
+
 def _next_span(span: int, looked: int, spent: float, enough: float) -> int:
-    """As many tasks as can be looked through in the time that is left, at the pace so far."""
-    possible = int(looked / spent * (enough - spent)) if spent else MOST_SPAN
-    return max(LEAST_SPAN, min(possible, 4 * span, MOST_SPAN))
+    """As many tasks as can be looked through in the time that is left, at the pace so far; in several pieces, so that a
+    machine that is suddenly busy does not make a long look of the last."""
+    possible = int(looked / spent * min(enough - spent, STRETCH)) if spent else MOST_SPAN
+    return max(LEAST_SPAN, min(possible, 10 * span, MOST_SPAN))
 
 
 # The box
 
-_CHIP = re.compile(r'(?:^|(?<=\s))(id|state|queue|type|worker|key|text|error|alike|within|last|since|until):("[^"]*"|\S+)')
+_CHIP = re.compile(
+    r'(?:^|(?<=\s))(id|state|queue|type|worker|key|text|error|alike|within|last|since|until):("[^"]*"|\S+)'
+)
 _ID = re.compile(r"#?([0-9]{1,18})")
 
 
