@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from tests.helpers.prometheus import DEPLOY
+from tests.deploy.prometheus import DEPLOY
 
 NO_METRICS = re.compile(
     r"""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.expressions import by_panel, metrics_in
+from tests.deploy.prometheus import DEPLOY, rules
 from tests.deploy.watched import watched
-from tests.helpers.prometheus import DEPLOY, rules
 
 OF_PROMETHEUS = {"up"}
 OF_OTHERS = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.prometheus import DEPLOY, PROMETHEUS, needed, rules, write_rules
+from tests.deploy.prometheus import DEPLOY, PROMETHEUS, needed, rules, write_rules
 
 GUIDE = DEPLOY.parent / "docs/guides/alerts.md"
 RULES = {rule["alert"]: rule for rule in rules()}
