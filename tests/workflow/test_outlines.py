@@ -51,6 +51,12 @@ def test_an_outline_with_more_dependencies_than_anybody_follows_leaves_some_out(
     assert (len(seen.steps), sum(len(each.after) for each in seen.steps), seen.whole) == (4, 3, False)
 
 
+def test_an_outline_without_edges_is_the_same_but_for_them(app: Any) -> None:
+    flow = start(app, *DIAMOND)
+    seen = run(app, app._store.outline(flow, edges=False))
+    assert seen == Outline([msgspec.structs.replace(each, after=[]) for each in outline(app, flow).steps], True)
+
+
 def test_there_is_no_outline_of_what_does_not_exist(app: Any) -> None:
     assert outline(app, 7) == Outline([], True)
     with pytest.raises(InvalidValue):

@@ -416,12 +416,15 @@ class DatabaseStore(Store, Protocol):
         """What happened since each of these positions, counted, up to one moment. Also on an engine with many writers
         nothing is missed and nothing told twice, but for what took very long to be committed."""
 
+    def finished_within(self, window: int, queues: Sequence[str] | None = None) -> Operation[dict[str, int]]:
+        """How many tasks (of these queues) reached each final state in the last `window` microseconds."""
+
     def roll(self) -> Operation[Roll]:
         """The workers and the paused queues. It reads no tasks."""
 
-    def outline(self, workflow_id: int, limit: int = ...) -> Operation[Outline]:
-        """The workflow's first steps in the order in which they were added, without their errors; none if there is no
-        such workflow."""
+    def outline(self, workflow_id: int, limit: int = ..., *, edges: bool = ...) -> Operation[Outline]:
+        """The workflow's first steps in the order in which they were added, without their errors, and where asked for
+        without what they come after; none if there is no such workflow."""
 
     def step_errors(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """What went wrong last with each of these tasks (`type: message`), its first 200 characters."""

@@ -26,6 +26,9 @@ _NUMBER = re.compile(r"-\d+$")
 Parents = Sequence[Sequence[int]]
 """A graph: for each node, by their numbers, those directly before it."""
 
+Parts = Sequence[Sequence[int]]
+"""Which steps belong together, by their places in the list of all."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -54,10 +57,24 @@ class Group:
 def fold(steps: Sequence[Step], many: int = MANY) -> list[Group]:
     """The groups of a workflow's steps, each after the groups that it comes after."""
     graph = _Graph(steps)
-    return graph.groups(graph.equal(many))
+    return graph.folding(graph.equal(many)).groups(steps)
 
 
-def fold_within(steps: Sequence[Step], most: int, tallest: int) -> list[Group]:
+@dataclass(frozen=True)
+class Folding:
+    """Which steps go together, by their places in the list of all, and which groups come before each. It stays true,
+    whatever becomes of the steps, until one is added."""
+
+    parts: Parts
+    after: Parents
+
+    def groups(self, steps: Sequence[Step]) -> list[Group]:
+        """The groups as their steps are now."""
+        pairs = zip(self.parts, self.after, strict=True)
+        return [Group([steps[place] for place in places], after) for places, after in pairs]
+
+
+def folding_within(steps: Sequence[Step], most: int, tallest: int) -> Folding:
     """The finest folding with at most `most` groups, of which at most `tallest` stand beside each other in a layer.
 
     Every step alone; else equal steps as one; else those of one type in one layer; else whole layers, some of them
@@ -66,8 +83,13 @@ def fold_within(steps: Sequence[Step], most: int, tallest: int) -> list[Group]:
     graph = _Graph(steps)
     for parts in graph.foldings(most):
         if len(parts) <= most and graph.height(parts) <= tallest:
-            return graph.groups(parts)
-    return graph.groups(graph.bands(most))
+            return graph.folding(parts)
+    return graph.folding(graph.bands(most))
+
+
+def fold_within(steps: Sequence[Step], most: int, tallest: int) -> list[Group]:
+    """The groups of the finest folding that stays within this."""
+    return folding_within(steps, most, tallest).groups(steps)
 
 
 def word(step: Step) -> str:
@@ -111,10 +133,6 @@ def layers_of(parents: Parents) -> list[int]:
     return layers
 
 
-Parts = list[list[int]]
-"""Which steps belong together, by their places in the list of all."""
-
-
 class _Graph:
     """The steps of a workflow by their places, and the ways to put them together."""
 
@@ -149,15 +167,12 @@ class _Graph:
         """How many of them there are in the largest layer."""
         return max(Counter(self._layers[places[0]] for places in parts).values(), default=0)
 
-    def groups(self, parts: Parts) -> list[Group]:
-        """The groups with what each comes after."""
+    def folding(self, parts: Parts) -> Folding:
+        """The parts with what each comes after."""
         group_of = {place: number for number, places in enumerate(parts) for place in places}
         above = [{group_of[each] for place in places for each in self._parents[place]} for places in parts]
         after = [sorted(found - {number}) for number, found in enumerate(above)]
-        return [
-            Group([self._steps[place] for place in places], _direct(after, number))
-            for number, places in enumerate(parts)
-        ]
+        return Folding(parts, [_direct(after, number) for number in range(len(parts))])
 
     def _together(self, mark: Callable[[int], Hashable]) -> Parts:
         members: dict[Hashable, list[int]] = {}

@@ -257,6 +257,20 @@ def test_ten_thousand_steps_are_a_small_page(site: Site, app: dibs.Dibs) -> None
     assert len(page.content) < 200_000
 
 
+def test_a_large_workflow_that_grows_is_drawn_with_its_new_steps(site: Site, app: dibs.Dibs) -> None:
+    flow = fan_out(app, 400)
+    visitor = site.visitor("read")
+    assert len(boxes(visitor.get(f"/workflows/{flow}"))) == 3
+    complete(app, flow, "fetch")
+    known = visitor.get(f"/workflows/{flow}")
+    assert boxes(known)[1].endswith(": 398 pending")
+    assert re.search(r"page-0 #\d+ page fetch 0 of 3", text_of(known))
+    app.add_steps(flow, [step("more", "merge")])
+    grown = visitor.get(f"/workflows/{flow}")
+    assert [each.partition(":")[0] for each in boxes(grown)][2:] == ["merge", "more"]
+    assert re.search(r"401 steps in 4 boxes", text_of(grown))
+
+
 # Buttons, and for whom
 
 

@@ -14,7 +14,7 @@ from dibs.server.dashboard.graph import Box, lay_out
 from dibs.server.dashboard.rendering import seconds, shorten, visible
 from dibs.step import WORKFLOW_STEP, Kind, Step
 from dibs.task import State
-from dibs.workflow.folding import IGNORED, Group, counted, fold_within, word, worst
+from dibs.workflow.folding import IGNORED, Folding, Group, counted, folding_within, word, worst
 
 MOST, TALLEST = 120, 24
 """Boxes of a picture, and those above each other in one layer."""
@@ -84,9 +84,9 @@ class Picture:
         return next((group for group in self.groups if any(step.task_id == task_id for step in group.steps)), None)
 
 
-def draw(steps: Sequence[Step], page: str, now: datetime, *, unfold: bool = False) -> Picture:
+def draw(steps: Sequence[Step], folding: Folding, page: str, now: datetime) -> Picture:
     """The picture of these steps. `page`: the address of the page, for boxes that lead to a part of its table."""
-    groups = _with_finalizer(steps, MOST_UNFOLDED if unfold else MOST, MOST_UNFOLDED if unfold else TALLEST)
+    groups = _with_finalizer(steps, folding)
     texts = [_texts(group, now) for group in groups]
     layout = lay_out([group.after for group in groups], [_size(group, *text) for group, text in _zip(groups, texts)])
     nodes = [
@@ -94,6 +94,12 @@ def draw(steps: Sequence[Step], page: str, now: datetime, *, unfold: bool = Fals
     ]
     arrows = [Arrow(line.path, _kind(groups[line.start], groups[line.end])) for line in layout.lines]
     return Picture(layout.width, layout.height, nodes, arrows, groups)
+
+
+def fold_steps(steps: Sequence[Step], *, unfold: bool = False) -> Folding:
+    """Which steps have a box together; the finalizer has one of its own."""
+    most, tallest = (MOST_UNFOLDED, MOST_UNFOLDED) if unfold else (MOST, TALLEST)
+    return folding_within(_others(steps), most - 1, tallest)
 
 
 def bar(counts: Mapping[str, int]) -> list[Part]:
@@ -120,12 +126,16 @@ def _zip(groups: Sequence[Group], texts: Sequence[tuple[str, str]]) -> list[tupl
     return list(zip(groups, texts, strict=True))
 
 
-def _with_finalizer(steps: Sequence[Step], most: int, tallest: int) -> list[Group]:
+def _with_finalizer(steps: Sequence[Step], folding: Folding) -> list[Group]:
     """The finalizer comes after everything: after all that nothing else comes after."""
-    groups = fold_within([step for step in steps if step.kind is not Kind.FINALIZER], most - 1, tallest)
+    groups = folding.groups(_others(steps))
     waited_for = {each for group in groups for each in group.after}
     ends = [number for number in range(len(groups)) if number not in waited_for]
     return groups + [Group([step], ends) for step in steps if step.kind is Kind.FINALIZER]
+
+
+def _others(steps: Sequence[Step]) -> list[Step]:
+    return [step for step in steps if step.kind is not Kind.FINALIZER]
 
 
 def _texts(group: Group, now: datetime) -> tuple[str, str]:

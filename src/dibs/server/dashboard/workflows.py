@@ -20,6 +20,7 @@ from dibs.key import Scope
 from dibs.server.api.workflows import change, seen, workflow_id
 from dibs.server.dashboard.page import Content, Visit, page
 from dibs.server.dashboard.picture import Picture, bar, draw, took
+from dibs.server.dashboard.shapes import Shape, look
 from dibs.step import Step, Workflow, WorkflowFilter, WorkflowState
 from dibs.store.operations.advancing import CANCELLED, PRUNED
 from dibs.task import State
@@ -30,9 +31,6 @@ SHOWN = 50
 
 ROWS = 100
 """Steps in the table of a page."""
-
-PARENTS = 3
-"""Steps that a row names as those before it; of more it says how many."""
 
 ENOUGH = 0.1
 """Seconds after which looking for workflows ends, wherever it is."""
@@ -104,25 +102,25 @@ async def workflow(visit: Visit) -> Content:
     if one is None:
         raise WorkflowNotFound(flow)
     view: View = visit.query
-    outline = await visit.run(seen(visit, store.outline(flow)))
-    # Not on the event loop: ten thousand steps take a tenth of a second to fold.
-    drawn = await asyncio.to_thread(draw, outline.steps, view.address(flow, of=None), now, unfold=bool(view.unfold))
-    steps, next_cursor = _table(outline.steps, drawn, view)
+    all_steps, shape = await look(visit, flow, unfold=bool(view.unfold))
+    drawn = await asyncio.to_thread(draw, all_steps, shape.folding, view.address(flow, of=None), now)
+    steps, next_cursor = _table(all_steps, drawn, view)
     errors = await visit.run(seen(visit, store.step_errors([step.task_id for step in steps if _may_have_failed(step)])))
     context = await visit.run(seen(visit, store.execution_context(flow)))
     return visit.render(
         "workflow.html",
         flow=one,
         view=view,
-        outline=outline,
+        steps=all_steps,
+        whole=shape.whole,
         picture=drawn,
-        lines=_lines(steps, outline.steps, errors, now),
+        lines=_lines(steps, all_steps, shape, errors, now),
         next_page=None if next_cursor is None else view.address(flow, cursor=next_cursor),
         group=None if view.of is None else drawn.group_of(view.of),
         context=context,
         counts=bar(context.by_state),
         attempts=await visit.run(seen(visit, store.latest_attempts(flow))),
-        finalizer=next((step for step in outline.steps if step.task_id == one.finalizer_id), None),
+        finalizer=next((step for step in all_steps if step.task_id == one.finalizer_id), None),
         held=_is_held(one, now),
         lasted=_lasted(one),
         may_cancel=not one.finished and one.stopping != CANCELLED and visit.may(Scope.ENQUEUE),
@@ -193,20 +191,21 @@ def _may_have_failed(step: Step) -> bool:
     return step.state is not State.COMPLETED and (step.attempts > 0 or step.state in (State.FAILED, State.CANCELLED))
 
 
-def _lines(shown: Sequence[Step], steps: Sequence[Step], errors: Mapping[int, str], now: datetime) -> list[Line]:
-    wanted = {each for step in shown for each in step.after[:PARENTS]}
+def _lines(
+    shown: Sequence[Step], steps: Sequence[Step], shape: Shape, errors: Mapping[int, str], now: datetime
+) -> list[Line]:
+    before = {step.task_id: shape.before[place] for place, step in enumerate(steps)}
+    wanted = {parent for step in shown for parent in before[step.task_id][0]}
     parents = {step.task_id: step for step in steps if step.task_id in wanted}
-    return [
-        Line(
-            step,
-            word(step),
-            [parents[each] for each in step.after[:PARENTS] if each in parents],
-            max(0, len(step.after) - PARENTS),
-            took(step, now),
-            errors.get(step.task_id),
-        )
-        for step in shown
-    ]
+    return [_line(step, before[step.task_id], parents, errors.get(step.task_id), now) for step in shown]
+
+
+def _line(
+    step: Step, before: tuple[Sequence[int], int], parents: Mapping[int, Step], error: str | None, now: datetime
+) -> Line:
+    first, count = before
+    named = [parents[each] for each in first if each in parents]
+    return Line(step, word(step), named, count - len(named), took(step, now), error)
 
 
 PAGES = [workflows, workflow, cancel, retry]

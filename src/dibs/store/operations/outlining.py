@@ -42,10 +42,11 @@ class FoundWorkflows(msgspec.Struct, frozen=True):
 class Outlining:
     """Looks that read no more than is shown."""
 
-    def outline(self, workflow_id: int, limit: int = STEPS) -> Operation[Outline]:
-        """The first `limit` steps of a workflow in the order in which they were added; none if there is no such."""
+    def outline(self, workflow_id: int, limit: int = STEPS, *, edges: bool = True) -> Operation[Outline]:
+        """The first `limit` steps of a workflow in the order in which they were added; none if there is no such.
+        Without edges: for who knows already what comes after what."""
         check_integer(limit, "limit", 1, MAX_ID)
-        return Operation("outline", lambda: _outline(workflow_id, limit), writes=False)
+        return Operation("outline", lambda: _outline(workflow_id, limit, edges), writes=False)
 
     def step_errors(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """What went wrong last with each of these tasks: `type: message`, its first 200 characters."""
@@ -63,15 +64,17 @@ class Outlining:
         return Operation("find_workflows", lambda: _find(which, span), writes=False)
 
 
-def _outline(workflow_id: int, limit: int) -> Steps[Outline]:
+def _outline(workflow_id: int, limit: int, edges: bool) -> Steps[Outline]:
     rows = yield Statement("outline", {"id": workflow_id}, words=limited(limit + 1))
     some = rows[:limit]
-    last = some[-1][0] if some else 0
-    edges = yield Statement("outline_edges", {"id": workflow_id, "last": last}, words=limited(EDGES + 1))
+    whole = len(some) == len(rows)
     parents: defaultdict[int, list[int]] = defaultdict(list)
-    for parent, child in edges[:EDGES]:
-        parents[child].append(parent)
-    whole = len(some) == len(rows) and len(edges) <= EDGES
+    if edges and some:
+        given = {"id": workflow_id, "last": some[-1][0]}
+        pairs = yield Statement("outline_edges", given, words=limited(EDGES + 1))
+        for parent, child in pairs[:EDGES]:
+            parents[child].append(parent)
+        whole = whole and len(pairs) <= EDGES
     return Outline([_read_step(row, parents.get(row[0]) or []) for row in some], whole)
 
 
