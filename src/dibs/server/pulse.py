@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dibs.errors import DibsError
+from dibs.errors import DibsError, StoreUnavailable
 from dibs.server.board import FLOWS, Board, Queue, flow_of
 from dibs.server.trend import MINUTE, Point, Trend, full_sample
 from dibs.store.contract import DatabaseStore
@@ -44,8 +44,8 @@ WATCHED_FOR = 30.0
 OLD = 150.0
 """Seconds after which what moved since the last look is not counted any more: it counts anew."""
 
-PATIENCE = 0.12
-"""Seconds for which a page waits for fresh numbers."""
+PATIENCE = 0.08
+"""Seconds for which the first page after a while waits for fresh numbers."""
 
 ROLL_EVERY, LATENCIES_EVERY, REMEMBER_EVERY = 2.0, 5.0, 5.0
 RECENT = 60.0
@@ -105,7 +105,7 @@ class Pulse:
         self._followers: set[Follower] = set()
         self._watched_until = 0.0
         self._wanted = asyncio.Event()
-        self._fresh = asyncio.Event()
+        self._asking: list[asyncio.Future[None]] = []
         self._closed = False
         self._task: asyncio.Task[None] | None = None
         self._position: Position | None = None
@@ -127,6 +127,7 @@ class Pulse:
         """Let everybody go who follows."""
         self._closed = True
         self._wanted.set()
+        _settle(self._asking, StoreUnavailable("The server is stopping."))
         for follower in self._followers:
             follower.end()
 
@@ -143,12 +144,18 @@ class Pulse:
         """The board, for a page: fresh if that takes no time, else as it was."""
         was_watched = self.watched
         self._watched_until = time.monotonic() + WATCHED_FOR
-        if not was_watched or not self.board.known:
-            self._fresh.clear()
-            self._wanted.set()
-            with contextlib.suppress(TimeoutError):
+        if not was_watched:
+            with contextlib.suppress(TimeoutError, DibsError):
                 async with asyncio.timeout(PATIENCE):
-                    await self._fresh.wait()
+                    await self.refreshed()
+        return self.board
+
+    async def refreshed(self) -> Board:
+        """The board after a look that began just now, or the error that it met. Whoever asks does not watch."""
+        looked = asyncio.get_running_loop().create_future()
+        self._asking.append(looked)
+        self._wanted.set()
+        await looked
         return self.board
 
     @contextmanager
@@ -188,6 +195,7 @@ class Pulse:
                 took = await self._beat()
                 failing = False
             except Exception as error:
+                _settle(self._asking, StoreUnavailable("The store cannot be looked at now."))
                 if not failing:
                     logger.warning("the pulse rests: %s", error, exc_info=not isinstance(error, DibsError))
                 failing, took = True, AT_MOST / RATIO
@@ -195,23 +203,26 @@ class Pulse:
 
     async def _beat(self) -> float:
         """Look, and take the sample of the minute if it is time; how long the look took."""
-        if not self.watched and await self._others_sample():
+        self._wanted.clear()
+        if not self.watched and not self._asking and await self._others_sample():
             return 0.0
-        took = await self._look()
+        asking, self._asking = self._asking, []
+        try:
+            took = await self._look()
+        except DibsError as error:
+            _settle(asking, error)
+            raise
+        _settle(asking)
         for follower in self._followers:
             follower.tell()
-        self._fresh.set()
         await self._sample()
         return took
 
     async def _rest(self, took: float) -> None:
-        """Until the next look: at the next minute, if nobody comes to watch before that."""
-        self._wanted.clear()
-        if self.watched:
-            await asyncio.sleep(min(max(EVERY, RATIO * took), AT_MOST))
-            return
+        """Until the next look: at the next minute if nobody watches, at once if somebody comes."""
+        to_minute = 60 - time.time() % 60 + self._delay
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(60 - time.time() % 60 + self._delay):
+            async with asyncio.timeout(min(max(EVERY, RATIO * took), AT_MOST) if self.watched else to_minute):
                 await self._wanted.wait()
 
     async def _look(self) -> float:
@@ -316,6 +327,13 @@ class Pulse:
         collected, self._minute = self._minute, _Collected()
         sample = full_sample(self.board, collected.flows, collected.seconds, self.latencies)
         await self.trend.keep(minute, sample)
+
+
+def _settle(asking: list[asyncio.Future[None]], error: DibsError | None = None) -> None:
+    for looked in asking:
+        if looked.done():  # who asked has gone
+            continue
+        looked.set_result(None) if error is None else looked.set_exception(error)
 
 
 @dataclass(slots=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from dibs.key import Scope
 from dibs.observe.page import FORMAT
 from dibs.server.api.workers import seen_workers
 from dibs.server.endpoint import Call, endpoint
 from dibs.server.http import answer_bytes
 from dibs.server.metrics import House, Snapshot
-from dibs.store.operations.sampling import Count
 
 TAG = "health"
 
@@ -36,19 +33,21 @@ async def metrics(call: Call) -> None:
 
 
 async def _look(call: Call) -> Snapshot:
-    store = call.service.store
-    stats = await call.run(store.stats(call.caller.queues))
-    counts = [each for each in await call.run(store.counts()) if call.caller.serves(each.queue)]
-    queues = [each for each in await call.run(store.queues()) if call.caller.serves(each.name)]
+    store, only = call.service.store, call.caller.queues
+    board = await call.service.pulse.refreshed()
+    paused = (await call.run(store.roll())).paused
+    names = [name for name in sorted({*board.queues(), *paused}) if call.caller.serves(name)]
+    latencies = await call.run(store.latencies(only))
+    finished = await call.run(store.finished_within(60_000_000, only))
     return Snapshot(
-        depth=stats.by_queue,
-        oldest=_oldest(counts),
-        paused={each.name: each.paused for each in queues},
-        finished_last_minute=stats.finished_last_minute,
-        wait=stats.wait,
-        run=stats.run,
+        depth={name: board.of([name]) for name in names},
+        oldest={name: age for name in names if (age := board.oldest([name])) is not None},
+        paused={name: name in paused for name in names},
+        finished_last_minute=finished,
+        wait=latencies.wait,
+        run=latencies.run,
         workers=await seen_workers(call),
-        house=await _look_at_house(call) if call.caller.queues is None else None,
+        house=await _look_at_house(call) if only is None else None,
     )
 
 
@@ -57,15 +56,6 @@ async def _look_at_house(call: Call) -> House:
     schedules = await call.run(store.list_schedules())
     workflows = await call.run(store.workflow_counts())
     return House(schedules, workflows, await call.run(store.vitals()))
-
-
-def _oldest(counts: Iterable[Count]) -> dict[str, float]:
-    """For how long the oldest pending task of each queue has waited."""
-    ages: dict[str, float] = {}
-    for each in counts:
-        if each.oldest_age is not None:
-            ages[each.queue] = max(each.oldest_age, ages.get(each.queue, 0.0))
-    return ages
 
 
 ENDPOINTS = [metrics]

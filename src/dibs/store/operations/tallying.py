@@ -14,7 +14,8 @@ from datetime import datetime
 
 import msgspec
 
-from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.claim import check_names
+from dibs.store.operation import Operation, Row, Statement, Steps, conditions
 from dibs.store.operations.registering import WorkerInfo, read_worker
 from dibs.store.operations.sampling import Count, Move, read_counts, read_move
 from dibs.task import check_integer, from_micros
@@ -88,6 +89,11 @@ class Tallying(ABC):
         """The workers and the paused queues. This reads no tasks."""
         return Operation("roll", _roll, writes=False)
 
+    def finished_within(self, window: int, queues: Sequence[str] | None = None) -> Operation[dict[str, int]]:
+        """How many tasks (of these queues) reached each final state in the last `window` microseconds."""
+        check_names(queues, "queues", "The queue")
+        return Operation("finished_within", lambda: _finished(window, queues), writes=False)
+
     def _tally(self) -> Steps[Tally]:
         position = yield from self.standing_at()
         [(at,)] = yield Statement("clock")
@@ -104,6 +110,11 @@ def moved(position: Position, rows: Sequence[Row], limit: int) -> Progress:
     last = max((row[-1] for row in rows), default=position.last)
     whole = sum(row[-2] for row in rows) < limit
     return Progress(Position(last, position.gaps), [read_move(row) for row in rows], whole)
+
+
+def _finished(window: int, queues: Sequence[str] | None) -> Steps[dict[str, int]]:
+    given = {"window": window, "queues": None if queues is None else list(queues)}
+    return dict((yield Statement("throughput", given, words=(conditions(given, ("queues",)),))))
 
 
 def _roll() -> Steps[Roll]:
