@@ -66,12 +66,8 @@ class Family:
         """A line that begins at zero shows its first step; one that begins with the step hides it."""
         return product(*(label.fixed for label in self.labels))
 
-    def _at(self, values: Values) -> list[float]:
-        """The numbers of these values, while the lock is held."""
-        numbers = self._series.get(values)
-        return self._admit(values) if numbers is None else numbers
-
     def _admit(self, values: Values) -> list[float]:
+        """The numbers of values that have none yet; the lock is held."""
         known = tuple(label.admit(value) for label, value in zip(self.labels, values, strict=True))
         if known not in self._series and len(self._series) >= MAX_SERIES:
             known = (OTHER,) * len(values)
@@ -84,7 +80,7 @@ class Counter(Family):
     def add(self, *values: str, times: int = 1) -> None:
         """So many more."""
         with self._lock:
-            self._at(values)[0] += times
+            (self._series.get(values) or self._admit(values))[0] += times
 
 
 class Histogram(Family):
@@ -99,7 +95,7 @@ class Histogram(Family):
     def add(self, seconds: float, *values: str, times: int = 1) -> None:
         """One that took so long, or several of them."""
         with self._lock:
-            numbers = self._at(values)
+            numbers = self._series.get(values) or self._admit(values)
             numbers[bisect_left(self.buckets, seconds)] += times
             numbers[-1] += seconds * times
 

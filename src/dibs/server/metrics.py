@@ -96,12 +96,13 @@ class _Page:
 
 async def _make(look: Callable[[], Awaitable[Snapshot]]) -> _Page:
     began = time.monotonic()
-    text = render(_of_store(await look()))
+    text = render(of_store(await look()))
     took = time.monotonic() - began
     return _Page(text, time.monotonic() + max(KEPT_FOR, REST * took))
 
 
-def _of_store(snapshot: Snapshot) -> Iterator[Metric]:
+def of_store(snapshot: Snapshot) -> Iterator[Metric]:
+    """Every family that tells of the database."""
     yield build_info()
     yield from (family(snapshot) for family in FAMILIES)
     if snapshot.house is not None:

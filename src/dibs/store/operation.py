@@ -66,6 +66,7 @@ class Operation(Generic[T]):
     for a task should look again. `by`: who asked for it, for the history. `read`: what to make of the steps' result,
     where nobody waits for it any more: after the commit, with the connection given back. `quick`: one statement that
     reads a few rows by their key, which takes an engine in this process less time than handing it to a thread would.
+    `about`: what was asked for, where its result alone does not tell whoever counts.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Operation(Generic[T]):
     by: str | None = None
     read: Callable[[Any], T] | None = None
     quick: bool = False
+    about: Any = None
 
     def woke(self, of_steps: Any) -> bool:
         """True if those who wait should look again; not after a round of upkeep, say, that found nothing to do."""

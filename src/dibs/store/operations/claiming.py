@@ -44,7 +44,7 @@ class Claiming(Tending, ABC):
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
         """Claim up to `count` tasks. A loser of a race gets the next task; fewer only if no others are pending."""
-        return Operation("claim", lambda: self._claim(request), read=read_claims)
+        return Operation("claim", lambda: self._claim(request), read=read_claims, about=request)
 
     def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
         """Claim for several workers at once, who must all ask for the same kind of task; those who come first in the

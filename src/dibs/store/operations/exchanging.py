@@ -19,7 +19,12 @@ class Exchanging(Claiming, Finishing, ABC):
         """Write the outcomes, each fenced and answered on its own, and claim: both or neither."""
         prepared = prepare(reports)
         return Operation(
-            "exchange", lambda: self._exchange(reports, prepared, request), wakes=True, atomic=True, read=_read
+            "exchange",
+            lambda: self._exchange(reports, prepared, request),
+            wakes=True,
+            atomic=True,
+            read=_read,
+            about=(reports, request),
         )
 
     def _exchange(

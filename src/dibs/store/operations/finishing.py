@@ -44,7 +44,7 @@ class Finishing(Growing, ABC):
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
         prepared = prepare(reports)
-        return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True)
+        return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True, about=reports)
 
     def _finish(
         self, reports: Sequence[Report], statements: RowsByStatement, unstorable: dict[Name, Answer]

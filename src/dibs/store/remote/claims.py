@@ -56,7 +56,7 @@ class RemoteClaims:
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
         """Claim up to `count` tasks; the server waits for one for up to `wait` seconds."""
-        return Operation("claim", lambda: _claim(request), read=_read_claims)
+        return Operation("claim", lambda: _claim(request), read=_read_claims, about=request)
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
         """Claim this task, or say why not. Repeating it is safe: under its name it is answered as the first time."""
@@ -67,14 +67,14 @@ class RemoteClaims:
         check_reports(reports)
         entries = [_outcome_entry(ref, outcome) for ref, outcome in reports]
         refs = [ref for ref, _ in reports]
-        return Operation("finish", lambda: _many(_FINISH, refs, entries), wakes=True)
+        return Operation("finish", lambda: _many(_FINISH, refs, entries), wakes=True, about=reports)
 
     def exchange(self, reports: Sequence[Report], request: ClaimRequest) -> Operation[tuple[list[Answer], list[Claim]]]:
         """Write the outcomes and claim, both or neither; outcomes that do not fit one request are written before."""
         check_reports(reports)
         entries = [_outcome_entry(ref, outcome) for ref, outcome in reports]
         refs = [ref for ref, _ in reports]
-        return Operation("exchange", lambda: _exchange(refs, entries, request), wakes=True)
+        return Operation("exchange", lambda: _exchange(refs, entries, request), wakes=True, about=(reports, request))
 
     def start(self, claims: Sequence[Ref]) -> Operation[list[DibsError | None]]:
         """These tasks, claimed ahead of their turn, begin now."""

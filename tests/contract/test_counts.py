@@ -1,0 +1,200 @@
+"""What is counted: everything that is asked for, in the process that asks; what becomes of tasks, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dibs import Cancelled, ClaimLost, ClaimRef, Completed, Failed, Failure, NewStep, NewTask, NewWorkflow, Released
+from dibs.errors import AlreadyClaimed, TaskNotFound
+from tests.helpers.clients import Clock
+from tests.helpers.counts import watch
+
+database = pytest.mark.database("over HTTP client and server both count, which here are one process")
+
+FAILURE = Failed(Failure("Error", "no"))
+
+
+def claimed(app: Any, type: str = "resize", worker: str = "w", **options: Any) -> Any:
+    return app.claim_by_id(app.enqueue(type, **options).id, worker)
+
+
+def ref(claim: Any) -> ClaimRef:
+    return ClaimRef(claim.task_id, claim.token, claim.worker_id)
+
+
+# Claims
+
+
+@database
+def test_claims_are_counted_by_what_they_got(app: Any) -> None:
+    app.enqueue_many([NewTask("resize")] * 3)
+    grown = watch("task_claim_")
+    app.claim_many("w", 2)
+    app.claim("w")
+    app.claim("w")
+    assert grown() == {
+        "task_claim_duration_seconds": 3,
+        "task_claim_attempts_total": 3,
+        "task_claim_success_total": 2,
+        "task_claim_tasks_total": 3,
+        "task_claim_contention_total": 1,
+    }
+
+
+@database
+def test_claims_by_id_are_counted_also_when_they_are_refused(app: Any) -> None:
+    task = app.enqueue("resize")
+    grown = watch("task_claim_")
+    app.claim_by_id(task.id, "w")
+    with pytest.raises(AlreadyClaimed):
+        app.claim_by_id(task.id, "v")
+    with pytest.raises(TaskNotFound):
+        app.claim_by_id(task.id + 1, "v")
+    assert grown() == {
+        "task_claim_duration_seconds": 3,
+        "task_claim_attempts_total": 3,
+        "task_claim_success_total": 1,
+        "task_claim_tasks_total": 1,
+        "task_claim_contention_total": 2,
+    }
+
+
+@database
+def test_an_exchange_counts_as_both(app: Any) -> None:
+    app.enqueue_many([NewTask("resize")] * 2)
+    claim = app.claim("w")
+    grown = watch("task_claim_", "task_completed")
+    app.exchange([(claim, Completed())], "w")
+    app.exchange([(claim, FAILURE)], "w")
+    assert grown() == {
+        "task_claim_duration_seconds": 2,
+        "task_claim_attempts_total": 2,
+        "task_claim_success_total": 1,
+        "task_claim_tasks_total": 1,
+        "task_claim_contention_total": 1,
+        "task_claim_stale_token_total fail": 1,
+        "task_completed_total default resize": 1,
+    }
+
+
+@database
+def test_renewals_are_counted_lease_by_lease(app: Any) -> None:
+    held, lost = claimed(app), claimed(app)
+    app.release(lost)
+    grown = watch("task_claim_")
+    app.renew_many([held, lost])
+    assert grown() == {
+        "task_claim_renew_duration_seconds": 1,
+        "task_claim_renew_attempts_total": 2,
+        "task_claim_renew_success_total": 1,
+        "task_claim_renew_failed_total": 1,
+        "task_claim_stale_token_total renew": 1,
+    }
+
+
+@database
+def test_a_stale_token_is_counted_by_what_it_wanted_to_write(app: Any) -> None:
+    claims = [claimed(app) for _ in range(4)]
+    app.finish([(claim, Released()) for claim in claims])
+    grown = watch("task_")
+    outcomes = [Completed(), FAILURE, Released(5), Cancelled()]
+    app.finish(list(zip(map(ref, claims), outcomes, strict=True)))
+    for claim in claims[:2]:
+        with pytest.raises(ClaimLost):
+            app.progress(claim, 50)
+    with pytest.raises(ClaimLost):
+        app.keep_checkpoint(claims[0], "name", 1)
+    refused = ("complete", "fail", "cancel", "checkpoint")
+    assert grown() == {f"task_claim_stale_token_total {name}": 1 for name in refused} | {
+        "task_claim_stale_token_total progress": 2,
+        "task_claim_release_attempts_total": 1,
+    }
+
+
+# What becomes of tasks
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by the claim", "by its token alone"])
+@database
+def test_outcomes_are_counted_by_queue_and_type(app: Any, named: bool) -> None:
+    name = ref if named else (lambda claim: claim)
+    done, again, dead = (claimed(app, type, queue="q", max_attempts=n) for type, n in (("a", 3), ("a", 3), ("b", 1)))
+    grown = watch("task_c", "task_f", "task_retried", "task_dead")
+    app.finish([(name(done), Completed()), (name(again), FAILURE), (name(dead), FAILURE)])
+    assert grown() == {
+        "task_completed_total q a": 1,
+        "task_failed_total q a": 1,
+        "task_retried_total q a": 1,
+        "task_failed_total q b": 1,
+        "task_dead_letter_total q b": 1,
+    }
+
+
+@database
+def test_an_outcome_that_is_told_again_is_not_counted_again(app: Any) -> None:
+    claim = claimed(app)
+    grown = watch("task_completed")
+    app.complete(claim)
+    assert app.complete(claim).repeated
+    assert grown() == {"task_completed_total default resize": 1}
+
+
+@database
+def test_leases_that_run_out_are_counted_also_when_a_claim_finds_them_in_passing(app: Any, clock: Clock) -> None:
+    claimed(app, "a")
+    claimed(app, "b", queue="q", max_attempts=1)
+    clock.advance(61)
+    grown = watch("task_claim_expired", "task_dead", "task_failed")
+    app.claim("v", queues=["elsewhere"])
+    assert grown() == {"task_claim_expired_total": 2, "task_dead_letter_total q b": 1}
+    claimed(app, "a")
+    clock.advance(61)
+    app.recover()
+    assert grown()["task_claim_expired_total"] == 3
+
+
+@database
+def test_new_tasks_are_counted_by_queue_and_those_that_were_there_are_not(app: Any, clock: Clock) -> None:
+    grown = watch("task_enqueued")
+    app.enqueue("resize", queue="q", key="k")
+    app.enqueue("resize", queue="q", key="k")
+    app.enqueue_many([NewTask("resize", queue="q"), NewTask("resize", queue="q", key="k"), NewTask("resize")])
+    app.set_schedule("s", "* * * * *", "resize", queue="ticks")
+    app.run_schedule("s")
+    clock.advance(60)
+    app.tick()
+    app.start_workflow(
+        NewWorkflow(name="w", steps=[NewStep(name="a", task=NewTask("resize", queue="f"))])
+    )
+    assert grown() == {
+        "task_enqueued_total q": 2,
+        "task_enqueued_total default": 1,
+        "task_enqueued_total ticks": 2,
+        "task_enqueued_total f": 1,
+    }
+
+
+@pytest.mark.parametrize("engine", ["http"], indirect=True)
+def test_over_http_the_server_alone_counts_what_becomes_of_tasks(app: Any) -> None:
+    grown = watch("task_e", "task_co", "task_claim_tasks", "task_claim_duration", "task_claim_stale")
+    claim = claimed(app)
+    app.complete(claim)
+    with pytest.raises(ClaimLost):
+        app.fail(claim, "no")
+    assert grown() == {
+        "task_enqueued_total default": 1,
+        "task_completed_total default resize": 1,
+        "task_claim_tasks_total": 2,  # by the client and by the server
+        "task_claim_duration_seconds": 2,
+        "task_claim_stale_token_total fail": 2,
+    }
+
+
+@pytest.mark.parametrize("engine", ["http"], indirect=True)
+def test_the_time_for_which_a_server_waits_is_not_that_of_a_claim(app: Any) -> None:
+    grown = watch("task_claim_duration", "task_claim_attempts")
+    assert app.claim("w", wait=0.3) is None
+    seen = grown()
+    assert seen["task_claim_attempts_total"] > seen["task_claim_duration_seconds"]

@@ -1,0 +1,67 @@
+"""The vital signs of a database, and how many workflows it holds: numbers that nobody but its server asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import dibs
+from dibs.store.vitals import Vitals
+from tests.helpers.clients import run
+from tests.helpers.waiting import until
+
+pytestmark = pytest.mark.database("only the server asks this")
+
+
+def vitals(app: Any) -> Vitals:
+    store = (app.app if hasattr(app, "app") else app)._store
+    found: Vitals = run(app, store.vitals())
+    return found
+
+
+@contextlib.contextmanager
+def transaction(engine: str, url: str) -> Iterator[None]:
+    """A transaction that reads and stays open."""
+    if engine == "postgres":
+        with psycopg.connect(url) as connection:
+            connection.execute("SELECT 1")
+            yield
+        return
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM dibs_tasks").fetchall()
+        yield
+
+
+def test_a_store_grows_with_what_is_in_it(app: Any) -> None:
+    app.enqueue("resize")
+    before = vitals(app)
+    app.enqueue_many([dibs.NewTask("resize", {"text": "x" * 10_000})] * 200)
+    after = vitals(app)
+    assert after.size + (after.wal_size or 0) > before.size + (before.wal_size or 0) + 500_000 / 20
+
+
+def test_each_engine_tells_what_keeps_it_from_cleaning_up(app: Any, engine: str, url: str) -> None:
+    app.enqueue("resize")
+    with transaction(engine, url):
+        if engine == "postgres":
+            assert vitals(app).wal_size is None
+            until(lambda: (vitals(app).oldest_transaction or 0) > 0.2)
+        else:
+            app.enqueue("resize")
+            assert vitals(app).oldest_transaction is None
+            assert (vitals(app).wal_size or 0) > 0
+
+
+def test_workflows_are_counted_by_state(app: Any) -> None:
+    store = (app.app if hasattr(app, "app") else app)._store
+    assert run(app, store.workflow_counts()) == {}
+    step = dibs.NewStep(name="s", task=dibs.NewTask("resize"))
+    ids = [app.start_workflow(dibs.NewWorkflow(name="w", steps=[step])).id for _ in range(3)]
+    app.cancel_workflow(ids[0])
+    assert run(app, store.workflow_counts()) == {"running": 2, "cancelled": 1}

@@ -1,0 +1,62 @@
+"""The reference of metrics names every family with its labels, as the code has them, and no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client.core import Metric
+
+from dibs.observe import sharing
+from dibs.observe.instruments import Histogram
+from dibs.server import metrics
+from dibs.server.metrics import House, Snapshot
+from dibs.step import ClaimReason
+from dibs.store.operations.looking import Percentiles
+from dibs.store.vitals import Vitals
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+ROWS = {
+    name: (set(re.findall(r"`(\w+)`", labels)), about)
+    for name, labels, about in re.findall(r"^\| `(\w+)` \| (.*?) ?\| (.*) \|$", PAGE, re.MULTILINE)
+}
+
+
+def of_database() -> dict[str, Metric]:
+    """A family of each kind that a server reads from the database."""
+    known = Percentiles(1.0, 1.0, 1.0)
+    snapshot = Snapshot(
+        depth={"q": {}},
+        oldest={},
+        paused={"q": False},
+        finished_last_minute={},
+        wait=known,
+        run=known,
+        workers=[],
+        house=House([], {}, Vitals(1, 1, 1.0)),
+    )
+    return {sample.name: family for family in metrics.of_store(snapshot) for sample in family.samples}
+
+
+def test_every_metric_is_described_with_its_labels() -> None:
+    counted = {family.name: {label.name for label in family.labels} for family in sharing.FAMILIES}
+    read = {name: set(family.samples[0].labels) for name, family in of_database().items()}
+    assert {name: labels for name, (labels, _) in ROWS.items()} == counted | read
+
+
+def test_what_is_a_histogram_is_called_one() -> None:
+    histograms = {family.name for family in sharing.FAMILIES if isinstance(family, Histogram)}
+    assert {name for name, (_, about) in ROWS.items() if about.startswith("histogram")} == histograms
+
+
+def test_the_values_of_labels_that_have_few_are_named() -> None:
+    for family in sharing.FAMILIES:
+        for value in (value for label in family.labels for value in label.fixed):
+            assert f"`{value}`" in ROWS[family.name][1]
+    assert ClaimReason.ALREADY_CLAIMED in ROWS["finalization_claim_contention_by_reason_total"][1]
+
+
+def test_every_metric_says_what_it_is() -> None:
+    for family in (*sharing.FAMILIES, *of_database().values()):
+        about = family.about if hasattr(family, "about") else family.documentation
+        assert about.endswith(".")

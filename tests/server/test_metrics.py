@@ -1,0 +1,114 @@
+"""`/metrics` of a server: the database in numbers, beside what its process has counted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+import dibs
+from dibs.server import metrics
+from tests.helpers.clients import Clock
+from tests.helpers.prometheus import check, samples
+from tests.server.conftest import Served
+
+
+def seen(http: httpx.Client) -> dict[str, float]:
+    answer = http.get("/metrics")
+    assert answer.status_code == 200
+    return samples(answer.text)
+
+
+def test_promtool_finds_nothing_to_complain_of(http: httpx.Client, app: dibs.Dibs) -> None:
+    app.enqueue("resize", queue='odd "name"\\')
+    app.complete(app.claim_by_id(app.enqueue("resize").id, "w"))
+    app.fail(app.claim_by_id(app.enqueue("resize").id, "w"), "no", permanent=True)
+    check(http.get("/metrics").text)
+
+
+def test_each_queue_has_its_age_its_dead_letter_and_its_workers(
+    lodge: Callable[..., Served], url: str, clock: Clock
+) -> None:
+    with dibs.Dibs(url, clock=clock) as app:
+        app.enqueue("resize", queue="old")
+        clock.advance(50)
+        app.enqueue("resize", queue="new")
+        app.fail(app.claim_by_id(app.enqueue("resize", queue="new").id, "w"), "no", permanent=True)
+        app.heartbeat("everything")
+        app.heartbeat("some", queues=["new", "newer"])
+        app.heartbeat("gone", queues=["old"], leaving=True)
+        clock.advance(10)
+        page = seen(lodge(clock=clock).client())
+    ages = {queue: page[f"dibs_queue_oldest_pending_age_seconds {queue}"] for queue in ("old", "new")}
+    assert ages == {"old": 60, "new": 10}
+    assert page["dibs_oldest_pending_age_seconds"] == 60
+    assert (page["dibs_dead_letter_tasks old"], page["dibs_dead_letter_tasks new"]) == (0, 1)
+    assert (page["dibs_queue_workers old"], page["dibs_queue_workers new"]) == (1, 2)
+
+
+def test_schedules_and_workflows_are_counted_by_state(http: httpx.Client, app: dibs.Dibs) -> None:
+    app.set_schedule("a", "@daily", "resize")
+    app.set_schedule("b", "@daily", "resize")
+    app.disable_schedule("b")
+    step = dibs.NewStep(name="s", task=dibs.NewTask("resize"))
+    for _ in range(2):
+        started = app.start_workflow(dibs.NewWorkflow(name="w", steps=[step]))
+    app.cancel_workflow(started.id)
+    page = seen(http)
+    assert (page["dibs_schedules enabled"], page["dibs_schedules disabled"]) == (1, 1)
+    states = [page[f"dibs_workflows {state}"] for state in ("running", "finalizing", "completed", "failed")]
+    assert states == [1, 0, 0, 0]
+    assert page["dibs_workflows cancelled"] == 1
+
+
+def test_the_database_tells_how_it_is_in_the_words_of_its_engine(http: httpx.Client, engine: str) -> None:
+    page = seen(http)
+    assert page["dibs_store_size_bytes"] > 10_000
+    assert ("dibs_sqlite_wal_size_bytes" in page) == (engine == "sqlite")
+    assert ("dibs_postgres_oldest_transaction_age_seconds" in page) == (engine == "postgres")
+
+
+def test_what_was_counted_is_never_taken_from_a_page_that_is_kept(http: httpx.Client, app: dibs.Dibs) -> None:
+    before = seen(http)
+    http.post("/api/tasks", json={"task_type": "resize", "queue": "counted", "params": {}}).raise_for_status()
+    after = seen(http)
+    name = "task_enqueued_total counted"
+    assert after[name] - before.get(name, 0) == 1
+
+
+def test_a_page_that_takes_long_is_made_more_rarely(
+    lodge: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = lodge()
+    http, looks = served.client(), []
+    reading = threading.Lock()
+    take = served.service.store.list_schedules
+
+    def slowly() -> Any:
+        with reading:
+            looks.append(time.monotonic())
+            time.sleep(0.2)
+        return take()
+
+    monkeypatch.setattr(metrics, "KEPT_FOR", 0.0)
+    monkeypatch.setattr(served.service.store, "list_schedules", slowly)
+    ends = time.monotonic() + 1.5
+    while time.monotonic() < ends:
+        seen(http)
+    assert len(looks) == 1  # for twenty times as long as it took
+
+
+def test_a_limited_key_sees_its_queues_and_nothing_of_the_house(keyed: Served, app: dibs.Dibs) -> None:
+    app.enqueue("resize", queue="mine")
+    app.enqueue("resize", queue="theirs")
+    names = {name.split(" ")[0] for name in seen(keyed.client("read", queues=["mine"]))}
+    whole = {name.split(" ")[0] for name in seen(keyed.client("read"))}
+    house = {"dibs_schedules", "dibs_workflows", "dibs_store_size_bytes"}
+    assert house < whole
+    assert not house & names
+    assert not [name for name in names if name.startswith(("task_", "finalization_"))]
+    assert "dibs_queue_oldest_pending_age_seconds" in names

@@ -1,0 +1,85 @@
+"""Counts of several processes: added up by whoever is asked, never smaller than they were, whoever dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dibs.observe import sharing, tasks
+from dibs.observe.sharing import Share
+from tests.helpers.counts import watch
+
+CHILD = """
+import os, signal
+from dibs.observe import sharing, tasks
+tasks.claim_attempts.add(times=int(os.environ["TIMES"]))
+tasks.completed.add("a queue", "a type")
+with sharing.shared():
+    assert sharing.FILE not in os.environ
+    told = sharing.total()["task_claim_attempts_total"][()][0]
+    print(int(told), flush=True)
+    if os.environ.get("DIES"):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def child(file: Path, times: int, **more: str) -> int:
+    """A process that counts so often, with this file; what it said of all."""
+    env = {**os.environ, sharing.FILE: str(file), "TIMES": str(times), **more}
+    done = subprocess.run([sys.executable, "-c", CHILD], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return int(done.stdout)
+
+
+def written(folder: Path) -> int:
+    return int(sharing.read_folder(folder)["task_claim_attempts_total"][()][0])
+
+
+def test_one_is_asked_and_tells_of_all(tmp_path: Path) -> None:
+    assert child(tmp_path / "1.json", 3) == 3
+    assert child(tmp_path / "2.json", 4) == 7
+    assert written(tmp_path) == 7
+    assert sharing.read_folder(tmp_path)["task_completed_total"]["a queue", "a type"] == [2]
+
+
+def test_a_process_that_is_started_again_goes_on_from_where_it_was(tmp_path: Path) -> None:
+    assert child(tmp_path / "1.json", 3) == 3
+    assert child(tmp_path / "1.json", 4) == 7
+    assert written(tmp_path) == 7
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills itself by a signal")
+def test_what_was_told_outlives_kill_9(tmp_path: Path) -> None:
+    assert child(tmp_path / "1.json", 3, DIES="yes") == 3
+    assert child(tmp_path / "2.json", 1) == 4
+    assert child(tmp_path / "1.json", 1) == 5
+
+
+def test_a_process_without_a_supervisor_tells_of_itself() -> None:
+    assert sharing.FILE not in os.environ
+    grown = watch("task_claim_attempts")
+    with sharing.shared():
+        tasks.claim_attempts.add()
+        assert grown() == {"task_claim_attempts_total": 1}
+
+
+def test_other_buckets_than_ours_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "2.json").write_text('{"task_claim_duration_seconds": [[[], [1, 2]]], "unheard_of": [[[], [1]]]}')
+    total = Share(tmp_path / "1.json").total()
+    assert total["task_claim_duration_seconds"] == tasks.claim_seconds.read()
+
+
+def test_a_file_that_cannot_be_read_or_written_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "2.json").write_text("{")
+    share = Share(tmp_path / "gone" / "1.json")
+    assert share.total()["task_claim_attempts_total"] == tasks.claim_attempts.read()
+    share.write()
+    assert sharing.read_folder(tmp_path) == {}
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "the counts of this process cannot be written",
+        f"the counts in {tmp_path / '2.json'} cannot be read",
+    ]
