@@ -8,6 +8,7 @@ import { startTimes } from "./times.js";
 import { startTheme } from "./theme.js";
 
 startTheme();
+document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
 startTimes();
 startKeyboard();
 startActs();

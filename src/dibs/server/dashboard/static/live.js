@@ -5,6 +5,9 @@
 
 const AT_LEAST = 1500; // milliseconds between two looks, however much happens
 const RATIO = 10; // and ten times as long as the last one took
+const RESTLESS = 3000; // milliseconds after which it asks although nothing happened to any task
+const ANYWAY = 20000;
+const AGAIN = 5000; // milliseconds until we ask again after the server has refused to tell us of changes
 
 let version = null;
 let asked = 0;
@@ -14,20 +17,38 @@ const shown = new Map(); // id of a part -> what it shows
 
 export function startLive() {
   for (const part of document.querySelectorAll("[data-live]")) shown.set(part.id, content(part));
-  const sign = document.getElementById("pulse");
+  connect(document.getElementById("pulse"));
+  document.addEventListener("visibilitychange", () => document.hidden || refreshSoon());
+}
+
+function connect(sign) {
   const source = new EventSource("/live");
   source.addEventListener("open", () => show(sign, "on", "live"));
-  source.addEventListener("error", () => show(sign, "off", "no connection"));
+  source.addEventListener("error", () => {
+    show(sign, "off", "no connection");
+    if (source.readyState === EventSource.CLOSED) connectLater(sign); // refused, else it tries again by itself
+  });
   source.addEventListener("pulse", (event) => {
     const pulse = JSON.parse(event.data);
     show(sign, "on", "live");
     beat(sign);
     document.dispatchEvent(new CustomEvent("dibs:pulse", { detail: pulse }));
-    if (version !== null && version !== pulse.version) refreshSoon();
+    if (version !== null && (version !== pulse.version || isOld())) refreshSoon();
     version = pulse.version;
   });
-  document.addEventListener("visibilitychange", () => document.hidden || refreshSoon());
   addEventListener("pagehide", () => source.close());
+}
+
+// Also look at the page itself: who is not signed in any more is led to the door by it.
+function connectLater(sign) {
+  refreshSoon();
+  setTimeout(() => connect(sign), AGAIN);
+}
+
+// Not everything that changes is a move of a task: a queue is paused, a workflow is finalized when its last step has
+// ended. A page that waits for the latter has an element marked `data-restless`.
+function isOld() {
+  return performance.now() - asked > (document.querySelector("[data-restless]") ? RESTLESS : ANYWAY);
 }
 
 function show(sign, state, words) {
@@ -52,8 +73,8 @@ async function refresh() {
   asked = performance.now();
   try {
     const response = await fetch(location.href, { headers: { Accept: "text/html" } });
-    if (response.ok) replaceParts(await response.text());
-    else if (response.status === 401 || response.redirected) location.reload();
+    if (response.status === 401 || response.redirected) location.reload();
+    else if (response.ok) replaceParts(await response.text());
   } catch {
     // the sign in the corner tells that there is no connection
   } finally {
