@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dibs.client import Dibs
 
 FIRST_KILL, FIRST_PAUSE = 8.0, 20.0
-KILL_EVERY, PAUSE_EVERY = 60.0, 90.0
+KILL_EVERY, PAUSE_EVERY = 120.0, 90.0
 PAUSED_FOR = 15.0
 
 Tell = Callable[[str], None]

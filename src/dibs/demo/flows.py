@@ -139,7 +139,7 @@ def charge(ctx: Context, card: str) -> str:
     """Some cards have expired, and trying again would not help."""
     take(ctx, 1.2, "asking the bank")
     if card == "expired":
-        raise Permanent("the card has expired")
+        raise Permanent from ValueError("the card has expired")
     return "paid"
 
 

@@ -28,7 +28,7 @@ async def send_mail(to: str, about: str = "Welcome") -> str:
     """A coroutine; the mail server is moody, so it is tried again."""
     await asyncio.sleep(random.uniform(0.1, 0.8))
     if to.startswith("nobody@"):
-        raise Permanent(f"550 no such mailbox: {to}")
+        raise Permanent from LookupError(f"550 no such mailbox: {to}")
     if random.random() < 0.2:
         raise ConnectionError("421 the mail server is busy, try again later")
     return f"“{about}” sent to {to}"
@@ -39,7 +39,7 @@ def import_feed(ctx: Context, feed: str) -> int:
     """Some feeds are broken for good, some are asked too early, some have bad days."""
     take(ctx, random.uniform(0.5, 2), f"reading {feed}")
     if feed == "gossip":
-        raise Permanent("the feed is not XML: it begins with <!doctype html>")
+        raise Permanent from ValueError("the feed is not XML: it begins with <!doctype html>")
     if feed == "weather" and random.random() < 0.5:
         raise Snooze(random.uniform(5, 15))
     if random.random() < 0.15:
@@ -65,6 +65,12 @@ def count_views(page: str) -> None:
 def clean_up() -> str:
     """Enqueued by the workers themselves, once a minute, however many they are."""
     return "nothing to clean"
+
+
+@app.task(schedule="*/15 8-18 * * *", queue="imports")
+def check_links() -> str:
+    """While people are awake."""
+    return "no broken links"
 
 
 @app.task(schedule="0 7 * * 1", queue="mail")
