@@ -32,14 +32,15 @@ MENU = ("/", "/tasks", "/queues", "/workers", "/workflows", "/schedules", "/dead
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", metavar="FOLDER", type=Path, help="every page, into this folder")
-    parser.add_argument("--after", metavar="SECONDS", type=float, default=150, help="how old the demo has to be")
+    parser.add_argument("--after", metavar="SECONDS", type=float, default=840, help="how old the demo has to be")
     options = parser.parse_args()
     with demo() as site, sync_playwright() as playwright:
         place = os.environ.get("DIBS_TEST_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)))
         browser = playwright.chromium.launch(executable_path=place, args=["--no-sandbox"])
-        time.sleep(options.after)
+        page = sign_in(browser, site, color_scheme="light", **DESK)
+        page.wait_for_timeout(options.after * 1000)  # while somebody watches, the charts are finer
         if options.all is None:
-            take_both(browser, site)
+            take_both(page, site)
         else:
             take_all(browser, site, options.all)
         browser.close()
@@ -60,7 +61,7 @@ class Site:
     def film(self) -> int | None:
         """A film whose scenes are being encoded, some of them done: the best moment to look at it."""
         for workflow in self.ask("workflows?name=film&status=running&limit=10")["workflows"]:
-            if 5 <= workflow["ended"] <= 8:
+            if 3 <= workflow["ended"] <= 5:
                 return int(workflow["id"])
         return None
 
@@ -78,8 +79,7 @@ def demo() -> Iterator[Site]:
             process.communicate(timeout=30)
 
 
-def take_both(browser: Browser, site: Site) -> None:
-    page = sign_in(browser, site, color_scheme="light", **DESK)
+def take_both(page: Page, site: Site) -> None:
     shoot(page, IMAGES / "overview.png")
     film = wait_for(site.film)
     page.goto(f"{site.url}/workflows/{film}")
@@ -110,7 +110,7 @@ def sign_in(browser: Browser, site: Site, **options: Any) -> Page:
 def shoot(page: Page, path: Path, *, whole: bool = False) -> None:
     """When the page is live, and has heard of something."""
     page.wait_for_selector("#pulse.on")
-    page.wait_for_timeout(2500)
+    page.wait_for_timeout(1500)
     page.screenshot(path=path, full_page=whole)
     print(f"{path}: {path.stat().st_size / 1024:.0f} kB")
 

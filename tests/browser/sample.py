@@ -32,6 +32,7 @@ class Sample:
 def fill(app: dibs.Dibs, text: str = "ordinary", queue: str = "pictures") -> Sample:
     """Tasks in every state, workers, a workflow on its way, a schedule, a paused queue. `text` is everywhere where
     somebody who enqueues tasks or works on them can put it."""
+    name = "".join(each for each in text[:100] if each.isprintable() or each == "\u202e")  # what a name may hold
     app.heartbeat("worker-1", queues=[queue, "mail"], metadata={"host": text})
     completed = _claimed(app, queue, text)
     app.complete(completed, {"said": text})
@@ -42,10 +43,10 @@ def fill(app: dibs.Dibs, text: str = "ordinary", queue: str = "pictures") -> Sam
     claimed = _claimed(app, queue, text)
     app.progress(claimed, 40, text[:500])
     app.cancel(app.enqueue("send_mail", {"to": text}, queue="mail").id)
-    pending = app.enqueue("resize", {"picture": 1, "text": text}, queue=queue, priority=5, key=f"k {text[:100]}")
+    pending = app.enqueue("resize", {"picture": 1, "text": text}, queue=queue, priority=5, key=f"k {name}")
     app.pause("imports")
     app.set_schedule("nightly", "0 3 * * *", "clean_up", {"text": text})
-    workflow = _workflow(app, text)
+    workflow = _workflow(app, text, name)
     return Sample(pending.id, claimed.task.id, completed.task.id, failed.task.id, workflow)
 
 
@@ -62,14 +63,13 @@ def _claimed(app: dibs.Dibs, queue: str, text: str) -> dibs.Claim:
     return app.claim_by_id(task.id, "worker-1", lease=3600)
 
 
-def _workflow(app: dibs.Dibs, text: str) -> int:
+def _workflow(app: dibs.Dibs, text: str, name: str) -> int:
     """Fetched, one of three parts done and one failed, the rest and a sub-workflow to come."""
-    parts = [step(name, "fetch", on_failure="ignore") for name in ("left", text[:100], "right")]
+    parts = [step(name, "fetch", on_failure="ignore") for name in ("left", name, "right")]
     graph = [step("fetch"), *parts, sub("publish", step("upload"), step("tell", "upload"), after=["left", "right"])]
-    name = f"film {text[:100]}"
-    workflow = app.start_workflow(dibs.NewWorkflow(name=name, steps=[*graph, step("merge", "publish", text[:100])]))
+    workflow = app.start_workflow(dibs.NewWorkflow(name=f"film {name}", steps=[*graph, step("merge", "publish", name)]))
     for outcome in ("done", "done", "broken"):
-        types = {"done": ["fetch", "left"], "broken": [text[:100]]}[outcome]
+        types = {"done": ["fetch", "left"], "broken": [name]}[outcome]
         claim = app.claim("worker-1", types=types)
         assert claim is not None
         if outcome == "done":

@@ -107,7 +107,9 @@ def unseen_focus(page: Page) -> str | None:
           const active = document.activeElement;
           if (!active || active === document.body) return null;
           const style = getComputedStyle(active), box = active.getBoundingClientRect();
-          const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+          const drawn = active.querySelector("rect.box"); // a box of a graph has a thicker edge instead
+          const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0
+            || drawn && parseFloat(getComputedStyle(drawn).strokeWidth) >= 2;
           const inside = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
           return outlined && inside && box.width > 0 ? null : active.outerHTML.slice(0, 200);
         }"""

@@ -13,7 +13,7 @@ HOSTILE = {
     "attribute": "\"' onmouseover=window.hacked=1 x=\"'><svg onload=window.hacked=1> javascript:window.hacked=1",
     "control": "bell \x07 esc \x1b[31m red \x9b return \r\n tab \t \u202e backwards \u2066 \ufeff zero\u200bwidth 😀",
     "combining": "Z" + "\u0351\u0321" * 60 + " 𓀀" * 40 + "\u00ad" * 50,
-    "huge": "long " + "x" * (1 << 20),
+    "huge": "long " + "x" * (1_048_576 - 100),
 }
 
 

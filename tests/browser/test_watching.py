@@ -1,0 +1,148 @@
+"""The pages to keep open: they move by themselves, and what they offer to press does what it says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from dibs import NewTask, State
+from tests.browser.sample import fill
+from tests.browser.site import Site, expect_no_reload, live
+from tests.helpers.workflows import DIAMOND, start, step
+
+
+def test_the_overview_counts_what_is_enqueued_elsewhere_without_a_reload(site: Site) -> None:
+    page = site.visitor("read")
+    live(page)
+    expect(page.get_by_text("enqueue a first task")).to_be_visible()
+    site.app.enqueue_many([NewTask("resize", {"n": n}) for n in range(42)])
+    expect(page.locator("#figure-pending")).to_have_text("42")
+    claims = site.app.claim_many("worker-1", 2, lease=3600)
+    site.app.fail(claims[0], "no such picture", permanent=True)
+    expect(page.locator("#figure-pending")).to_have_text("40")
+    expect(page.locator("#figure-claimed")).to_have_text("1")
+    expect(page.locator("#figure-dead")).to_have_text("1")
+    expect(page.locator("#failures")).to_contain_text("no such picture")
+    expect(page.locator("#chart-depth svg")).to_be_visible()
+    expect_no_reload(page)
+
+
+def test_a_queue_is_paused_and_opened_again(site: Site) -> None:
+    site.app.enqueue("resize", {}, queue="pictures")
+    page = site.visitor(at="/queues")
+    live(page)
+    row = page.locator("tr[data-row]", has_text="pictures")
+    row.get_by_role("button", name="Pause").click()
+    expect(row.locator(".state.paused")).to_be_visible()
+    assert site.app.claim("worker-1") is None
+    row.get_by_role("button", name="Resume").click()
+    expect(row.locator(".state.paused")).to_have_count(0)
+    assert site.app.claim("worker-1") is not None
+    expect_no_reload(page)
+
+
+def test_a_queue_that_is_paused_elsewhere_says_so(site: Site) -> None:
+    site.app.enqueue("resize", {}, queue="pictures")
+    page = site.visitor("read", at="/queues")
+    live(page)
+    site.app.pause("pictures")
+    site.app.enqueue("resize", {}, queue="pictures")  # a pulse tells of what happens to tasks
+    expect(page.locator("tr[data-row]", has_text="pictures").locator(".state.paused")).to_be_visible()
+    expect_no_reload(page)
+
+
+def test_a_worker_shows_what_it_holds(site: Site) -> None:
+    sample = fill(site.app)
+    page = site.visitor("read", at="/workers")
+    row = page.locator("tr[data-row]", has_text="worker-1")
+    expect(row.get_by_role("link", name=f"#{sample.claimed}", exact=True)).to_be_visible()
+    row.get_by_role("link", name="worker-1").click()
+    expect(page).to_have_url(re.compile(r"/tasks\?worker=worker-1"))
+    expect(page.locator(f"#row-{sample.claimed}")).to_be_visible()
+
+
+def test_a_workflow_is_drawn_and_its_boxes_change_with_its_steps(site: Site) -> None:
+    workflow = start(site.app, *DIAMOND)
+    page = site.visitor("read", at="/workflows")
+    page.get_by_role("link", name="order").click()
+    live(page)
+    boxes = page.locator("svg.flow a.node")
+    expect(boxes).to_have_count(4)
+    fetch, left = (page.locator("svg.flow a.node", has_text=name) for name in ("fetch", "left"))
+    expect(fetch).to_have_class(re.compile("pending"))
+    expect(left).to_have_class(re.compile("blocked"))
+    claim = site.app.claim("worker-1", lease=3600)
+    assert claim is not None
+    expect(fetch).to_have_class(re.compile("claimed"))
+    site.app.complete(claim)
+    expect(fetch).to_have_class(re.compile("completed"))
+    expect(left).to_have_class(re.compile("pending"))
+    expect_no_reload(page)
+    fetch.click()
+    expect(page).to_have_url(f"{site.url}/tasks/{claim.task.id}")
+    assert site.app.get_workflow(workflow) is not None
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_workflow_of_a_hundred_steps_can_be_read_without_overlaps(site: Site) -> None:
+    fan = [step(f"part-{n}", "fetch") for n in range(60)]
+    chain = [step(f"link-{n}", f"link-{n - 1}" if n else "fetch") for n in range(38)]
+    workflow = start(site.app, step("fetch"), *fan, *chain, step("merge", *(each.name for each in fan)))
+    page = site.visitor("read", at=f"/workflows/{workflow}?unfold=1")
+    expect(page.locator("svg.flow a.node")).to_have_count(100)
+    overlaps = page.evaluate(
+        """() => {
+          const boxes = [...document.querySelectorAll("svg.flow rect.box")].map((each) => each.getBBox());
+          const cross = (from, size, other, otherSize) => from < other + otherSize && other < from + size;
+          const meet = (a, b) => cross(a.x, a.width, b.x, b.width) && cross(a.y, a.height, b.y, b.height);
+          return boxes.flatMap((a, n) => boxes.slice(n + 1).filter((b) => meet(a, b))).length;
+        }"""
+    )
+    assert overlaps == 0
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_failed_workflow_goes_on_when_asked_to(site: Site) -> None:
+    workflow = start(site.app, step("charge"), step("ship", "charge"))
+    claim = site.app.claim("worker-1")
+    assert claim is not None
+    site.app.fail(claim, "the card has expired", permanent=True)
+    page = site.visitor(at=f"/workflows/{workflow}")
+    live(page)
+    expect(page.locator("#flow-head .state")).to_have_text("failed")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator("#flow-head .state")).to_have_text("running")
+    expect_no_reload(page)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_schedule_is_run_now_and_disabled(site: Site) -> None:
+    site.app.set_schedule("nightly", "0 3 * * *", "clean_up")
+    page = site.visitor(at="/schedules")
+    row = page.locator("tr[data-row]", has_text="nightly")
+    row.get_by_role("button", name="Run now").click()
+    expect(page.locator("#said")).not_to_be_empty()
+    assert [task.state for task in site.app.list_tasks(type="clean_up")] == [State.PENDING]
+    row.get_by_role("button", name="Disable").click()
+    page.get_by_role("dialog").get_by_role("button", name="Disable").click()
+    expect(row.locator(".state")).to_have_text("disabled")
+    assert not site.app.get_schedule("nightly").enabled
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_key_is_made_shown_once_and_revoked(site: Site) -> None:
+    page = site.visitor(at="/keys")
+    page.get_by_label("Name").fill("ci")
+    page.get_by_role("checkbox", name="read").check()
+    page.get_by_role("button", name="Create").click()
+    secret = page.locator("#secret").inner_text()
+    assert site.stranger_may_enter(secret)
+    page.goto("/keys")
+    expect(page.get_by_role("main")).not_to_contain_text(secret)
+    row = page.locator("tr[data-row]", has_text="ci")
+    row.get_by_role("button", name="Revoke").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(row.locator(".state")).to_have_text("revoked")
+    assert not site.stranger_may_enter(secret)
