@@ -1,4 +1,4 @@
-"""Traces: a task and a step keep the trace that they were enqueued with, through every claim and retry."""
+"""A task carries the span of its enqueuer, whatever stands between it and who runs it."""
 
 from __future__ import annotations
 
@@ -6,42 +6,66 @@ from typing import Any
 
 import pytest
 
-import dibs
-from dibs import NewStep, NewTask, NewWorkflow
+from dibs import InvalidValue, NewStep, NewTask, NewWorkflow
 
-pytestmark = pytest.mark.database("how a trace travels over HTTP is tested with the server")
-
-TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-00"
 
 
-def test_a_task_keeps_its_trace(app: Any) -> None:
-    traced, plain = app.enqueue_many([NewTask("resize", trace=TRACE, key="a"), NewTask("resize")])
-    assert (traced.trace, plain.trace) == (TRACE, None)
-    assert [task.trace for task in app.list_tasks()] == [None, TRACE]
-    claim = app.claim("worker-1")
-    assert claim.task.trace == TRACE
-    app.fail(claim, "broken", permanent=True)
-    app.retry(claim.task_id)
-    assert app.claim("worker-2").task.trace == TRACE
+def test_a_task_shows_the_trace_of_its_enqueuer_to_whoever_claims_it(app: Any) -> None:
+    stored = app.enqueue_many([NewTask("a", trace=TRACE), NewTask("a")])
+    assert [task.trace for task in stored] == [TRACE, None]
+    claims = app.claim_many("w", 2)
+    assert {claim.task_id: claim.task.trace for claim in claims} == {stored[0].id: TRACE, stored[1].id: None}
+    assert app.get(stored[0].id).trace == TRACE
 
 
-def test_an_enqueue_that_is_repeated_under_another_trace_is_the_same_task(app: Any) -> None:
-    app.enqueue_many([NewTask("resize", key="a", trace=TRACE)])
-    [again] = app.enqueue_many([NewTask("resize", key="a", trace=TRACE.replace("b7", "c8"))])
-    assert (again.deduplicated, again.trace) == (True, TRACE)
+def test_every_attempt_shows_the_same_trace(app: Any, clock: Any) -> None:
+    app.enqueue_many([NewTask("a", trace=TRACE)])
+    app.fail(app.claim("w"), "boom", retry_in=1)
+    clock.advance(2)
+    again = app.claim("w")
+    assert (again.attempt, again.task.trace) == (2, TRACE)
 
 
-def test_a_step_keeps_its_trace_and_the_key_of_its_workflow_does_not_depend_on_it(app: Any) -> None:
-    def order(trace: str | None) -> NewWorkflow:
-        step = NewStep(name="fetch", task=NewTask("fetch", trace=trace))
-        return NewWorkflow(name="order", steps=[step], key="order-7")
-
-    workflow = app.start_workflow(order(TRACE))
-    assert app.claim("worker-1").task.trace == TRACE
-    assert app.start_workflow(order(None)).id == workflow.id
+def test_a_trace_is_no_part_of_what_a_key_stands_for(app: Any) -> None:
+    first = app.enqueue_many([NewTask("a", key="k", trace=TRACE)])[0]
+    again = app.enqueue_many([NewTask("a", key="k", trace=OTHER)])[0]
+    assert (again.id, again.deduplicated, again.trace) == (first.id, True, TRACE)
 
 
-@pytest.mark.parametrize("trace", ["", "a", TRACE.upper(), TRACE + "\n", 7, "00-" + "0" * 32 + "-b7ad6b7169203331-01"])
-def test_what_is_no_trace_is_refused(trace: Any) -> None:
-    with pytest.raises(dibs.InvalidValue):
-        NewTask("resize", trace=trace)
+def test_the_steps_of_a_workflow_and_its_finalizer_carry_theirs(app: Any) -> None:
+    inner = NewWorkflow(name="inner", steps=[NewStep(name="b", task=NewTask("b", trace=TRACE))])
+    steps = [NewStep(name="a", task=NewTask("a", trace=OTHER)), NewStep(name="in", workflow=inner)]
+    new = NewWorkflow(name="outer", key="k", steps=steps, finalizer=NewTask("end", trace=TRACE))
+    started = app.start_workflow(new)
+    app.add_steps(started.id, [NewStep(name="c", task=NewTask("c", trace=OTHER))])
+    tasks = {task.type: task.trace for task in app.list_tasks()}
+    assert {name: tasks[name] for name in ("a", "b", "c", "end")} == {"a": OTHER, "b": TRACE, "c": OTHER, "end": TRACE}
+
+
+def test_steps_that_a_step_adds_carry_theirs(app: Any) -> None:
+    app.start_workflow(NewWorkflow(name="flow", steps=[NewStep(name="a", task=NewTask("a"))]))
+    app.complete(app.claim("w"), steps=[NewStep(name="b", task=NewTask("b", trace=TRACE))])
+    assert app.claim("w").task.trace == TRACE
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "",
+        7,
+        TRACE.upper(),
+        TRACE + "\n",
+        TRACE + "-x",
+        "01" + TRACE[2:],
+        "ff" + TRACE[2:],
+        f"00-{'0' * 32}-00f067aa0ba902b7-01",
+        f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01",
+        TRACE.replace("-", "_"),
+        "<script>",
+    ],
+)
+def test_what_is_no_traceparent_is_refused(trace: Any) -> None:
+    with pytest.raises(InvalidValue, match="no traceparent"):
+        NewTask("a", trace=trace)
