@@ -22,7 +22,7 @@ from dibs.store.operations.searching import TaskLine, TaskSearch
 from dibs.task import WAITING, State
 
 PICKED_AT_MOST = 100
-FIRST_BATCH, LARGEST_BATCH = 50, 500
+SMALLEST_BATCH, FIRST_BATCH, LARGEST_BATCH = 20, 50, 500
 FOR_A_SCRIPT = 0.08
 """Seconds of work for a script, which asks again until all is done."""
 
@@ -75,13 +75,14 @@ class Done(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Batches:
-    """How many tasks to take at once: more while it goes fast."""
+    """How many tasks to take at once: more while writing them goes fast."""
 
     size: int = FIRST_BATCH
 
     def took(self, seconds: float) -> None:
         """The last one."""
-        self.size = min(2 * self.size, LARGEST_BATCH) if seconds < FOR_A_SCRIPT / 3 else max(self.size // 2, 1)
+        wished = self.size * 2 if seconds < FOR_A_SCRIPT / 3 else self.size // 2
+        self.size = min(max(wished, SMALLEST_BATCH), LARGEST_BATCH)
 
 
 @page("POST", "/tasks/bulk", Scope.ENQUEUE, Scope.ADMIN, form=Deed)
@@ -122,13 +123,13 @@ async def _do_matching(visit: Visit, deed: Deed, enough: float) -> Done:
     began, moved, looked, cursor, batches = time.monotonic(), 0, 0, deed.cursor, Batches()
     wish = msgspec.structs.replace(deed, state=State.FAILED) if _only_failed(deed) else deed
     while True:
+        left = enough - (time.monotonic() - began)
+        found = await look(visit, wish, cursor, batches.size, min(max(left, enough / 4), FOR_A_SCRIPT))
         start = time.monotonic()
-        left = max(enough - (start - began), enough / 4)
-        found = await look(visit, wish, cursor, batches.size, min(left, FOR_A_SCRIPT))
         ids = [task.id for task in found.tasks if _can(task, deed.action)]
         moved += await visit.run(_many(visit, deed.action, ids)) if ids else 0
-        looked, cursor = looked + found.looked, found.cursor
         batches.took(time.monotonic() - start)
+        looked, cursor = looked + found.looked, found.cursor
         if cursor is None or time.monotonic() - began >= enough:
             return Done(moved, looked, cursor)
 

@@ -45,7 +45,8 @@ async function goOn() {
     tellLooked(words, total, "…", stop);
     if (!(await lookOn(total))) break;
   }
-  tellLooked(words, total, ".", total.next ? link(total.next, total.found < PAGE ? "Look on" : "Older →") : "");
+  if (!total.next && total.found === 0) words.textContent = `Looked through ${total.looked.toLocaleString("en")} tasks: none matches.`;
+  else tellLooked(words, total, ".", total.next ? link(total.next, total.found < PAGE ? "Look on" : "Older →") : "");
 }
 
 async function lookOn(total) {
