@@ -13,8 +13,8 @@ from itertools import pairwise
 
 from dibs.workflow.folding import Parents, layers_of
 
-BESIDE = 56.0
-"""Between two layers, for the lines."""
+BESIDE, FURTHER, STEEP = 44.0, 56.0, 0.12
+"""Between two layers, for the lines: more of it where they lead far up or down, so that none is too steep to follow."""
 
 BETWEEN = 14.0
 """Between two boxes of a layer."""
@@ -235,8 +235,8 @@ def _drawn(
 ) -> Layout:
     widths = [max((sizes[node][0] for node in layer if node < len(sizes)), default=0.0) for layer in order]
     lefts = [0.0]
-    for width in widths:
-        lefts.append(lefts[-1] + width + BESIDE)
+    for width, beside in zip(widths, _gaps(plan, order, centres), strict=True):
+        lefts.append(lefts[-1] + width + beside)
     boxes = [
         Box(lefts[layer], round(centre - height / 2, 1), widths[layer], height)
         for layer, centre, (_, height) in zip(plan.layers, centres, sizes, strict=False)
@@ -244,7 +244,16 @@ def _drawn(
     ends = [(lefts[layer], lefts[layer] + widths[layer]) for layer in plan.layers]
     lines = [Line(route[0], route[-1], _points(route, ends, centres)) for route in plan.routes]
     lowest = max(centre + height / 2 for centre, height in zip(centres, plan.heights, strict=True))
-    return Layout(lefts[-1] - BESIDE, round(lowest, 1), boxes, lines)
+    return Layout(lefts[-1], round(lowest, 1), boxes, lines)
+
+
+def _gaps(plan: _Plan, order: Sequence[Sequence[int]], centres: Sequence[float]) -> list[float]:
+    """What is between each layer and the next; nothing after the last."""
+    far = [
+        max((abs(centres[one] - centres[other]) for one in layer for other in plan.right[one]), default=0.0)
+        for layer in order[:-1]
+    ]
+    return [*(round(BESIDE + min(FURTHER, STEEP * reach)) for reach in far), 0.0]
 
 
 def _points(route: Sequence[int], ends: Sequence[tuple[float, float]], centres: Sequence[float]) -> tuple[Point, ...]:

@@ -27,7 +27,7 @@ STATES = ("completed", IGNORED, "claimed", "pending", "scheduled", "blocked", "c
 
 NARROW, WIDE = 116.0, 250.0
 LOW, HIGH = 46.0, 60.0
-LETTER, SMALL_LETTER = 8.0, 6.6
+LETTER, SMALL_LETTER = 7.6, 5.8
 MARGIN = 34.0
 
 

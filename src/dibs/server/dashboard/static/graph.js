@@ -68,7 +68,7 @@ document.addEventListener("wheel", (event) => {
 }, { passive: false });
 
 // What fits without becoming too small to read is shown whole.
-if (parts().svg && fitting() >= 0.6) resize(fitting());
+if (parts().svg && fitting() >= 0.55) resize(fitting());
 document.addEventListener("dibs:replaced", apply);
 
 setInterval(() => {
