@@ -39,6 +39,7 @@ class Board:
         self.at = 0
         self.counted_at = 0
         self._oldest: dict[str, float] = {}
+        self._filled_at: dict[str, int] = {}
         self._claimed: set[Queue] = set()
 
     @property
@@ -49,7 +50,7 @@ class Board:
     def count(self, tally: Tally) -> None:
         """Begin anew, from a count."""
         depth: dict[Queue, Counter[str]] = {}
-        self._oldest, self._claimed = {}, set()
+        self._oldest, self._filled_at, self._claimed = {}, {}, set()
         for each in tally.counts:
             depth.setdefault(each.queue, Counter())[each.state] += each.count
             if each.oldest_age is not None:
@@ -58,8 +59,9 @@ class Board:
         self.at = max(self.at, tally.at)
         self._replace(depth)
 
-    def move(self, moves: Iterable[Move]) -> None:
-        """Add what happened since."""
+    def move(self, moves: Sequence[Move], at: int) -> None:
+        """Add what happened since, up to this time."""
+        self.at = at
         for move in moves:
             depth = self.depth.setdefault(move.queue, Counter())
             if move.from_state is not None:
@@ -69,6 +71,18 @@ class Board:
             if move.event == Event.CLAIMED:
                 self._claimed.add(move.queue)
             self.changes[move.queue] += 1
+        for queue in {move.queue for move in moves}:
+            self._note_pending(queue)
+
+    def _note_pending(self, queue: Queue) -> None:
+        """A queue that was empty in between has no task that waited before that."""
+        if queue is None:
+            return
+        if self.depth[queue]["pending"] <= 0:
+            self._oldest.pop(queue, None)
+            self._filled_at.pop(queue, None)
+        elif queue not in self._oldest:
+            self._filled_at.setdefault(queue, self.at)
 
     def call(self, roll: Roll) -> None:
         """Who is there now."""
@@ -100,16 +114,16 @@ class Board:
 
     def oldest(self, queues: Sequence[str] | None = None) -> float | None:
         """Seconds for which the oldest task has been pending: exact as of the last count, and still so if nobody has
-        claimed from its queue since."""
+        claimed from its queue since; for a queue that was empty then, since it was first seen with a task."""
         ages = [self._age(queue) for queue in self.depth if queue is not None and (queues is None or queue in queues)]
         return max((age for age in ages if age is not None), default=None)
 
     def _age(self, queue: str) -> float | None:
         if self.depth[queue]["pending"] <= 0:
             return None
-        passed = max(self.at - self.counted_at, 0) / 1e6
         if queue not in self._oldest:
-            return passed
+            return max(self.at - self._filled_at.get(queue, self.at), 0) / 1e6
+        passed = max(self.at - self.counted_at, 0) / 1e6
         return self._oldest[queue] + (0.0 if queue in self._claimed else passed)
 
     def version(self, queues: Sequence[str] | None = None) -> int:

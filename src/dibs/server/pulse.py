@@ -252,8 +252,7 @@ class Pulse:
         own, latest = since.progress[0], since.progress[-1]
         if tally is not None:
             self.board.count(tally)
-        self.board.move(latest.moves)
-        self.board.at = since.at
+        self.board.move(latest.moves, since.at)
         self._position = latest.position if latest.whole else None
         self._note(flow_of(own.moves))
 
