@@ -393,7 +393,7 @@ def test_an_id_that_no_workflow_can_have_is_that_of_no_workflow(http: httpx.Clie
 @pytest.mark.usefixtures("unchanged")
 def test_a_path_that_does_not_exist_or_a_method_it_has_not_is_said_so(http: httpx.Client) -> None:
     for path in (
-        "/",
+        "/nowhere",
         "/api",
         "/api/",
         "/api/tasks/",
