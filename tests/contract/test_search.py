@@ -250,6 +250,14 @@ def test_one_call_looks_at_no_more_than_its_span(app: Any) -> None:
     assert search(app, 4, text="nowhere").cursor is not None
 
 
+def test_one_call_looks_at_no_more_than_its_span_of_those_that_an_index_leads_to(app: Any) -> None:
+    ids = [task.id for task in app.enqueue_many([NewTask("resize", {"n": n}) for n in range(10)])]
+    looks = list(pages(app, 4, state="pending", text="nowhere"))
+    assert [(page.looked, page.tasks) for page in looks] == [(4, []), (4, []), (2, [])]
+    found = [line.id for page in pages(app, 3, state="pending", limit=2) for line in page.tasks]
+    assert found == ids[::-1]
+
+
 def test_the_last_page_says_that_it_is_the_last(app: Any) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(3)])
     assert search(app, limit=4).cursor is None

@@ -31,7 +31,7 @@ ENOUGH = 0.1
 STRETCH = 0.03
 """Seconds that one of its pieces is to take."""
 
-FIRST_SPAN, FIRST_SPAN_OF_TEXT, LEAST_SPAN, MOST_SPAN = 5_000, 100, 100, 50_000
+FIRST_SPAN, FIRST_SPAN_OF_TEXT, LEAST_SPAN, MOST_SPAN = 5_000, 10, 10, 50_000
 """Tasks to look through at once. With a text the first look is short: params may be a megabyte each, and how long it
 took tells how many can be looked through in the time that is left."""
 

@@ -121,7 +121,7 @@ class Searching:
     """Finding tasks."""
 
     def search(self, which: TaskSearch, span: int = SPAN) -> Operation[Found]:
-        """The newest tasks that match, among those that an index leads to, else among the next `span` tasks."""
+        """The newest tasks that match, among the next `span` of those that an index leads to, else of all."""
         check_integer(span, "span", 1, 2**31 - 1)
         return Operation("search", lambda: _search(which, span), writes=False)
 
@@ -141,10 +141,17 @@ def _search(which: TaskSearch, span: int) -> Steps[Found]:
     ids = yield from _candidates(which, given)
     if ids is None:
         return (yield from _along(which, given, span))
+    ids = sorted((task_id for task_id in ids if task_id < given["below"]), reverse=True)
+    return (yield from _among(which, given, ids, span))
+
+
+def _among(which: TaskSearch, given: Mapping[str, Any], ids: list[int], span: int) -> Steps[Found]:
+    """What matches among the first `span` of these tasks: they may be few, and yet a gigabyte of params."""
     words = (conditions(given, _CONDITIONS), *limited(which.limit))
-    rows = yield Statement("search_these", {**given, "ids": ids}, words=words)
+    rows = yield Statement("search_these", {**given, "ids": ids[:span]}, words=words)
     tasks = [read_line(row) for row in rows]
-    return Found(tasks, tasks[-1].id if len(tasks) == which.limit else None, len(ids))
+    reached = ids[span - 1] if len(ids) > span else None
+    return Found(tasks, tasks[-1].id if len(tasks) == which.limit else reached, len(ids[:span]))
 
 
 def _given(which: TaskSearch) -> dict[str, Any]:
