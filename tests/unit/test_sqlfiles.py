@@ -151,7 +151,7 @@ def test_every_file_is_used() -> None:
         fragments = {name for text in mentioned for name in placeholders(text)}
         fragments |= {name for path in folder(engine).glob("*.sql") for name in placeholders(path.read_text("utf-8"))}
         of_tasks = ("state", "type", "queue", "queues", "cursor", "error", "only")
-        of_workflows = ("workflow_state", "workflow_name", "workflow_cursor", "workflow_floor", "workflow_queues")
+        of_workflows = tuple(f"workflow_{what}" for what in ("state", "name", "cursor", "floor", "ids", "queues"))
         of_searches = ("still", "key", "worker", "since", "until", "text")
         fragments |= {f"by_{name}" for name in (*of_tasks, *of_workflows, *of_searches)}  # the conditions of lists
         assert names(engine) - mentioned - fragments == set()

@@ -98,6 +98,29 @@ def test_workflows_are_found_stretch_by_stretch(app: Any) -> None:
     assert find(app, 100, cursor=rare) == FoundWorkflows([], None)
 
 
+def test_workflows_in_a_rare_state_are_found_at_once_whatever_lies_between(app: Any) -> None:
+    rare = start(app, step("one"))
+    fail(app, rare, "one")
+    finalize(app, rare)
+    for _ in range(4):
+        app.cancel_workflow(start(app, step("one")))
+    running = [start(app, step("one")) for _ in range(3)]
+    assert [each.id for each in find(app, 1, state="failed").workflows] == [rare]
+    assert find(app, 1, state="failed", cursor=rare) == FoundWorkflows([], None)
+    page = find(app, 1, state="running", limit=2)
+    assert ([each.id for each in page.workflows], page.cursor) == ([running[2], running[1]], running[1])
+    assert [each.id for each in find(app, 1, state="running", cursor=page.cursor).workflows] == [running[0]]
+
+
+def test_workflows_in_a_state_that_many_are_in_are_found_stretch_by_stretch(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dibs.store.operations.outlining.FEW", 2)
+    ids = [start(app, step("one")) for _ in range(3)]
+    page = find(app, 2, state="running")
+    assert ([each.id for each in page.workflows], page.cursor) == ([ids[2], ids[1]], ids[1])
+
+
 def test_workflows_are_found_by_state_and_within_queues(app: Any) -> None:
     ended = start(app, step("one"))
     complete(app, ended, "one")

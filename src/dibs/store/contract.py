@@ -433,7 +433,8 @@ class DatabaseStore(Store, Protocol):
         """The newest recorded wishes to finalize the workflow, newest first."""
 
     def find_workflows(self, which: WorkflowFilter, span: int = ...) -> Operation[FoundWorkflows]:
-        """As `list_workflows`, among the next `span` workflows alone, and where to go on."""
+        """As `list_workflows`, among those that an index leads to, else among the next `span` workflows alone; and
+        where to go on."""
 
     def latencies(self, queues: Sequence[str] | None = None, limit: int = ...) -> Operation[Latencies]:
         """How long the last completed tasks waited and ran; of these queues among the last of all, where they are

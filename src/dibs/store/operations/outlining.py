@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dibs.step import FinalizationAttempt, Kind, OnFailure, Step, Workflow, WorkflowFilter
+from dibs.step import FinalizationAttempt, Kind, OnFailure, Step, Workflow, WorkflowFilter, WorkflowState
 from dibs.store.operation import Operation, Row, Statement, Steps, limited
 from dibs.store.operations.finalizing import read_attempt
 from dibs.store.operations.rows import STATES, moment
@@ -19,6 +19,9 @@ EDGES = 100_000
 ATTEMPTS = 100
 SPAN = 20_000
 """Workflows that one call looks at to find those that match."""
+
+FEW = 2000
+"""Workflows in a state that are looked at one by one, instead of all workflows."""
 
 MAX_ID = 2**63 - 1
 _KINDS = {kind.value: kind for kind in Kind}
@@ -58,8 +61,8 @@ class Outlining:
         return Operation("latest_attempts", lambda: _attempts(workflow_id, limit), writes=False)
 
     def find_workflows(self, which: WorkflowFilter, span: int = SPAN) -> Operation[FoundWorkflows]:
-        """As `list_workflows`, among the next `span` workflows alone: no name and no state is so rare that all others
-        are looked through for it in one go."""
+        """As `list_workflows`, among those that an index leads to, else among the next `span` workflows alone: no name
+        is so rare that all others are looked through for it in one go."""
         check_integer(span, "span", 1, MAX_ID)
         return Operation("find_workflows", lambda: _find(which, span), writes=False)
 
@@ -113,6 +116,25 @@ def _attempts(workflow_id: int, limit: int) -> Steps[list[FinalizationAttempt]]:
 
 
 def _find(which: WorkflowFilter, span: int) -> Steps[FoundWorkflows]:
+    ids = yield from _few(which.state)
+    if ids is None:
+        return (yield from _along(which, span))
+    found = (yield from list_some(which, ids=ids)) if ids else []
+    return FoundWorkflows(found, found[-1].id if len(found) == which.limit else None)
+
+
+def _few(state: str | None) -> Steps[list[int] | None]:
+    """The workflows in this state by its index, where they are few; None where they are many, or have none."""
+    if state is None or state == WorkflowState.FINALIZING:
+        return None
+    if state == WorkflowState.RUNNING:
+        rows = yield Statement("few_running_workflows", words=limited(FEW + 1))
+    else:
+        rows = yield Statement("few_ended_workflows", {"state": state}, words=limited(FEW + 1))
+    return [row[0] for row in rows] if len(rows) <= FEW else None
+
+
+def _along(which: WorkflowFilter, span: int) -> Steps[FoundWorkflows]:
     below = MAX_ID if which.cursor is None else which.cursor
     [(lowest, looked)] = yield Statement("workflow_stretch", {"below": below}, words=limited(span))
     if not looked:

@@ -34,7 +34,14 @@ from dibs.task import NewTask, to_micros
 SOME = 100
 """Workflows that one batch of upkeep looks after."""
 
-CONDITIONS = ("workflow_state", "workflow_name", "workflow_cursor", "workflow_floor", "workflow_queues")
+CONDITIONS = (
+    "workflow_state",
+    "workflow_name",
+    "workflow_cursor",
+    "workflow_floor",
+    "workflow_ids",
+    "workflow_queues",
+)
 
 
 class Workflows(Adding, ABC):
@@ -239,14 +246,18 @@ def _wrong_state(workflow: Workflow, what: str, hint: str) -> WrongWorkflowState
     return WrongWorkflowState(message, workflow_id=workflow.id, state=workflow.state, hint=hint)
 
 
-def list_some(which: WorkflowFilter, floor: int | None = None) -> Steps[list[Workflow]]:
-    """A page of workflows, newest first; none below the floor."""
+def list_some(
+    which: WorkflowFilter, floor: int | None = None, ids: Sequence[int] | None = None
+) -> Steps[list[Workflow]]:
+    """A page of workflows, newest first; none below the floor, none but those with these ids."""
     only = None if which.only is None else list(which.only)
     given = {
         "workflow_state": which.state,
         "workflow_name": which.name,
         "workflow_cursor": which.cursor,
         "workflow_floor": floor,
+        "workflow_ids": ids,
+        "ids": ids,
         "workflow_queues": only,
         "queues": only,
     }
