@@ -85,7 +85,9 @@ def test_a_burst_does_what_there_is_in_the_store_that_the_url_names(
 
 
 def test_the_log_is_one_line_an_entry(run: Run, url: str, client: dibs.Dibs, program: Path) -> None:
-    lines = run("worker", "program", "--burst", "--worker-id", "w", "--url", url, cwd=program).err.splitlines()
+    lines = run(
+        "worker", "program", "--burst", "--log-format", "human", "--worker-id", "w", "--url", url, cwd=program
+    ).err.splitlines()
     assert lines
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO +dibs\.worker: worker w", line) for line in lines)
     quiet = run("worker", "program", "--burst", "--log-level", "error", "--url", url, "--json", cwd=program)
