@@ -6,7 +6,6 @@ import os
 import sys
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from dibs.cli.metrics import MetricsHost, MetricsPort, Place
@@ -113,8 +112,10 @@ def _work(program: str, options: dict[str, Any], metrics: Place, url: str | None
 
 
 def _health(worker: Any) -> tuple[bool, dict[str, Any]]:
+    from msgspec import to_builtins
+
     health = worker.health
-    return health.running, msgspec.to_builtins(health)
+    return health.running, to_builtins(health)
 
 
 def _command(program: str, options: dict[str, Any], number: int, log: list[str], url: str | None) -> list[str]:
