@@ -216,7 +216,8 @@ const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86
 
 // Some moments to write below, at full minutes, hours or days of the reader's own clock.
 function* times({ from, until }, width) {
-  const step = STEPS.find((each) => ((until - from) / each) * 75 < width) ?? 86400 * 2;
+  const least = until - from > 2 * 86400 ? 86400 : 0; // over some days an hour without its day says nothing
+  const step = STEPS.find((each) => each >= least && ((until - from) / each) * 75 < width) ?? 86400 * 2;
   const shift = new Date(until * 1000).getTimezoneOffset() * 60;
   for (let at = Math.ceil((from - shift) / step) * step + shift; at < until; at += step) {
     if ((at - from) / (until - from) < 0.03 || (until - at) / (until - from) < 0.03) continue;
