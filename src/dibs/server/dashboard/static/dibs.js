@@ -8,8 +8,14 @@ import { startTimes } from "./times.js";
 import { startTheme } from "./theme.js";
 
 startTheme();
-document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
+showWhereWeAre();
 startTimes();
 startKeyboard();
 startActs();
 if (document.getElementById("pulse")) startLive();
+
+// On a phone the menu is wider than the window. (scrollIntoView would also move the place from which Tab goes on.)
+function showWhereWeAre() {
+  const here = document.querySelector(".menu [aria-current]");
+  if (here) here.parentElement.scrollLeft = here.offsetLeft + (here.offsetWidth - here.parentElement.clientWidth) / 2;
+}
