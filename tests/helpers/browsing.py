@@ -5,17 +5,40 @@ from __future__ import annotations
 import re
 from html import unescape
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 _CSRF = re.compile(r'<meta name="csrf" content="([0-9a-f]{64})">')
 
 
+class Under(httpx.HTTPTransport):
+    """To an application that lives under a path of its own, as if it were at the root."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path.encode()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request to the path under the other one."""
+        request.url = request.url.copy_with(raw_path=self._path + request.url.raw_path)
+        answer = super().handle_request(request)
+        request.url = request.url.copy_with(raw_path=request.url.raw_path.removeprefix(self._path))
+        return answer
+
+
 class Visitor:
     """One browser, with its own cookies."""
 
-    def __init__(self, base: str) -> None:
-        self.http = httpx.Client(base_url=base, follow_redirects=True, timeout=10, headers={"accept": "text/html"})
+    def __init__(self, url: str) -> None:
+        place = urlsplit(url)
+        self.http = httpx.Client(
+            base_url=f"{place.scheme}://{place.netloc}",
+            transport=Under(place.path),
+            follow_redirects=True,
+            timeout=20,
+            headers={"accept": "text/html"},
+        )
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         """Open a page."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,8 +37,8 @@ class Site:
 
 
 @pytest.fixture
-def site(serve: Callable[..., Served]) -> Iterator[Site]:
-    """A server that asks for keys, on a port of its own: its pages link to each other from the root."""
-    site = Site(serve(keys=True))
+def site(keyed: Served) -> Iterator[Site]:
+    """A server that asks for keys."""
+    site = Site(keyed)
     yield site
     site.close()
