@@ -153,7 +153,7 @@ async def look(visit: Visit, wish: Wish, cursor: int | None, count: int = PAGE, 
         fitting = [task for task in found.tasks if wish.fits(task)]
         tasks += fitting[: count - len(tasks)]
         if len(tasks) == count:
-            return Look(tasks, cursor if fitting[-1:] == tasks[-1:] else tasks[-1].id, looked)
+            return _ended(tasks, cursor if fitting[-1:] == tasks[-1:] else tasks[-1].id, looked, found.cursor)
         spent = time.monotonic() - began
         if cursor is None or spent >= enough:
             return Look(tasks, cursor, looked)
@@ -167,6 +167,12 @@ def _passed(before: int | None, found: Found) -> int:
         return found.looked
     top = found.tasks[0].id + 1 if before is None else before
     return min(found.looked, max(top - found.cursor, len(found.tasks)))
+
+
+def _ended(tasks: list[TaskLine], cursor: int | None, looked: int, reached: int | None) -> Look:
+    """A page that is full; what was looked through beyond its end is looked through again for the next."""
+    beyond = 0 if cursor is None or reached is None else cursor - reached
+    return Look(tasks, cursor, max(looked - beyond, len(tasks)))
 
 
 def _next_span(span: int, looked: int, spent: float, enough: float) -> int:
