@@ -18,6 +18,7 @@ import pytest
 
 import dibs
 from tests.cli.running import COMMAND, environment, run_dibs
+from tests.helpers.terminal import Terminal
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and /proc")
@@ -159,3 +160,12 @@ def test_people_are_told_where_to_look(tmp_path: Path) -> None:
     assert "Dashboard  http://127.0.0.1:" in done.out
     assert "/signin#key=dibs_" in done.out
     assert "no violation" in done.out
+
+
+def test_the_terminal_shows_it_as_well_if_asked_to(tmp_path: Path) -> None:
+    with Terminal("demo", "--top", "--port", "0", TMPDIR=str(tmp_path)) as terminal:
+        terminal.shows(r"worker-[abc]")
+        terminal.press("q")
+        assert terminal.ends() == 0
+    assert "no violation" in terminal.raw
+    assert list(tmp_path.iterdir()) == []
