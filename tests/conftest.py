@@ -23,8 +23,9 @@ ENGINES = ("sqlite", "postgres")
 SERVED = {"http": "sqlite", "http+postgres": "postgres"}
 """Engine under test -> the engine of the database that its server stands before."""
 
-ON_POSTGRES_TOO = frozenset({"test_claim", "test_fencing", "test_finalization", "test_finish", "test_idempotency"})
-"""Contracts that a server must keep whatever its database: those about racing and repeating."""
+AT_THE_CORE = frozenset({"test_claim", "test_fencing", "test_finalization", "test_finish", "test_idempotency"})
+"""Contracts about racing and repeating. A server must keep them whatever its database; and they run sync and async on
+each engine."""
 
 CONTRACTS = frozenset({"contract", "workflow"})
 """The folders of contract tests."""
@@ -41,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Over HTTP, and on workflows, a contract test runs sync or async by turns, the one on SQLite and the other on
-    PostgreSQL: the two differ only in how a statement is sent. With DIBS_TEST_EVERYTHING all run both ways."""
+    """A contract test runs sync or async by turns, the one on SQLite and the other on PostgreSQL: the two differ only in
+    how a statement is sent. Those at the core run both ways, and with DIBS_TEST_EVERYTHING all do."""
     if os.environ.get("DIBS_TEST_EVERYTHING"):
         return
     left_out = [item for item in items if _is_other_mode(item)]
@@ -54,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_other_mode(item: pytest.Item) -> bool:
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     engine = params.get("engine")
-    if engine is None or (engine not in SERVED and "workflow" not in item.path.parts):
+    if engine is None or (engine not in SERVED and "contract" in item.path.parts and item.path.stem in AT_THE_CORE):
         return False
     turn = crc32(item.originalname.encode()) + ("postgres" in engine)  # type: ignore[attr-defined]
     mode = ("sync", "async")[turn % 2]
@@ -96,7 +97,7 @@ def engines_for(metafunc: pytest.Metafunc) -> tuple[str, ...]:
     is_contract = not CONTRACTS.isdisjoint(metafunc.definition.path.parts)
     if about_database or "open_app" not in metafunc.fixturenames or not is_contract:
         return ENGINES
-    on_postgres = metafunc.definition.path.stem in ON_POSTGRES_TOO
+    on_postgres = metafunc.definition.path.stem in AT_THE_CORE
     return (*ENGINES, *SERVED) if on_postgres else (*ENGINES, "http")
 
 
