@@ -42,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A contract test runs sync or async by turns, the one on SQLite and the other on PostgreSQL: the two differ only in
-    how a statement is sent. Those at the core run both ways, and with DIBS_TEST_EVERYTHING all do."""
+    """A contract test runs sync or async by turns, the one on SQLite and the other on PostgreSQL: the two differ only
+    in how a statement is sent. Those at the core run both ways, and with DIBS_TEST_EVERYTHING all do."""
     if os.environ.get("DIBS_TEST_EVERYTHING"):
         return
     left_out = [item for item in items if _is_other_mode(item)]
