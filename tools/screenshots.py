@@ -80,6 +80,7 @@ def demo() -> Iterator[Site]:
 
 
 def take_both(page: Page, site: Site) -> None:
+    page.wait_for_function("Number(document.getElementById('figure-pending').textContent) >= 5")  # a rush
     shoot(page, IMAGES / "overview.png")
     film = wait_for(site.film)
     page.goto(f"{site.url}/workflows/{film}")
