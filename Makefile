@@ -4,7 +4,7 @@ PYTHON = python3
 JOBS = 3
 ARGS =
 BIN = .venv/bin
-BENCH = core worker http workflows
+BENCH = core worker http workflows dashboard
 STRESS_EXAMPLES = 2000
 
 .PHONY: help setup demo test stress check format coverage bench clean
