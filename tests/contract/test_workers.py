@@ -48,6 +48,19 @@ def test_the_next_heartbeat_updates_what_is_known(app: Any, clock: Clock) -> Non
     assert (worker.queues, worker.types, worker.metadata) == (None, ["resize"], {"load": 2})
 
 
+def test_a_worker_is_stale_once_another_of_its_name_began_unless_it_is_heard_again(app: Any, clock: Clock) -> None:
+    app.heartbeat("worker-1", incarnation="killed")
+    clock.advance(1)
+    app.heartbeat("worker-1", incarnation="new")
+    app.heartbeat("worker-2", incarnation="other")
+    assert {each.incarnation: str(each.state) for each in app.workers()} == {
+        "killed": "stale", "new": "active", "other": "active"
+    }  # fmt: skip
+    clock.advance(1)
+    app.heartbeat("worker-1", incarnation="killed")
+    assert {str(each.state) for each in app.workers()} == {"active"}
+
+
 def test_a_worker_is_stale_after_five_minutes_of_silence_and_active_again_when_it_speaks(
     app: Any, clock: Clock
 ) -> None:

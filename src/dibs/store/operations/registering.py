@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from dibs.claim import check_worker_id
 from dibs.codec import check_name, decode, encode, encode_params
 from dibs.errors import TaskTypeNotFound
-from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps
 from dibs.store.operations.rows import moment
 from dibs.store.operations.typecache import TypeCache, compile_schema
 from dibs.task import Task, check_integer, from_micros
@@ -25,7 +26,7 @@ class WorkerState(StrEnum):
     """Whether a worker can be counted on."""
 
     ACTIVE = "active"
-    STALE = "stale"  # no heartbeat for five minutes
+    STALE = "stale"  # no heartbeat for five minutes, or since another one of its name began
     GONE = "gone"  # it said goodbye
 
 
@@ -147,16 +148,23 @@ def read_workers() -> Steps[list[WorkerInfo]]:
     holds: dict[tuple[str, str], list[int]] = {}
     for worker_id, incarnation, task_id in held:
         holds.setdefault((worker_id, incarnation or newest.get(worker_id, "")), []).append(task_id)
-    return [read_worker(row, holds.get((row[0], row[1]), [])) for row in workers]
+    return list_workers(workers, holds)
 
 
-def read_worker(row: Row, holds: list[int]) -> WorkerInfo:
-    """The worker in a row of workers.sql."""
+def list_workers(rows: Rows, holds: Mapping[tuple[str, str], list[int]] = MappingProxyType({})) -> list[WorkerInfo]:
+    """The workers in the rows of workers.sql, with what each incarnation holds."""
+    newest = {row[0]: row[5] for row in rows}  # when the last one of that name began
+    return [_read_worker(row, newest[row[0]], holds.get((row[0], row[1]), [])) for row in rows]
+
+
+def _read_worker(row: Row, newest: int, holds: list[int]) -> WorkerInfo:
     worker_id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at, silent_for = row
     if stopped_at is not None:
         state = WorkerState.GONE
+    elif silent_for >= STALE_AFTER or heartbeat_at < newest:  # another one has taken its place since
+        state = WorkerState.STALE
     else:
-        state = WorkerState.STALE if silent_for >= STALE_AFTER else WorkerState.ACTIVE
+        state = WorkerState.ACTIVE
     return WorkerInfo(
         worker_id,
         incarnation,

@@ -16,7 +16,7 @@ import msgspec
 
 from dibs.claim import check_names
 from dibs.store.operation import Operation, Row, Statement, Steps, conditions
-from dibs.store.operations.registering import WorkerInfo, read_worker
+from dibs.store.operations.registering import WorkerInfo, list_workers
 from dibs.store.operations.sampling import Count, Move, read_counts, read_move
 from dibs.task import check_integer, from_micros
 
@@ -121,4 +121,4 @@ def _roll() -> Steps[Roll]:
     workers = yield Statement("workers")
     queues = yield Statement("queues")
     paused = {name: from_micros(at) for name, at in queues if at is not None}
-    return Roll([read_worker(row, []) for row in workers], paused)
+    return Roll(list_workers(workers), paused)
