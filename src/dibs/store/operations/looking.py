@@ -317,8 +317,12 @@ def _reason(task: Task) -> Reason:
         return Reason("claimed", f"It is running: claimed by {task.worker_id} until {until}.{asked}")
     if task.state is State.FAILED:
         cause = f": {task.error.type}: {task.error.message}" if task.error else ""
-        return Reason("failed", f"It failed after {task.attempts} attempts{cause}. Retry it to run it again.")
+        return Reason("failed", f"It failed after {_attempts(task.attempts)}{cause}. Retry it to run it again.")
     return Reason(task.state.value, f"It is {task.state} since {task.finished_at:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+def _attempts(count: int) -> str:
+    return f"{count} attempt" if count == 1 else f"{count} attempts"
 
 
 def _reasons_blocked(task: Task, only: Sequence[str] | None) -> Steps[list[Reason]]:
