@@ -295,6 +295,15 @@ def test_samples_since_a_moment_come_in_order(app: Any) -> None:
     assert run(app, app._store.samples_since(3 * MINUTE + 1)) == []
 
 
+def test_the_heads_of_samples_are_all_but_their_queues(app: Any) -> None:
+    bodies = ['{"at":1,"queues":{"a":[1],",\\"queues\\":":[2]}}', '{"at":2}', '{"at":3,"queues":{}}']
+    for minute, body in enumerate(bodies):
+        run(app, app._store.note_sample(minute * MINUTE, body))
+    heads = run(app, app._store.sample_heads(0))
+    assert heads == [(0, '{"at":1'), (MINUTE, '{"at":2}'), (2 * MINUTE, '{"at":3')]
+    assert run(app, app._store.sample_heads(MINUTE)) == heads[1:]
+
+
 def test_samples_from_before_a_moment_are_pruned_the_oldest_first(app: Any) -> None:
     for minute in range(5):
         run(app, app._store.note_sample(minute * MINUTE, ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -38,14 +38,18 @@ class Board:
         self.roll = Roll([], {})
         self.at = 0
         self.counted_at = 0
+        self.known = False
+        """False before the first count. What it says until then is how it was at `at`."""
+
         self._oldest: dict[str, float] = {}
         self._filled_at: dict[str, int] = {}
         self._claimed: set[Queue] = set()
 
-    @property
-    def known(self) -> bool:
-        """False before the first count."""
-        return self.counted_at > 0
+    def seed(self, at: int, readings: Mapping[Queue, Reading]) -> None:
+        """Begin with how it was at this time, until the first count."""
+        self.at = self.counted_at = at
+        self.depth = {queue: Counter(dict(zip(STATES, each.depth, strict=True))) for queue, each in readings.items()}
+        self._oldest = {queue: each.oldest for queue, each in readings.items() if queue and each.oldest is not None}
 
     def count(self, tally: Tally) -> None:
         """Begin anew, from a count."""
@@ -55,7 +59,9 @@ class Board:
             depth.setdefault(each.queue, Counter())[each.state] += each.count
             if each.oldest_age is not None:
                 self._oldest[each.queue] = max(each.oldest_age, self._oldest.get(each.queue, 0.0))
-        self.counted_at = tally.at
+        if not self.known:
+            self.changes[None] += 1
+        self.known, self.counted_at = True, tally.at
         self.at = max(self.at, tally.at)
         self._replace(depth)
 
@@ -102,6 +108,10 @@ class Board:
         """Every queue that holds a task or is paused, by name."""
         holding = (name for name, depth in self.depth.items() if name is not None and any(depth.values()))
         return sorted({*holding, *self.roll.paused})
+
+    def tells_of(self, queues: Sequence[str] | None = None) -> bool:
+        """True if there is something to say, be it how it was when this server began."""
+        return self.known or (self.counted_at > 0 and (queues is None or all(name in self.depth for name in queues)))
 
     def of(self, queues: Sequence[str] | None = None) -> dict[str, int]:
         """The depth by state, of all queues or of these. Never below nothing: what was pruned is subtracted where

@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
+from typing import TypeVar
 
 import msgspec
 
@@ -23,6 +25,13 @@ NAMED = 100
 """Queues that a sample tells apart, those with the most to do; the whole has all of them."""
 
 CACHED = 64
+"""Pairs of a window and some queues of which it is remembered what the database has."""
+
+READ_EVERY = 2.0
+"""Seconds for which nobody asks the database again."""
+
+Queues = tuple[str, ...] | None
+"""Those that somebody may see; None: all of them."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -51,9 +60,18 @@ class Sample(msgspec.Struct):
 
 
 class FullSample(Sample):
-    """A sample that tells queues apart."""
+    """A sample that tells queues apart. They come last in what is written down: sample_heads.sql leaves them out."""
 
     queues: dict[str, Reading] = {}
+
+
+class RawSample(Sample):
+    """A sample of whose queues nothing is made sense of yet."""
+
+    queues: dict[str, msgspec.Raw] = {}
+
+
+S = TypeVar("S", bound=Sample)
 
 
 class Point(msgspec.Struct, array_like=True):
@@ -61,7 +79,7 @@ class Point(msgspec.Struct, array_like=True):
 
     at: float
     depth: list[int]
-    rates: list[float]
+    rates: list[float] | None
     wait: list[float] | None
     run: list[float] | None
 
@@ -72,7 +90,7 @@ class Trend:
     def __init__(self, store: DatabaseStore) -> None:
         self._store = store
         self._fine: deque[FullSample] = deque()
-        self._kept: dict[tuple[str, tuple[str, ...] | None], tuple[float, list[Point]]] = {}
+        self._kept: dict[tuple[str, Queues], _Kept] = {}
 
     def remember(self, sample: FullSample) -> None:
         """One more of the fine samples."""
@@ -84,21 +102,47 @@ class Trend:
         """Write down the sample of a minute; False if another server has done so."""
         return await self._store.run_async(self._store.note_sample(at, msgspec.json.encode(sample).decode()))
 
-    async def points(self, name: str, queues: Sequence[str] | None, now: int) -> list[Point]:
-        """The points of a window up to now, of all queues or of these; made anew for every second point at most."""
-        key = (name, None if queues is None else tuple(queues))
-        made_at, points = self._kept.get(key, (0.0, []))
-        if time.monotonic() - made_at > WINDOWS[name].bucket / 2e6:
-            points = await self._make(WINDOWS[name], key[1], now)
-            if len(self._kept) >= CACHED:
-                self._kept.clear()
-            self._kept[key] = time.monotonic(), points
-        return points
+    async def newest(self, since: int) -> FullSample | None:
+        """The newest sample that is kept, if it is not from before this moment."""
+        rows = await self._store.run_async(self._store.samples_since(since))
+        return _at(_full.decode(rows[-1][1]), rows[-1][0]) if rows else None
 
-    async def _make(self, window: Window, queues: tuple[str, ...] | None, now: int) -> list[Point]:
-        kept = await self._store.run_async(self._store.samples_since(now - window.span))
-        fine = [each for each in self._fine if each.at >= now - window.span]
-        return await asyncio.to_thread(_points, kept, fine, window, queues)
+    async def points(self, name: str, queues: Sequence[str] | None, now: int) -> list[Point]:
+        """The points of a window up to now, of all queues or of these."""
+        key = (name, None if queues is None else tuple(queues))
+        if key not in self._kept and len(self._kept) >= CACHED:
+            self._kept.clear()
+        kept = self._kept.setdefault(key, _Kept(WINDOWS[name], key[1]))
+        async with kept.reading:
+            if time.monotonic() - kept.read_at > READ_EVERY:
+                await kept.read(self._store, now)
+            return _points(kept, [each for each in self._fine if each.at >= now - kept.window.span])
+
+
+@dataclass(eq=False)
+class _Kept:
+    """The samples of a window that the database keeps, as far as somebody may see them: those that one point stands
+    for added up, so that a sample is read and made sense of only once."""
+
+    window: Window
+    queues: Queues
+    samples: dict[int, Sample] = field(default_factory=dict)
+    until: int = -1
+    read_at: float = -1e9
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def read(self, store: DatabaseStore, now: int) -> None:
+        """What has come since the last time; forget what is too old."""
+        since = max(self.until + 1, now - self.window.span)
+        rows = await store.run_async(store.sample_heads(since) if self.queues is None else store.samples_since(since))
+        await asyncio.to_thread(self._add, rows)
+        for number in [each for each in self.samples if (each + 1) * self.window.bucket < now - self.window.span]:
+            del self.samples[number]
+        self.read_at = time.monotonic()
+
+    def _add(self, rows: list[tuple[int, str]]) -> None:
+        _put(self.samples, (_at(_decode(body, self.queues), at) for at, body in rows), self.window)
+        self.until = rows[-1][0] if rows else self.until
 
 
 def full_sample(board: Board, flows: dict[Queue, list[int]], seconds: float, latencies: Latencies | None) -> FullSample:
@@ -132,56 +176,88 @@ def _percentiles(values: msgspec.Struct) -> list[float] | None:
     return found or None
 
 
+def readings_of(sample: FullSample) -> dict[Queue, Reading]:
+    """What the sample tells of each queue, and under None of the others together."""
+    named = list(sample.queues.values())
+    depth = _less(sample.whole.depth, _sum((each.depth for each in named), len(STATES)))
+    flow = _less(sample.whole.flow, _sum((each.flow for each in named), len(FLOWS)))
+    readings: dict[Queue, Reading] = {None: Reading(depth, flow)}
+    readings.update(sample.queues)
+    return readings
+
+
 # Points
 
-_whole = msgspec.json.Decoder(Sample)
+_head = msgspec.json.Decoder(Sample)
 _full = msgspec.json.Decoder(FullSample)
+_raw = msgspec.json.Decoder(RawSample)
+_reading_in = msgspec.json.Decoder(Reading)
 
 
-def _points(
-    kept: list[tuple[int, str]], fine: list[FullSample], window: Window, queues: tuple[str, ...] | None
-) -> list[Point]:
+def _decode(body: str, queues: Queues) -> Sample:
+    """The sample as somebody sees it who may see these queues; no more of it is made sense of than that."""
+    if queues is None:
+        return _head.decode(body if body.endswith("}") else f"{body}}}")
+    sample = _raw.decode(body)
+    return _only(sample, [_reading_in.decode(sample.queues[name]) for name in queues if name in sample.queues])
+
+
+def _points(kept: _Kept, fine: list[FullSample]) -> list[Point]:
     """Out of what the database has, and what is remembered beside it: before the first fine sample where points are
     fine, else after the last that is kept."""
-    decode = _whole.decode if queues is None else _full.decode
+    samples, window = dict(sorted(kept.samples.items())), kept.window
     if window.bucket < MINUTE and fine:
-        kept = [row for row in kept if row[0] < fine[0].at - int(fine[0].seconds * 1e6)]
-    elif kept:
-        fine = [each for each in fine if each.at > kept[-1][0]]
-    samples = [*(_at(decode(body), at) for at, body in kept), *fine]
-    buckets = groupby(samples, key=lambda each: each.at // window.bucket)
-    return [_merge([_only(each, queues) for each in bucket], window) for _, bucket in buckets]
+        began = fine[0].at - int(fine[0].seconds * 1e6)
+        samples = {number: each for number, each in samples.items() if each.at < began}
+    elif samples:
+        last = max(each.at for each in samples.values())
+        fine = [each for each in fine if each.at > last]
+    _put(samples, (_seen(each, kept.queues) for each in fine), window)
+    return [_point(each) for each in samples.values()]
 
 
-def _at(sample: Sample, at: int) -> Sample:
+def _put(samples: dict[int, Sample], more: Iterable[Sample], window: Window) -> None:
+    """Add each to those that the same point stands for."""
+    for number, same in groupby(more, key=lambda each: each.at // window.bucket):
+        before = [samples[number]] if number in samples else []
+        samples[number] = _merge([*before, *same])
+
+
+def _merge(samples: list[Sample]) -> Sample:
+    last = samples[-1]
+    flow = _sum((each.whole.flow for each in samples), len(FLOWS))
+    seconds = sum(each.seconds for each in samples)
+    return Sample(seconds, Reading(last.whole.depth, flow), last.wait, last.run, last.at)
+
+
+def _at(sample: S, at: int) -> S:
     if not sample.at:
         sample.at = at
     return sample
 
 
-def _only(sample: Sample, queues: tuple[str, ...] | None) -> Sample:
-    """The sample as somebody sees it who may see these queues. Percentiles are those of all."""
+def _seen(sample: FullSample, queues: Queues) -> Sample:
     if queues is None:
         return sample
-    assert isinstance(sample, FullSample)
-    readings = [sample.queues[name] for name in queues if name in sample.queues]
+    return _only(sample, [sample.queues[name] for name in queues if name in sample.queues])
+
+
+def _only(sample: Sample, readings: list[Reading]) -> Sample:
+    """The sample of some queues. Percentiles are those of all, and left out."""
     depth = _sum((each.depth for each in readings), len(STATES))
     return Sample(sample.seconds, Reading(depth, _sum((each.flow for each in readings), len(FLOWS))), at=sample.at)
 
 
-def _merge(samples: list[Sample], window: Window) -> Point:
-    last = samples[-1]
-    seconds = sum(each.seconds for each in samples)
-    flow = _sum((each.whole.flow for each in samples), len(FLOWS))
-    rates = [round(count / seconds, 3) if seconds else 0.0 for count in flow]
-    return Point(round(last.at / 1e6, 1), last.whole.depth, rates, last.wait, last.run)
+def _point(sample: Sample) -> Point:
+    """Without seconds in which something could happen nobody knows how often it does."""
+    flow, seconds = sample.whole.flow, sample.seconds
+    rates = [round(count / seconds, 3) for count in flow] if seconds else None
+    return Point(round(sample.at / 1e6, 1), sample.whole.depth, rates, sample.wait, sample.run)
+
+
+def _less(whole: list[int], part: list[int]) -> list[int]:
+    return [max(a - b, 0) for a, b in zip(whole, part, strict=True)]
 
 
 def _sum(rows: Iterable[Sequence[int]], width: int) -> list[int]:
-    return list(_totals(rows, width))
-
-
-def _totals(rows: Iterable[Sequence[int]], width: int) -> Iterator[int]:
-    columns = list(zip(*rows, strict=True)) or [(0,)] * width
-    for column in columns:
-        yield sum(column)
+    return [sum(column) for column in zip(*rows, strict=True)] or [0] * width

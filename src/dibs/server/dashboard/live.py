@@ -26,13 +26,13 @@ async def live(visit: Visit) -> None:
             await _Stream(visit, pulse, follower).run()
 
 
-def tell(pulse: Pulse, caller: Caller, process: str) -> dict[str, Any]:
+def tell(pulse: Pulse, caller: Caller) -> dict[str, Any]:
     """What the caller may know of the pulse. `version` is another one when a page may look different, `heartbeat` when
     a worker was heard of."""
     board, queues = pulse.board, caller.queues
     heartbeat, latencies = board.heartbeat(), pulse.latencies
     return {
-        "version": f"{process[:8]}-{board.version(queues)}",
+        "version": pulse.version(queues),
         "heartbeat": None if heartbeat is None else heartbeat.timestamp(),
         "at": board.at / 1e6,
         "depth": board.of(queues),
@@ -84,7 +84,7 @@ class _Stream:
                 self._follower.end()
 
     async def _tell(self) -> None:
-        told = tell(self._pulse, self._visit.caller, self._visit.service.process)
+        told = tell(self._pulse, self._visit.caller)
         await self._say(b"event: pulse\ndata: %b\n\n" % encode(told))
 
     async def _still_admitted(self) -> bool:

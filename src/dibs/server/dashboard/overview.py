@@ -12,7 +12,7 @@ from dibs.server.dashboard.live import alive
 from dibs.server.dashboard.page import Content, Visit, page
 from dibs.server.trend import WINDOWS
 from dibs.store.operations.searching import TaskLine, TaskSearch
-from dibs.task import State
+from dibs.task import State, from_micros
 
 FAILURES = 6
 """Failed tasks that are shown, the newest."""
@@ -34,7 +34,8 @@ async def overview(visit: Visit) -> Content:
         "overview.html",
         window=visit.query.window,
         windows=list(WINDOWS),
-        known=board.known,
+        known=board.tells_of(queues),
+        at=None if board.known or not board.tells_of(queues) else from_micros(board.at),
         is_empty=board.known and not any(depth.values()) and not alive(pulse, visit.caller),
         depth=depth,
         rates=pulse.rates(queues),

@@ -7,7 +7,7 @@ sent to the door, a form without our token is refused, and an error is a page wi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -49,6 +49,11 @@ class Visit(Call):
     """One request of a visitor. `query` and `body` are decoded by the models of the page; without one it takes none."""
 
     visitor: Visitor
+    version: str = field(init=False)
+    """That of the pulse before anything was read: what changes afterwards, the page does not show yet."""
+
+    def __post_init__(self) -> None:
+        self.version = self.service.pulse.version(self.caller.queues)
 
     def may(self, *scopes: KeyScope) -> bool:
         """True if the visitor's key has one of the scopes: a button that it may not press is not shown."""

@@ -11,7 +11,7 @@ from dibs.codec import check_name
 from dibs.key import Scope
 from dibs.server.board import Board
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.task import State
+from dibs.task import State, from_micros
 
 SHOWN = 500
 """Queues on the page."""
@@ -67,7 +67,13 @@ async def queues(visit: Visit) -> Content:
     rows = [_row(visit, board, name, roll.paused.get(name)) for name in names[:SHOWN]]
     fullest = max((_open(row.depth) for row in rows), default=0)
     return visit.render(
-        "queues.html", rows=rows, hidden=len(names[SHOWN:]), fullest=fullest, known=board.known, states=IN_BAR
+        "queues.html",
+        rows=rows,
+        hidden=len(names[SHOWN:]),
+        fullest=fullest,
+        known=board.known,
+        at=None if board.known or not rows else from_micros(board.at),
+        states=IN_BAR,
     )
 
 

@@ -115,6 +115,10 @@ class Sampling:
         """The samples from this moment on, in order."""
         return Operation("samples_since", lambda: _samples(at), writes=False)
 
+    def sample_heads(self, at: int) -> Operation[list[tuple[int, str]]]:
+        """The same, each up to its queues: what comes after `,"queues":` is most of it, and left out."""
+        return Operation("sample_heads", lambda: _samples(at, "sample_heads"), writes=False)
+
     def prune_samples(self, before: int, limit: int = BATCH) -> Operation[int]:
         """Delete samples from before this moment."""
         return Operation("prune_samples", lambda: _prune(before, limit))
@@ -150,8 +154,8 @@ def _note(at: int, body: str) -> Steps[bool]:
     return bool(rows)
 
 
-def _samples(at: int) -> Steps[list[tuple[int, str]]]:
-    rows = yield Statement("samples_since", {"at": at})
+def _samples(at: int, name: str = "samples_since") -> Steps[list[tuple[int, str]]]:
+    rows = yield Statement(name, {"at": at})
     return [(when, body) for when, body in rows]
 
 

@@ -68,8 +68,8 @@ export class Chart {
     this.height = this.element.clientHeight;
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     this.svg.replaceChildren();
-    if (this.points.length < 2) {
-      this.say("Not enough to draw yet");
+    if (!this.points.length) {
+      this.say("Nothing to draw yet");
       return;
     }
     this.top = nice(Math.max(...this.points.map((point) => this.highest(point)), 0));
@@ -108,6 +108,7 @@ export class Chart {
 
   areas(stretches) {
     for (const part of stretches) {
+      if (part.length === 1) this.lone(part[0]);
       let floor = part.map(() => 0);
       for (const { name } of this.shown) {
         const roof = part.map((point, index) => floor[index] + (point.values[name] ?? 0));
@@ -123,14 +124,28 @@ export class Chart {
   line(name, part) {
     const known = part.filter((point) => point.values[name] !== null);
     if (!known.length) return;
+    if (known.length === 1) this.dot("lone", name, known[0].at, known[0].values[name]);
     const places = known.map((point) => `${this.x(point.at)},${this.y(point.values[name])}`);
     this.svg.append(make("path", { class: `line ${name}`, d: `M${places.join("L")}` }));
+  }
+
+  // One moment alone is neither a line nor an area.
+  lone(point) {
+    let roof = 0;
+    for (const { name } of this.shown) {
+      roof += point.values[name] ?? 0;
+      if (point.values[name] || !this.highest(point)) this.dot("lone", name, point.at, roof);
+    }
+  }
+
+  dot(kind, name, at, value) {
+    this.svg.append(make("circle", { class: `${kind} ${name}`, cx: this.x(at), cy: this.y(value), r: 3.5 }));
   }
 
   // Pointing
 
   point(clientX) {
-    if (this.points.length < 2) return;
+    if (!this.points.length) return;
     const x = clientX - this.element.getBoundingClientRect().left;
     const distance = (point) => Math.abs(this.x(point.at) - x);
     this.at = this.points.reduce((best, point) => (distance(point) < distance(best) ? point : best)).at;
@@ -139,7 +154,7 @@ export class Chart {
 
   press(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step || this.points.length < 2) return;
+    if (!step || !this.points.length) return;
     event.preventDefault();
     const before = this.points.findIndex((point) => point.at === this.at);
     const next = before < 0 ? this.points.length - 1 : Math.min(this.points.length - 1, Math.max(0, before + step));
@@ -163,7 +178,7 @@ export class Chart {
     for (const { name } of this.shown) {
       const value = point.values[name];
       if (value === null) continue;
-      this.svg.append(make("circle", { class: `dot ${name}`, cx: x, cy: this.y(floor + value), r: 3.5 }));
+      this.dot("dot", name, point.at, floor + value);
       if (this.stacked) floor += value;
     }
     this.fillTip(point, x);

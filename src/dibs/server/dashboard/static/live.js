@@ -9,7 +9,7 @@ const RESTLESS = 3000; // milliseconds after which it asks although nothing happ
 const ANYWAY = 20000;
 const AGAIN = 5000; // milliseconds until we ask again after the server has refused to tell us of changes
 
-let version = null;
+let version = document.querySelector("meta[name=version]")?.content; // what this page may show; then what we heard of
 let asked = 0;
 let took = 0;
 let waiting = null;
@@ -33,7 +33,7 @@ function connect(sign) {
     show(sign, "on", "live");
     beat(sign);
     document.dispatchEvent(new CustomEvent("dibs:pulse", { detail: pulse }));
-    if (version !== null && (version !== pulse.version || isOld())) refreshSoon();
+    if (version !== pulse.version || isOld()) refreshSoon();
     version = pulse.version;
   });
   addEventListener("pagehide", () => source.close());

@@ -48,7 +48,7 @@ function show({ span, step: seconds, states, flows, points }) {
   const frame = { from: until - span, until, gap: Math.max(3 * step, 150) };
   const named = (names, row) => Object.fromEntries(names.map((name, index) => [name, row?.[index] ?? null]));
   charts.depth?.draw(frame, points.map(([at, depth]) => ({ at, values: named(states, depth) })));
-  charts.flow?.draw(frame, points.map(([at, , rates]) => ({ at, values: named(flows, rates) })));
+  charts.flow?.draw(frame, points.filter((point) => point[2]).map(([at, , rates]) => ({ at, values: named(flows, rates) })));
   charts.wait?.draw(frame, points.filter((point) => point[3]).map(([at, , , wait]) => ({ at, values: named(PERCENTILES, wait) })));
   charts.run?.draw(frame, points.filter((point) => point[4]).map(([at, , , , run]) => ({ at, values: named(PERCENTILES, run) })));
 }
