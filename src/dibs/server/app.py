@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from starlette.routing import Route, Router
 
 from dibs.server.api import ENDPOINTS
 from dibs.server.config import ServerConfig
+from dibs.server.dashboard import rendering
 from dibs.server.dashboard.lost import lost
 from dibs.server.dashboard.page import Page
 from dibs.server.dashboard.pages import PAGES
@@ -31,10 +33,12 @@ def create_app(store: DatabaseStore, config: ServerConfig) -> Gate:
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
         await service.start()
+        preparing = asyncio.create_task(asyncio.to_thread(rendering.prepare))
         try:
             yield
         finally:
             await service.stop()
+            await preparing
 
     return Gate(service, Paths([*ENDPOINTS, *PAGES], lifespan))
 

@@ -13,6 +13,7 @@ from dibs.server.dashboard.assets import asset
 from dibs.version import __version__
 
 NOTHING = "\N{EN DASH}"
+FIRST = ("base.html", "parts.html", "signin.html", "overview.html")
 HTML = (b"content-type", b"text/html; charset=utf-8")
 
 
@@ -20,6 +21,13 @@ def render(template: str, **context: Any) -> bytes:
     """The page."""
     text = _pages().get_template(template).render(context)
     return text.encode("utf-8", errors="replace")  # half of a surrogate pair in a task's text is no reason to fail
+
+
+def prepare() -> None:
+    """Make every template ready, those first that are shown first: a page would wait for it, and mostly for that."""
+    asset("dibs.css")
+    for name in (*FIRST, *_pages().list_templates()):
+        _pages().get_template(name)
 
 
 @cache
