@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dibs import InvalidValue
+from dibs import InvalidValue, NewTask
 from dibs.step import WorkflowFilter
-from dibs.store.operations.outlining import EDGES, FoundWorkflows, Outline
+from dibs.store.operations.outlining import EDGES, FoundWorkflows, Inside, Outline, SomeSteps
 from tests.helpers.clients import run
-from tests.helpers.workflows import DIAMOND, by_name, complete, fail, finalize, start, step, sub, task_of
+from tests.helpers.workflows import DIAMOND, by_name, complete, fail, finalize, inner, start, step, sub, task_of
 
 pytestmark = pytest.mark.database("only the dashboard asks for outlines, and its server has a database")
 
@@ -24,22 +24,26 @@ def find(app: Any, span: int, **which: Any) -> FoundWorkflows:
     return run(app, app._store.find_workflows(WorkflowFilter(**which), span))
 
 
-def test_an_outline_is_the_steps_without_their_errors(app: Any) -> None:
-    flow = start(app, *DIAMOND, sub("inner", step("one"), after=["merge"]))
+def test_an_outline_is_what_never_changes_of_the_steps(app: Any) -> None:
+    flow = start(app, *DIAMOND, sub("inner", step("one"), after=["merge"]), finalizer=NewTask("report"))
+    seen, steps = outline(app, flow), app.steps(flow)
+    assert seen.whole
+    assert list(seen.ids) == [each.task_id for each in steps]
+    assert list(seen.names) == [each.name for each in steps]
+    assert list(seen.kinds) == [each.kind for each in steps]
+    assert list(seen.types) == [each.type for each in steps]
+    assert [[seen.ids[place] for place in parents] for parents in seen.parents] == [each.after for each in steps]
     complete(app, flow, "fetch")
     fail(app, flow, "left")
-    seen = outline(app, flow)
-    assert seen.whole
-    assert seen.steps == [msgspec.structs.replace(each, error=None) for each in app.steps(flow)]
-    assert by_name(app, flow)["left"].error is not None
+    assert outline(app, flow) == seen
 
 
 def test_an_outline_has_no_more_steps_than_asked_and_says_that_some_are_missing(app: Any) -> None:
     flow = start(app, *DIAMOND)
     seen = outline(app, flow, 3)
-    assert ([each.name for each in seen.steps], seen.whole) == (["fetch", "left", "right"], False)
+    assert (list(seen.names), seen.whole) == (["fetch", "left", "right"], False)
     assert outline(app, flow, 4).whole
-    assert seen.steps[1].after == [task_of(app, flow, "fetch")]
+    assert list(map(list, seen.parents)) == [[], [0], [0]]
 
 
 def test_an_outline_with_more_dependencies_than_anybody_follows_leaves_some_out(
@@ -48,17 +52,41 @@ def test_an_outline_with_more_dependencies_than_anybody_follows_leaves_some_out(
     assert EDGES > 10_000
     monkeypatch.setattr("dibs.store.operations.outlining.EDGES", 3)
     seen = outline(app, start(app, *DIAMOND))
-    assert (len(seen.steps), sum(len(each.after) for each in seen.steps), seen.whole) == (4, 3, False)
+    assert (len(seen.ids), sum(map(len, seen.parents)), seen.whole) == (4, 3, False)
 
 
-def test_an_outline_without_edges_is_the_same_but_for_them(app: Any) -> None:
-    flow = start(app, *DIAMOND)
-    seen = run(app, app._store.outline(flow, edges=False))
-    assert seen == Outline([msgspec.structs.replace(each, after=[]) for each in outline(app, flow).steps], True)
+def test_steps_are_told_by_how_they_stand(app: Any) -> None:
+    flow = start(app, step("fetch"), step("left"), step("ignored", on_failure="ignore"), step("later", "fetch"))
+    complete(app, flow, "fetch")
+    fail(app, flow, "ignored")
+    steps = by_name(app, flow)
+    told = run(app, app._store.step_states(flow, steps["later"].task_id))
+    each = {(alike.state, alike.on_failure, alike.passed): sorted(alike.ids) for alike in told}
+    assert each == {
+        ("completed", "fail", True): [steps["fetch"].task_id],
+        ("failed", "ignore", True): [steps["ignored"].task_id],
+        ("pending", "fail", None): sorted([steps["left"].task_id, steps["later"].task_id]),
+    }
+    some = run(app, app._store.step_states(flow, steps["left"].task_id))
+    assert sorted(task_id for alike in some for task_id in alike.ids) == [
+        steps[name].task_id for name in ("fetch", "left")
+    ]
+    assert run(app, app._store.step_states(7, 10**9)) == []
+
+
+def test_some_steps_are_told_as_they_are_now_and_how_far_what_is_inside_them_is(app: Any) -> None:
+    flow = start(app, *DIAMOND, sub("inner", step("one"), step("two")))
+    complete(app, flow, "fetch")
+    complete(app, inner(app, flow, "inner"), "one")
+    wanted = [by_name(app, flow)[name] for name in ("fetch", "merge", "inner")]
+    seen = run(app, app._store.some_steps([*(each.task_id for each in wanted), 10**9]))
+    assert seen.steps == {each.task_id: msgspec.structs.replace(each, after=[]) for each in wanted}
+    assert seen.inside == {wanted[2].task_id: Inside(steps=2, ended=1)}
+    assert run(app, app._store.some_steps([])) == SomeSteps({}, {})
 
 
 def test_there_is_no_outline_of_what_does_not_exist(app: Any) -> None:
-    assert outline(app, 7) == Outline([], True)
+    assert outline(app, 7) == Outline((), (), (), (), (), True)
     with pytest.raises(InvalidValue):
         outline(app, 7, 0)
 

@@ -31,7 +31,7 @@ from dibs.store.migrate import Note
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, StoreEvent, TaskFilter
 from dibs.store.operations.managing import DeadFilter
-from dibs.store.operations.outlining import FoundWorkflows, Outline
+from dibs.store.operations.outlining import FoundWorkflows, Outline, SomeSteps, StepsAlike
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.sampling import Count, ErrorGroups, Latencies, Moves
 from dibs.store.operations.scheduling import Due
@@ -422,9 +422,16 @@ class DatabaseStore(Store, Protocol):
     def roll(self) -> Operation[Roll]:
         """The workers and the paused queues. It reads no tasks."""
 
-    def outline(self, workflow_id: int, limit: int = ..., *, edges: bool = ...) -> Operation[Outline]:
-        """The workflow's first steps in the order in which they were added, without their errors, and where asked for
-        without what they come after; none if there is no such workflow."""
+    def outline(self, workflow_id: int, limit: int = ...) -> Operation[Outline]:
+        """What never changes of the workflow's first steps, in the order in which they were added, and what comes after
+        what; none if there is no such workflow."""
+
+    def step_states(self, workflow_id: int, last: int) -> Operation[list[StepsAlike]]:
+        """How the workflow's steps stand, up to the one with the id `last`."""
+
+    def some_steps(self, task_ids: Sequence[int]) -> Operation[SomeSteps]:
+        """These steps as they are now, without their errors and what they come after, and how far their sub-workflows
+        are; those that do not exist are left out."""
 
     def step_errors(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """What went wrong last with each of these tasks (`type: message`), its first 200 characters."""

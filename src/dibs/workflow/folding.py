@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dibs.step import Kind, OnFailure, Step
@@ -45,19 +45,17 @@ class Group:
     @property
     def name(self) -> str:
         """What to call it: the name that its steps have in common but for their number, else their type."""
-        first = self.steps[0]
         if not self.folded:
-            return first.name
-        common = _family(first.name)
-        if all(_family(step.name) == common for step in self.steps):
-            return common
-        return first.type if all(step.type == first.type for step in self.steps) else "steps"
+            return self.steps[0].name
+        return common_name([step.name for step in self.steps], (step.type for step in self.steps))
 
 
 def fold(steps: Sequence[Step], many: int = MANY) -> list[Group]:
     """The groups of a workflow's steps, each after the groups that it comes after."""
-    graph = _Graph(steps)
-    return graph.folding(graph.equal(many)).groups(steps)
+    graph = _Graph(*_read(steps))
+    equal = graph.equal(many)
+    assert equal is not None
+    return graph.folding(equal).groups(steps)
 
 
 @dataclass(frozen=True)
@@ -74,33 +72,58 @@ class Folding:
         return [Group([steps[place] for place in places], after) for places, after in pairs]
 
 
-def folding_within(steps: Sequence[Step], most: int, tallest: int) -> Folding:
-    """The finest folding with at most `most` groups, of which at most `tallest` stand beside each other in a layer.
+def folding_within(sorts: Sequence[Hashable], parents: Parents, most: int, tallest: int) -> Folding:
+    """The finest folding of steps of these sorts (see sort_of) with at most `most` groups, of which at most `tallest`
+    stand beside each other in a layer.
 
-    Every step alone; else equal steps as one; else those of one type in one layer; else whole layers, some of them
+    Every step alone; else equal steps as one; else those of one sort in one layer; else whole layers, some of them
     together where there are too many.
     """
-    graph = _Graph(steps)
-    for parts in graph.foldings(most):
-        if len(parts) <= most and graph.height(parts) <= tallest:
-            return graph.folding(parts)
-    return graph.folding(graph.bands(most))
+    graph = _Graph(sorts, parents)
+    return graph.folding(graph.finest(most, tallest) or graph.bands(most))
 
 
 def fold_within(steps: Sequence[Step], most: int, tallest: int) -> list[Group]:
     """The groups of the finest folding that stays within this."""
-    return folding_within(steps, most, tallest).groups(steps)
+    return folding_within(*_read(steps), most, tallest).groups(steps)
+
+
+def sort_of(kind: str, type_name: str, name: str) -> Hashable:
+    """What steps that go together have in common: their type; sub-workflows their name but for its number."""
+    return (kind, family(name)) if kind == Kind.WORKFLOW else type_name
+
+
+def common_name(names: Sequence[str], types: Iterable[str]) -> str:
+    """What to call many: the name that they have in common but for their number, else their type."""
+    common = family(names[0])
+    if all(family(name) == common for name in names):
+        return common
+    of_one_type = set(types)
+    return of_one_type.pop() if len(of_one_type) == 1 else "steps"
+
+
+def family(name: str) -> str:
+    """The name without the number at its end."""
+    return _NUMBER.sub("", name)
 
 
 def word(step: Step) -> str:
     """How a step is shown: its state, unless its failure is ignored."""
-    ignored = step.state is State.FAILED and step.on_failure is OnFailure.IGNORE
-    return IGNORED if ignored else step.state.value
+    return word_for(step.state, step.on_failure)
+
+
+def word_for(state: State, on_failure: OnFailure) -> str:
+    """How a step in this state is shown."""
+    return IGNORED if state is State.FAILED and on_failure is OnFailure.IGNORE else state.value
 
 
 def worst(steps: Sequence[Step]) -> str:
     """The one state that stands for many: what needs somebody first, what is done last."""
-    words = {word(step) for step in steps}
+    return worst_of({word(step) for step in steps})
+
+
+def worst_of(words: Container[str]) -> str:
+    """The one of these words that stands for all."""
     return next(each for each in _RANK if each in words)
 
 
@@ -120,90 +143,115 @@ def children_of(parents: Parents) -> list[list[int]]:
 
 def layers_of(parents: Parents) -> list[int]:
     """For each node how many come before it one after the other, at most."""
-    children = children_of(parents)
+    return _layers(parents, children_of(parents))
+
+
+class _Graph:
+    """The steps of a workflow by their places, and the ways to put them together."""
+
+    def __init__(self, sorts: Sequence[Hashable], parents: Parents) -> None:
+        self._sorts = sorts
+        self._parents = parents
+        self._children = children_of(parents)
+        self._layers = _layers(parents, self._children)
+        # Layer by layer, and within one in the order in which they were added: equal steps are in one layer, so that
+        # a group as a whole comes after the groups that it comes after.
+        self._order = sorted(range(len(sorts)), key=self._layers.__getitem__)
+
+    def finest(self, most: int, tallest: int) -> Parts | None:
+        """The finest parts that are few and low enough; None where all are too many or too high.
+
+        Equal steps are of one sort in one layer. So where those are too many, there is no need to look for equals,
+        which takes longest; and the look for them ends when they are too many.
+        """
+        if len(self._sorts) <= most and self._fit(alone := [[place] for place in self._order], most, tallest):
+            return alone
+        of_a_sort = self._together(list(zip(self._layers, self._sorts, strict=True)))
+        if not self._fit(of_a_sort, most, tallest):
+            return None
+        equal = self.equal(MANY, most)
+        return equal if equal is not None and self._fit(equal, most, tallest) else of_a_sort
+
+    def bands(self, most: int) -> Parts:
+        """Whole layers, and several of them as one where there are more than `most`."""
+        deep = max(self._layers, default=0) // most + 1
+        return self._together([layer // deep for layer in self._layers])
+
+    def equal(self, many: int, most: int | None = None) -> Parts | None:
+        """Equal steps, where there are many of them; None where there are more than `most` kinds of steps."""
+        alike = self._alike(most)
+        if alike is None:
+            return None
+        groups = self._together(alike)
+        return [part for places in groups for part in ([places] if len(places) >= many else [[one] for one in places])]
+
+    def folding(self, parts: Parts) -> Folding:
+        """The parts with what each comes after."""
+        group_of = [0] * len(self._sorts)
+        for number, places in enumerate(parts):
+            for place in places:
+                group_of[place] = number
+        above: list[set[int]] = [set() for _ in parts]
+        for place, parents in enumerate(self._parents):
+            above[group_of[place]].update(map(group_of.__getitem__, parents))
+        after = [sorted(found - {number}) for number, found in enumerate(above)]
+        return Folding(parts, [_direct(after, number) for number in range(len(parts))])
+
+    def _fit(self, parts: Parts, most: int, tallest: int) -> bool:
+        """True if there are at most `most` of them, and `tallest` in the largest layer."""
+        return len(parts) <= most and self._height(parts) <= tallest
+
+    def _height(self, parts: Parts) -> int:
+        return max(Counter(self._layers[places[0]] for places in parts).values(), default=0)
+
+    def _together(self, marks: Sequence[Hashable]) -> Parts:
+        members: dict[Hashable, list[int]] = {}
+        for place in self._order:
+            members.setdefault(marks[place], []).append(place)
+        return list(members.values())
+
+    def _alike(self, most: int | None) -> list[Hashable] | None:
+        """A mark for each step, the same for equal ones: one look from the beginning down, one from the end up."""
+        down = _marks(self._order, self._parents, self._sorts, most)
+        up = None if down is None else _marks(self._order[::-1], self._children, self._sorts, most)
+        return None if down is None or up is None else list(zip(down, up, strict=True))
+
+
+def _read(steps: Sequence[Step]) -> tuple[list[Hashable], Parents]:
+    """The sort of each step, and which come before it."""
+    places = {step.task_id: place for place, step in enumerate(steps)}
+    parents = [[places[each] for each in step.after if each in places] for step in steps]
+    return [sort_of(step.kind, step.type, step.name) for step in steps], parents
+
+
+def _layers(parents: Parents, children: Parents) -> list[int]:
     waits = [len(above) for above in parents]
     layers = [0] * len(parents)
     order = [node for node, count in enumerate(waits) if count == 0]
     for node in order:  # it grows while it is read
+        below = layers[node] + 1
         for child in children[node]:
-            layers[child] = max(layers[child], layers[node] + 1)
+            if layers[child] < below:  # noqa: PLR1730 (max takes three times as long)
+                layers[child] = below
             waits[child] -= 1
             if waits[child] == 0:
                 order.append(child)
     return layers
 
 
-class _Graph:
-    """The steps of a workflow by their places, and the ways to put them together."""
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        places = {step.task_id: place for place, step in enumerate(steps)}
-        self._steps = steps
-        self._parents = [[places[each] for each in step.after if each in places] for step in steps]
-        self._layers = layers_of(self._parents)
-        # Layer by layer, and within one in the order in which they were added: equal steps are in one layer, so that
-        # a group as a whole comes after the groups that it comes after.
-        self._order = sorted(range(len(steps)), key=lambda place: (self._layers[place], place))
-
-    def foldings(self, most: int) -> Iterator[Parts]:
-        """From the finest on, without what has too many parts in any case."""
-        if len(self._steps) <= most:
-            yield [[place] for place in self._order]
-        yield self.equal(MANY)
-        yield self._together(lambda place: (self._layers[place], _sort(self._steps[place])))
-
-    def bands(self, most: int) -> Parts:
-        """Whole layers, and several of them as one where there are more than `most`."""
-        deep = max(self._layers, default=0) // most + 1
-        return self._together(lambda place: self._layers[place] // deep)
-
-    def equal(self, many: int) -> Parts:
-        """Equal steps, where there are many of them."""
-        alike = self._alike()
-        groups = self._together(lambda place: alike[place])
-        return [part for places in groups for part in ([places] if len(places) >= many else [[one] for one in places])]
-
-    def height(self, parts: Parts) -> int:
-        """How many of them there are in the largest layer."""
-        return max(Counter(self._layers[places[0]] for places in parts).values(), default=0)
-
-    def folding(self, parts: Parts) -> Folding:
-        """The parts with what each comes after."""
-        group_of = {place: number for number, places in enumerate(parts) for place in places}
-        above = [{group_of[each] for place in places for each in self._parents[place]} for places in parts]
-        after = [sorted(found - {number}) for number, found in enumerate(above)]
-        return Folding(parts, [_direct(after, number) for number in range(len(parts))])
-
-    def _together(self, mark: Callable[[int], Hashable]) -> Parts:
-        members: dict[Hashable, list[int]] = {}
-        for place in self._order:
-            members.setdefault(mark(place), []).append(place)
-        return list(members.values())
-
-    def _alike(self) -> list[Hashable]:
-        """A mark for each step, the same for equal ones: one look from the beginning down, one from the end up."""
-        numbers: dict[Hashable, int] = {}
-        sorts = [_sort(step) for step in self._steps]
-        down = _marks(self._order, self._parents, sorts, numbers)
-        up = _marks(self._order[::-1], children_of(self._parents), sorts, numbers)
-        return list(zip(down, up, strict=True))
-
-
-def _marks(order: Sequence[int], before: Parents, sorts: Sequence[Hashable], numbers: dict[Hashable, int]) -> list[int]:
-    """Small numbers stand for whole histories, so that a long chain costs no more than its length."""
+def _marks(
+    order: Sequence[int], before: Parents, sorts: Sequence[Hashable], most: int | None = None
+) -> list[int] | None:
+    """Small numbers stand for whole histories, so that a long chain costs no more than its length. None as soon as
+    there are more than `most`."""
+    numbers: dict[Hashable, int] = {}
     marks = [0] * len(order)
     for place in order:
-        mark = (sorts[place], frozenset([marks[each] for each in before[place]]))
+        mark = (sorts[place], frozenset(map(marks.__getitem__, before[place])))
         marks[place] = numbers.setdefault(mark, len(numbers))
+        if most is not None and len(numbers) > most:
+            return None
     return marks
-
-
-def _sort(step: Step) -> Hashable:
-    return (step.kind, _family(step.name)) if step.kind is Kind.WORKFLOW else step.type
-
-
-def _family(name: str) -> str:
-    return _NUMBER.sub("", name)
 
 
 def _direct(after: Parents, number: int) -> list[int]:

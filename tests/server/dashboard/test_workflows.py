@@ -141,6 +141,34 @@ def test_a_sub_workflow_is_a_box_that_leads_to_it_and_back(site: Site, app: dibs
     assert f"Part of workflow {flow} , as task" in text_of(page)
 
 
+def test_the_box_of_a_sub_workflow_says_how_far_it_is(site: Site, app: dibs.Dibs) -> None:
+    flow = start(app, sub("pages", step("one"), step("two"), step("three")))
+    below = inner(app, flow, "pages")
+    complete(app, below, "one")
+    text = text_of(site.visitor("read").get(f"/workflows/{flow}"))
+    assert re.search(rf"workflow {below} · 1 of 3", text)  # in the box
+    assert re.search(rf"pages #\d+ workflow {below} 1 of 3", text)  # in the table
+
+
+def test_the_states_to_choose_from_are_those_that_occur_also_later(site: Site, app: dibs.Dibs) -> None:
+    """The choice is a part of the page that is kept up to date: the states of an hour ago would find nothing."""
+    flow = start(app, *DIAMOND)
+    visitor = site.visitor("read")
+
+    def choice() -> list[str]:
+        head = re.search(
+            r'<header id="steps-head" data-live>.*?</header>', visitor.get(f"/workflows/{flow}").text, re.DOTALL
+        )
+        assert head is not None
+        return re.findall(r'<a class="(\w+)" href="[^"]*state=', head[0])
+
+    assert choice() == ["pending", "blocked"]
+    complete(app, flow, "fetch")
+    fail(app, flow, "left")
+    finalize(app, flow)
+    assert choice() == ["completed", "cancelled", "failed"]
+
+
 def test_a_finalizer_comes_after_everything(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, step("left"), step("right"), finalizer=NewTask("report"))
     page = site.visitor("read").get(f"/workflows/{flow}")

@@ -12,15 +12,11 @@ from datetime import datetime
 
 from dibs.server.dashboard.graph import Box, lay_out
 from dibs.server.dashboard.rendering import seconds, shorten, visible
+from dibs.server.dashboard.shapes import Group, Stand
 from dibs.step import WORKFLOW_STEP, Kind, Step
+from dibs.store.operations.outlining import SomeSteps
 from dibs.task import State
-from dibs.workflow.folding import IGNORED, Folding, Group, counted, folding_within, word, worst
-
-MOST, TALLEST = 120, 24
-"""Boxes of a picture, and those above each other in one layer."""
-
-MOST_UNFOLDED = 500
-"""Boxes of a picture in which somebody wants to see every step alone."""
+from dibs.workflow.folding import IGNORED, word, worst_of
 
 STATES = ("completed", IGNORED, "claimed", "pending", "scheduled", "blocked", "cancelled", "failed")
 """In the order of a bar: what is done first."""
@@ -66,40 +62,33 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All of it. `folded`: some boxes stand for many steps. `groups`: those of the boxes, in their order."""
+    """All of it."""
 
     width: float
     height: float
     nodes: Sequence[Node]
     arrows: Sequence[Arrow]
-    groups: Sequence[Group]
-
-    @property
-    def folded(self) -> bool:
-        """True where some box stands for many steps."""
-        return any(group.folded for group in self.groups)
-
-    def group_of(self, task_id: int) -> Group | None:
-        """The box that this step is in."""
-        return next((group for group in self.groups if any(step.task_id == task_id for step in group.steps)), None)
 
 
-def draw(steps: Sequence[Step], folding: Folding, page: str, now: datetime) -> Picture:
-    """The picture of these steps. `page`: the address of the page, for boxes that lead to a part of its table."""
-    groups = _with_finalizer(steps, folding)
-    texts = [_texts(group, now) for group in groups]
-    layout = lay_out([group.after for group in groups], [_size(group, *text) for group, text in _zip(groups, texts)])
-    nodes = [
-        _node(group, box, text, page) for (group, text), box in zip(_zip(groups, texts), layout.boxes, strict=True)
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What the boxes tell: of those that stand for one step, the step; `page`: the address of the page, for boxes that
+    lead to a part of its table."""
+
+    some: SomeSteps
+    page: str
+    now: datetime
+
+
+def draw(groups: Sequence[Group], stands: Sequence[Stand], scene: Scene) -> Picture:
+    """The picture of these groups, which stand like that."""
+    boxes = [_Box(group, stand, scene) for group, stand in zip(groups, stands, strict=True)]
+    layout = lay_out([group.after for group in groups], [box.size for box in boxes])
+    nodes = [box.node(place) for box, place in zip(boxes, layout.boxes, strict=True)]
+    arrows = [
+        Arrow(line.path, _kind(stands[line.start], is_last=groups[line.end].is_finalizer)) for line in layout.lines
     ]
-    arrows = [Arrow(line.path, _kind(groups[line.start], groups[line.end])) for line in layout.lines]
-    return Picture(layout.width, layout.height, nodes, arrows, groups)
-
-
-def fold_steps(steps: Sequence[Step], *, unfold: bool = False) -> Folding:
-    """Which steps have a box together; the finalizer has one of its own."""
-    most, tallest = (MOST_UNFOLDED, MOST_UNFOLDED) if unfold else (MOST, TALLEST)
-    return folding_within(_others(steps), most - 1, tallest)
+    return Picture(layout.width, layout.height, nodes, arrows)
 
 
 def bar(counts: Mapping[str, int]) -> list[Part]:
@@ -122,34 +111,58 @@ def took(step: Step, now: datetime) -> float | None:
     return max(0.0, ((step.finished_at or now) - step.claimed_at).total_seconds())
 
 
-def _zip(groups: Sequence[Group], texts: Sequence[tuple[str, str]]) -> list[tuple[Group, tuple[str, str]]]:
-    return list(zip(groups, texts, strict=True))
+class _Box:
+    """What stands in a box: two lines, and all of it in a sentence."""
+
+    def __init__(self, group: Group, stand: Stand, scene: Scene) -> None:
+        self._group, self._stand = group, stand
+        self._page = scene.page
+        if group.folded:
+            self._step = None
+            self._name, self._label = _many(group, stand)
+        else:
+            self._step = scene.some.steps[group.ids[0]]
+            self._name, self._label = _one(self._step, scene)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """How much room it takes."""
+        width = max(len(self._name) * LETTER, len(self._label) * SMALL_LETTER) + MARGIN
+        return min(WIDE, max(NARROW, float(round(width)))), HIGH if self._group.folded else LOW
+
+    def node(self, box: Box) -> Node:
+        """The box at its place."""
+        step = self._step
+        return Node(
+            box,
+            "many" if step is None else step.kind.value,
+            worst_of(self._stand.words) if step is None else word(step),
+            shorten(visible(self._name), int((box.width - MARGIN) / LETTER) + 1),
+            shorten(visible(self._label), int((box.width - MARGIN) / SMALL_LETTER) + 1),
+            f"{visible(self._name)}: {self._label if step is None else _title(step)}",
+            self._many_href() if step is None else _href(step),
+            step.claimed_at if step is not None and step.state is State.CLAIMED else None,
+            bar(self._stand.words) if step is None else (),
+        )
+
+    def _many_href(self) -> str:
+        return f"{self._page}{'&' if '?' in self._page else '?'}of={self._group.ids[0]}#steps"
 
 
-def _with_finalizer(steps: Sequence[Step], folding: Folding) -> list[Group]:
-    """The finalizer comes after everything: after all that nothing else comes after."""
-    groups = folding.groups(_others(steps))
-    waited_for = {each for group in groups for each in group.after}
-    ends = [number for number in range(len(groups)) if number not in waited_for]
-    return groups + [Group([step], ends) for step in steps if step.kind is Kind.FINALIZER]
+def _many(group: Group, stand: Stand) -> tuple[str, str]:
+    counts = ", ".join(f"{stand.words[state]:,} {state}" for state in reversed(STATES) if stand.words.get(state))
+    return f"{group.name} × {len(group.ids):,}", counts  # noqa: RUF001 (the sign for times)
 
 
-def _others(steps: Sequence[Step]) -> list[Step]:
-    return [step for step in steps if step.kind is not Kind.FINALIZER]
-
-
-def _texts(group: Group, now: datetime) -> tuple[str, str]:
-    """The two lines of a box."""
-    if group.folded:
-        counts = counted(group.steps, word)
-        return f"{group.name} × {len(group.steps):,}", _counts(counts)  # noqa: RUF001 (the sign for times)
-    step = group.steps[0]
+def _one(step: Step, scene: Scene) -> tuple[str, str]:
     if step.kind is Kind.FINALIZER:
-        return step.type, _label(["finalizer", _attempts(step), _took(step, now)])
+        return step.type, _label(["finalizer", _attempts(step), _took(step, scene.now)])
     if step.kind is Kind.WORKFLOW:
-        return step.name, _label([f"workflow {step.workflow_id or ''}".rstrip(), _took(step, now)])
-    kind = "" if step.type in (step.name, group.name) else shorten(step.type, 20)
-    return step.name, _label([kind, _attempts(step), _took(step, now)]) or step.state.value
+        inside = scene.some.inside.get(step.task_id)
+        far = "" if inside is None else f"{inside.ended:,} of {inside.steps:,}"
+        return step.name, _label([f"workflow {step.workflow_id or ''}".rstrip(), far, _took(step, scene.now)])
+    kind = "" if step.type == step.name else shorten(step.type, 20)
+    return step.name, _label([kind, _attempts(step), _took(step, scene.now)]) or step.state.value
 
 
 def _label(words: Sequence[str]) -> str:
@@ -165,48 +178,15 @@ def _took(step: Step, now: datetime) -> str:
     return "" if time is None else seconds(time)
 
 
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{counts[state]:,} {state}" for state in reversed(STATES) if state in counts)
+def _title(step: Step) -> str:
+    kind = "" if step.type == WORKFLOW_STEP else f"{visible(step.type)}, "
+    worker = f" on {visible(step.worker_id)}" if step.state is State.CLAIMED and step.worker_id else ""
+    return f"{kind}{word(step)}{worker}, task {step.task_id}"
 
 
-def _size(group: Group, name: str, label: str) -> tuple[float, float]:
-    width = max(len(name) * LETTER, len(label) * SMALL_LETTER) + MARGIN
-    return min(WIDE, max(NARROW, float(round(width)))), HIGH if group.folded else LOW
+def _href(step: Step) -> str:
+    return f"/workflows/{step.workflow_id}" if step.workflow_id is not None else f"/tasks/{step.task_id}"
 
 
-def _node(group: Group, box: Box, text: tuple[str, str], page: str) -> Node:
-    first, (name, label) = group.steps[0], text
-    running = first.claimed_at if first.state is State.CLAIMED and not group.folded else None
-    return Node(
-        box,
-        "many" if group.folded else first.kind.value,
-        worst(group.steps),
-        shorten(visible(name), int((box.width - MARGIN) / LETTER) + 1),
-        shorten(visible(label), int((box.width - MARGIN) / SMALL_LETTER) + 1),
-        f"{visible(name)}: {_title(group, label)}",
-        _href(group, page),
-        running,
-        bar(counted(group.steps, word)) if group.folded else (),
-    )
-
-
-def _title(group: Group, label: str) -> str:
-    first = group.steps[0]
-    if group.folded:
-        return label
-    kind = "" if first.type == WORKFLOW_STEP else f"{visible(first.type)}, "
-    worker = f" on {visible(first.worker_id)}" if first.state is State.CLAIMED and first.worker_id else ""
-    return f"{kind}{word(first)}{worker}, task {first.task_id}"
-
-
-def _href(group: Group, page: str) -> str:
-    first = group.steps[0]
-    if group.folded:
-        return f"{page}{'&' if '?' in page else '?'}of={first.task_id}#steps"
-    return f"/workflows/{first.workflow_id}" if first.workflow_id is not None else f"/tasks/{first.task_id}"
-
-
-def _kind(start: Group, end: Group) -> str:
-    if end.steps[0].kind is Kind.FINALIZER:
-        return "last"
-    return "done" if all(step.passed for step in start.steps) else ""
+def _kind(start: Stand, *, is_last: bool) -> str:
+    return "last" if is_last else "done" if start.passed else ""

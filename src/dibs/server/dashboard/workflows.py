@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Literal
 from urllib.parse import urlencode
 
@@ -19,10 +21,11 @@ from dibs.errors import WorkflowNotFound
 from dibs.key import Scope
 from dibs.server.api.workflows import change, seen, workflow_id
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.dashboard.picture import Picture, bar, draw, took
-from dibs.server.dashboard.shapes import Shape, look
+from dibs.server.dashboard.picture import Picture, Scene, bar, draw, took
+from dibs.server.dashboard.shapes import Shape, in_state, look, stands
 from dibs.step import Step, Workflow, WorkflowFilter, WorkflowState
 from dibs.store.operations.advancing import CANCELLED, PRUNED
+from dibs.store.operations.outlining import Inside, SomeSteps, StepsAlike
 from dibs.task import State
 from dibs.workflow.folding import word
 
@@ -31,6 +34,9 @@ SHOWN = 50
 
 ROWS = 100
 """Steps in the table of a page."""
+
+PARENTS = 3
+"""Steps that a row of the table names as those before it; of more it says how many."""
 
 ENOUGH = 0.1
 """Seconds after which looking for workflows ends, wherever it is."""
@@ -75,6 +81,7 @@ class Line:
     after: Sequence[Step]
     more: int
     took: float | None
+    inside: Inside | None
     error: str | None
 
 
@@ -102,30 +109,34 @@ async def workflow(visit: Visit) -> Content:
     if one is None:
         raise WorkflowNotFound(flow)
     view: View = visit.query
-    all_steps, shape = await look(visit, flow, unfold=bool(view.unfold))
-    drawn = await asyncio.to_thread(draw, all_steps, shape.folding, view.address(flow, of=None), now)
-    steps, next_cursor = _table(all_steps, drawn, view)
+    shape, states = await look(visit, one, unfold=bool(view.unfold))
+    shown, next_cursor = _table(shape, states, view)
+    wanted = _wanted(shape, shown)
+    some = await visit.run(seen(visit, store.some_steps(wanted)))
+    if len(some.steps) < len(wanted):
+        raise WorkflowNotFound(flow)  # it was pruned meanwhile
+    scene = Scene(some, view.address(flow, of=None), now)
+    drawn = await asyncio.to_thread(_draw, shape, states, scene)
+    steps = [some.steps[each] for each in shown]
     errors = await visit.run(seen(visit, store.step_errors([step.task_id for step in steps if _may_have_failed(step)])))
     context = await visit.run(seen(visit, store.execution_context(flow)))
     return visit.render(
         "workflow.html",
         flow=one,
         view=view,
-        steps=all_steps,
-        whole=shape.whole,
+        shape=shape,
         picture=drawn,
-        lines=_lines(steps, all_steps, shape, errors, now),
+        lines=_lines(steps, shape, some, errors, now),
         next_page=None if next_cursor is None else view.address(flow, cursor=next_cursor),
-        group=None if view.of is None else drawn.group_of(view.of),
+        group=shape.group_with(view.of),
         context=context,
         counts=bar(context.by_state),
         attempts=await visit.run(seen(visit, store.latest_attempts(flow))),
-        finalizer=next((step for step in all_steps if step.task_id == one.finalizer_id), None),
+        finalizer=None if one.finalizer_id is None else some.steps.get(one.finalizer_id),
         held=_is_held(one, now),
         lasted=_lasted(one),
         may_cancel=not one.finished and one.stopping != CANCELLED and visit.may(Scope.ENQUEUE),
         may_retry=_can_go_on(one) and visit.may(Scope.ENQUEUE),
-        states=list(State),
     )
 
 
@@ -176,15 +187,27 @@ def _can_go_on(one: Workflow) -> bool:
     return stopped and one.step_of is None and one.stopping != PRUNED
 
 
-def _table(steps: Sequence[Step], drawn: Picture, view: View) -> tuple[list[Step], int | None]:
+def _table(shape: Shape, states: Sequence[StepsAlike], view: View) -> tuple[list[int], int | None]:
     """The steps of this page of the table, and where the next begins."""
-    group = None if view.of is None else drawn.group_of(view.of)
-    wanted = [
-        step
-        for step in (steps if group is None else group.steps)
-        if (view.state is None or step.state is view.state) and (view.cursor is None or step.task_id > view.cursor)
-    ]
-    return wanted[:ROWS], wanted[ROWS - 1].task_id if len(wanted) > ROWS else None
+    group = shape.group_with(view.of)
+    ids = shape.ids if group is None else sorted(group.ids)
+    ids = ids if view.cursor is None else ids[bisect_right(ids, view.cursor) :]
+    if view.state is not None:
+        wanted = in_state(states, view.state)
+        ids = list(islice((each for each in ids if each in wanted), ROWS + 1))
+    return list(ids[:ROWS]), ids[ROWS - 1] if len(ids) > ROWS else None
+
+
+def _wanted(shape: Shape, shown: Sequence[int]) -> list[int]:
+    """The steps of which more is told than how they stand: those of the table and those before them, and those that
+    have a box of their own."""
+    alone = [group.ids[0] for group in shape.groups if not group.folded]
+    parents = [parent for each in shown for parent in shape.before(each, PARENTS)[0]]
+    return sorted({*shown, *alone, *parents})
+
+
+def _draw(shape: Shape, states: Sequence[StepsAlike], scene: Scene) -> Picture:
+    return draw(shape.groups, stands(shape, states), scene)
 
 
 def _may_have_failed(step: Step) -> bool:
@@ -192,20 +215,15 @@ def _may_have_failed(step: Step) -> bool:
 
 
 def _lines(
-    shown: Sequence[Step], steps: Sequence[Step], shape: Shape, errors: Mapping[int, str], now: datetime
+    shown: Sequence[Step], shape: Shape, some: SomeSteps, errors: Mapping[int, str], now: datetime
 ) -> list[Line]:
-    before = {step.task_id: shape.before[place] for place, step in enumerate(steps)}
-    wanted = {parent for step in shown for parent in before[step.task_id][0]}
-    parents = {step.task_id: step for step in steps if step.task_id in wanted}
-    return [_line(step, before[step.task_id], parents, errors.get(step.task_id), now) for step in shown]
+    return [_line(step, shape, some, errors.get(step.task_id), now) for step in shown]
 
 
-def _line(
-    step: Step, before: tuple[Sequence[int], int], parents: Mapping[int, Step], error: str | None, now: datetime
-) -> Line:
-    first, count = before
-    named = [parents[each] for each in first if each in parents]
-    return Line(step, word(step), named, count - len(named), took(step, now), error)
+def _line(step: Step, shape: Shape, some: SomeSteps, error: str | None, now: datetime) -> Line:
+    first, count = shape.before(step.task_id, PARENTS)
+    named = [some.steps[each] for each in first]
+    return Line(step, word(step), named, count - len(named), took(step, now), some.inside.get(step.task_id), error)
 
 
 PAGES = [workflows, workflow, cancel, retry]

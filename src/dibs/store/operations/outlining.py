@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -12,7 +11,7 @@ from dibs.store.operation import Operation, Row, Statement, Steps, limited
 from dibs.store.operations.finalizing import read_attempt
 from dibs.store.operations.rows import STATES, moment
 from dibs.store.operations.workflows import list_some
-from dibs.task import check_integer
+from dibs.task import State, check_integer
 
 STEPS = 10_000
 EDGES = 100_000
@@ -26,13 +25,43 @@ FEW = 2000
 MAX_ID = 2**63 - 1
 _KINDS = {kind.value: kind for kind in Kind}
 _POLICIES = {policy.value: policy for policy in OnFailure}
+_decode_ids = msgspec.json.Decoder(list[int]).decode
 
 
 class Outline(msgspec.Struct, frozen=True):
-    """The first steps of a workflow, without their errors. `whole`: no step and no dependency was left out."""
+    """What never changes of the first steps of a workflow, by their place in the order in which they were added.
+    `parents`: the places of those directly before each. `whole`: no step and no dependency was left out."""
 
-    steps: list[Step]
+    ids: Sequence[int]
+    names: Sequence[str]
+    kinds: Sequence[str]
+    types: Sequence[str]
+    parents: Sequence[Sequence[int]]
     whole: bool
+
+
+class StepsAlike(msgspec.Struct, frozen=True):
+    """Steps that stand alike, in no order."""
+
+    state: State
+    on_failure: OnFailure
+    passed: bool | None
+    ids: list[int]
+
+
+class Inside(msgspec.Struct, frozen=True):
+    """How far a sub-workflow is: how many of its steps have ended."""
+
+    steps: int
+    ended: int
+
+
+class SomeSteps(msgspec.Struct, frozen=True):
+    """Some steps by their ids, without their errors and what they come after; and how far those are that stand for a
+    workflow."""
+
+    steps: dict[int, Step]
+    inside: dict[int, Inside]
 
 
 class FoundWorkflows(msgspec.Struct, frozen=True):
@@ -45,11 +74,18 @@ class FoundWorkflows(msgspec.Struct, frozen=True):
 class Outlining:
     """Looks that read no more than is shown."""
 
-    def outline(self, workflow_id: int, limit: int = STEPS, *, edges: bool = True) -> Operation[Outline]:
-        """The first `limit` steps of a workflow in the order in which they were added; none if there is no such.
-        Without edges: for who knows already what comes after what."""
+    def outline(self, workflow_id: int, limit: int = STEPS) -> Operation[Outline]:
+        """The first `limit` steps of a workflow and what comes after what; none if there is no such."""
         check_integer(limit, "limit", 1, MAX_ID)
-        return Operation("outline", lambda: _outline(workflow_id, limit, edges), writes=False)
+        return Operation("outline", lambda: _outline(workflow_id, limit), writes=False)
+
+    def step_states(self, workflow_id: int, last: int) -> Operation[list[StepsAlike]]:
+        """How the steps of a workflow stand, up to the one with the id `last`."""
+        return Operation("step_states", lambda: _step_states(workflow_id, last), writes=False)
+
+    def some_steps(self, task_ids: Sequence[int]) -> Operation[SomeSteps]:
+        """These steps as they are now; those that do not exist are left out."""
+        return Operation("some_steps", lambda: _some_steps(list(task_ids)), writes=False)
 
     def step_errors(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """What went wrong last with each of these tasks: `type: message`, its first 200 characters."""
@@ -67,21 +103,43 @@ class Outlining:
         return Operation("find_workflows", lambda: _find(which, span), writes=False)
 
 
-def _outline(workflow_id: int, limit: int, edges: bool) -> Steps[Outline]:
+def _outline(workflow_id: int, limit: int) -> Steps[Outline]:
     rows = yield Statement("outline", {"id": workflow_id}, words=limited(limit + 1))
     some = rows[:limit]
-    whole = len(some) == len(rows)
-    parents: defaultdict[int, list[int]] = defaultdict(list)
-    if edges and some:
-        given = {"id": workflow_id, "last": some[-1][0]}
-        pairs = yield Statement("outline_edges", given, words=limited(EDGES + 1))
-        for parent, child in pairs[:EDGES]:
-            parents[child].append(parent)
-        whole = whole and len(pairs) <= EDGES
-    return Outline([_read_step(row, parents.get(row[0]) or []) for row in some], whole)
+    if not some:
+        return Outline((), (), (), (), (), True)
+    ids, names, kinds, types = zip(*some, strict=True)
+    [edges] = yield Statement("outline_edges", {"id": workflow_id, "last": ids[-1]}, words=limited(EDGES + 1))
+    above, below = map(_decode_ids, edges)
+    whole = len(some) == len(rows) and len(above) <= EDGES
+    return Outline(ids, names, kinds, types, _parents(ids, above[:EDGES], below[:EDGES]), whole)
 
 
-def _read_step(row: Row, after: list[int]) -> Step:
+def _parents(ids: Sequence[int], above: Sequence[int], below: Sequence[int]) -> list[list[int]]:
+    """For each the places of those before it, but for what was left out or has been added meanwhile."""
+    places = {task_id: place for place, task_id in enumerate(ids)}
+    parents: list[list[int]] = [[] for _ in ids]
+    for parent, child in zip(above, below, strict=True):
+        if parent in places and child in places:
+            parents[places[child]].append(places[parent])
+    return parents
+
+
+def _step_states(workflow_id: int, last: int) -> Steps[list[StepsAlike]]:
+    rows = yield Statement("step_states", {"id": workflow_id, "last": last})
+    return [
+        StepsAlike(STATES[state], _POLICIES[on_failure], None if passed is None else bool(passed), _decode_ids(ids))
+        for state, on_failure, passed, ids in rows
+    ]
+
+
+def _some_steps(task_ids: list[int]) -> Steps[SomeSteps]:
+    rows = (yield Statement("some_steps", {"ids": task_ids})) if task_ids else []
+    inside = {row[0]: Inside(*row[-2:]) for row in rows if row[-2] is not None}
+    return SomeSteps({row[0]: _read_step(row[:-2]) for row in rows}, inside)
+
+
+def _read_step(row: Row) -> Step:
     (task_id, name, kind, type_name, queue, state, attempts, max_attempts, waits, on_failure, passed, worker_id,
      claimed_at, finished_at, workflow_id) = row  # fmt: skip
     return Step(
@@ -93,7 +151,7 @@ def _read_step(row: Row, after: list[int]) -> Step:
         STATES[state],
         attempts,
         max_attempts,
-        after,
+        [],
         waits,
         _POLICIES[on_failure],
         None if passed is None else bool(passed),

@@ -1,10 +1,7 @@
--- Promise: the workflow's first steps in the order in which they were added, without what they said. Parameters: id, limit.
--- Rows: (task_id, name, kind, type, queue, state, attempts, max_attempts, waits, on_failure, passed, worker_id, claimed_at,
--- finished_at, the sub-workflow's id).
-SELECT step.task_id, step.name, step.kind, task.type, task.queue, task.state, task.attempts, task.max_attempts,
-       step.waits, step.on_failure, step.passed, task.worker_id, task.claimed_at, task.finished_at, sub.id
+-- Promise: what never changes of the workflow's first steps, in the order in which they were added. Parameters: id, limit.
+-- Rows: (task_id, name, kind, type). Index: dibs_steps_names, and the primary key of the tasks.
+SELECT step.task_id, step.name, step.kind, task.type
 FROM dibs_steps AS step
 JOIN dibs_tasks AS task ON task.id = step.task_id
-LEFT JOIN dibs_workflows AS sub ON sub.step_of = step.task_id
 WHERE step.workflow_id = :id
 ORDER BY step.task_id LIMIT {{limit}}
