@@ -12,8 +12,9 @@ import pytest
 import dibs
 from dibs import ClaimRef, Event, Failure, HistoryEntry, NewTask, State
 from dibs.observe.verify import verify
+from dibs.store.operations.looking import Past
 from dibs.task import MOVES
-from tests.helpers.clients import Clock
+from tests.helpers.clients import Clock, run
 from tests.helpers.tasks import dead, enqueue_all, events, moment, task_in
 
 DAY = 24 * 3600.0
@@ -393,3 +394,23 @@ def test_in_a_batch_of_outcomes_only_the_good_ones_are_noted(app: Any) -> None:
     answers = app.finish([(good, dibs.Completed()), (foreign(bad), dibs.Completed())])
     assert isinstance(answers[1], dibs.NotYourClaim)
     assert [events(app, claim.task_id)[-1] for claim in (good, bad)] == ["completed", "claimed"]
+
+
+@pytest.mark.database("only the dashboard asks for the newest entries, and its server has a database")
+def test_the_newest_entries_are_read_without_the_others_and_all_are_counted(app: Any) -> None:
+    task, other = app.enqueue("resize"), app.enqueue("other")
+    for _ in range(3):
+        app.release(app.claim_by_id(task.id, "worker-1"))
+    whole = app.history(task.id)
+    assert len(whole) == 7
+    assert latest(app, task.id, 3) == Past(whole[-3:], 7)
+    assert latest(app, task.id, 7) == latest(app, task.id, 1000) == Past(whole, 7)
+    assert latest(app, other.id, 5).count == 1
+    assert latest(app, 10**9, 5) == Past([], 0)
+    with pytest.raises(dibs.InvalidValue):
+        latest(app, task.id, 0)
+
+
+def latest(app: Any, task_id: int, limit: int) -> Past:
+    found: Past = run(app, app._store.latest_history(task_id, limit))
+    return found

@@ -57,6 +57,14 @@ def test_one_that_runs_has_no_outcome_and_goes_on_until_now() -> None:
     assert told("enqueued", "claimed", "asked", now=10) == [(1, None, 1.0, 9.0)]
 
 
+@pytest.mark.parametrize("missing", range(1, 7))
+def test_attempts_keep_their_numbers_where_the_beginning_of_the_history_is_missing(missing: int) -> None:
+    names = ("enqueued", "claimed", "failed", "promoted", "claimed", "asked", "dead", "retried", "claimed", "completed")
+    left = attempts_of(past(*names)[missing:], START + timedelta(seconds=100))
+    assert left[-1].number == 3
+    assert [each.number for each in left if each.token] == [each.token for each in left if each.token]
+
+
 def test_a_task_that_waits_for_another_attempt_has_one_without_a_run() -> None:
     assert told("enqueued", "claimed", "failed", now=10) == [(1, "failed", 1.0, 1.0), (2, None, 0.0, None)]
     assert told("later", now=10) == [(1, None, 0.0, None)]

@@ -29,7 +29,7 @@ from dibs.step import (
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note
 from dibs.store.operation import Operation
-from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, StoreEvent, TaskFilter
+from dibs.store.operations.looking import Explanation, HistoryEntry, Past, QueueInfo, Stats, StoreEvent, TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.outlining import FoundWorkflows, Outline, SomeSteps, StepsAlike
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
@@ -421,6 +421,9 @@ class DatabaseStore(Store, Protocol):
 
     def roll(self) -> Operation[Roll]:
         """The workers and the paused queues. It reads no tasks."""
+
+    def latest_history(self, task_id: int, limit: int) -> Operation[Past]:
+        """The newest things that happened to the task, in order, and how many there were in all."""
 
     def outline(self, workflow_id: int, limit: int = ...) -> Operation[Outline]:
         """What never changes of the workflow's first steps, in the order in which they were added, and what comes after

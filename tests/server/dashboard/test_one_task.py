@@ -139,9 +139,22 @@ def test_a_step_leads_to_its_workflow_if_all_of_it_may_be_seen(site: Site, app: 
 
 def test_a_tick_leads_to_its_schedule(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("report", key="schedule:every night:2026-11-15T00:00:00Z")
-    assert "Schedule every night its tick of 2026-11-15T00:00:00Z" in text_of(
-        site.visitor("read").get(f"/tasks/{task.id}")
-    )
+    page = site.visitor("read").get(f"/tasks/{task.id}")
+    assert "Schedule every night its tick of 2026-11-15T00:00:00Z" in text_of(page)
+    assert 'href="/schedules?show=every%20night#schedule-every%20night"' in page.text
+
+
+def test_the_steps_of_a_workflow_lead_to_the_result_on_this_page(site: Site, app: dibs.Dibs) -> None:
+    steps = [dibs.NewStep(name="a", task=dibs.NewTask("resize"))]
+    workflow = app.start_workflow(dibs.NewWorkflow(name="order", steps=steps))
+    claim = app.claim("w-1")
+    assert claim is not None
+    app.complete(claim, {"bytes": 7})
+    visitor = site.visitor("read")
+    assert f'href="/tasks/{claim.task_id}#result"' in visitor.get(f"/workflows/{workflow.id}").text
+    result = re.search(r'id="result".*?</section>', visitor.get(f"/tasks/{claim.task_id}").text, re.DOTALL)
+    assert result is not None
+    assert "bytes" in result[0]
 
 
 def test_long_texts_are_cut_and_there_as_a_whole_as_a_file(site: Site, app: dibs.Dibs) -> None:
@@ -211,4 +224,16 @@ def test_a_long_history_is_shown_from_its_end_until_all_is_asked_for(site: Site,
     page = visitor.get(f"/tasks/{task.id}")
     assert "the last 200 of 261 entries" in text_of(page)
     assert page.text.count('data-label="When"') == 200
+    assert re.findall(r'data-label="Attempt">(\d+)<', page.text) == [str(number) for number in range(92, 131)]
     assert visitor.get(f"/tasks/{task.id}?history=all").text.count('data-label="When"') == 261
+
+
+def test_no_history_is_too_long_for_its_page(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize")
+    for _ in range(1005):
+        app.release(app.claim_by_id(task.id, "w-1"))
+    visitor = site.visitor("read")
+    some, most = visitor.get(f"/tasks/{task.id}"), visitor.get(f"/tasks/{task.id}?history=all")
+    assert "the last 200 of 2,011 entries · more" in text_of(some)
+    assert "the last 2,000 of 2,011 entries" in text_of(most)
+    assert most.text.count('data-label="When"') == 2000

@@ -90,3 +90,20 @@ def test_hostile_names_are_text(site: Site, app: dibs.Dibs) -> None:
 
 def test_no_schedules_are_said_to_be_none(site: Site) -> None:
     assert "No schedules." in text_of(site.visitor("read").get("/schedules"))
+
+
+def test_a_schedule_that_is_asked_for_is_marked_on_the_page_that_it_is_on(site: Site, app: dibs.Dibs) -> None:
+    for number in range(120):
+        app.set_schedule(f"no {number:03}", "0 3 * * *", "report")
+    visitor = site.visitor("read")
+
+    def rows(page: str) -> list[tuple[str, str]]:
+        return re.findall(r'<tr data-row id="schedule-no%20(\d+)"( class="shown")?>', page)
+
+    late = rows(visitor.get("/schedules?show=no+110").text)
+    assert [number for number, _ in late] == [f"{number:03}" for number in range(100, 120)]
+    assert [number for number, mark in late if mark] == ["110"]
+    early = rows(visitor.get("/schedules?show=no+007").text)
+    assert [number for number, mark in early if mark] == ["007"]
+    assert len(early) == 100
+    assert len(rows(visitor.get("/schedules?show=gone").text)) == 100

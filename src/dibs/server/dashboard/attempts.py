@@ -81,14 +81,22 @@ class Line:
 
 
 def attempts_of(history: Sequence[HistoryEntry], now: datetime) -> list[Attempt]:
-    """The attempts in order; a task that waits has one more, which has not begun."""
-    attempts = [Attempt(1)]
+    """The attempts in order; a task that waits has one more, which has not begun. Every claim has a token of its own,
+    one more than the one before: so their numbers are right also where the beginning of the history is missing."""
+    attempts = [Attempt(_first_number(history))]
     for entry, after in _pairs(history):
         if entry.event is Event.PRUNED:
             break
         ended = after.at if after else max(now, entry.at)
         _note(attempts, entry, ended, after)
     return attempts if attempts[-1].pieces else attempts[:-1]
+
+
+def _first_number(history: Sequence[HistoryEntry]) -> int:
+    entry = history[0] if history else None
+    if entry is None or entry.to_state is State.CLAIMED:
+        return entry.token if entry else 1
+    return entry.token + 1
 
 
 def _note(attempts: list[Attempt], entry: HistoryEntry, ended: datetime, after: HistoryEntry | None) -> None:

@@ -23,10 +23,11 @@ SHOWN = 100
 """Schedules on a page."""
 
 
-class After(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a page begins: after the schedule of this name."""
+class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a page begins: after the schedule of this name. Or which schedule is to be on it."""
 
     after: str | None = None
+    show: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,11 @@ class Column:
     title: str
 
 
-@page("GET", "/schedules", Scope.READ, query=After)
+@page("GET", "/schedules", Scope.READ, query=Wish)
 async def schedules(visit: Visit) -> Content:
     """All schedules, by name."""
     plans = [plan for plan in await visit.run(visit.service.store.list_schedules()) if visit.caller.serves(plan.queue)]
-    after = visit.query.after
+    after = visit.query.after or _before(plans, visit.query.show)
     shown = [plan for plan in plans if after is None or plan.name > after]
     now = datetime.now(UTC)
     # Not on the event loop: the next ticks of a rare date take a while to find.
@@ -65,6 +66,7 @@ async def schedules(visit: Visit) -> Content:
         total=len(plans),
         enabled=sum(plan.enabled for plan in plans),
         after=after,
+        show=visit.query.show,
         more=urlencode({"after": shown[SHOWN - 1].name}) if len(shown) > SHOWN else None,
         columns=_columns(ticks, now),
         ticks=sum(ticks),
@@ -91,6 +93,13 @@ async def disable(visit: Visit) -> Content:
     """Let it rest."""
     plan = await do(visit, visit.service.store.disable_schedule(visit.path["name"]))
     return visit.back("/schedules", f"{plan.name} is disabled.")
+
+
+def _before(plans: Sequence[Schedule], name: str | None) -> str | None:
+    """The last schedule before the page that this one is on; None for the first page."""
+    place = next((place for place, plan in enumerate(plans) if plan.name == name), 0)
+    begin = place // SHOWN * SHOWN
+    return plans[begin - 1].name if begin else None
 
 
 def _lines(plans: Sequence[Schedule]) -> list[Line]:

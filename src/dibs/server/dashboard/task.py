@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -16,11 +16,11 @@ from dibs.server.dashboard.page import Content, Visit, page
 from dibs.server.dashboard.texts import excerpt, pretty, str_of, whole_error, whole_json
 from dibs.server.refusing import Refusal
 from dibs.step import WORKFLOW_STEP, Workflow
-from dibs.store.operations.looking import HistoryEntry
+from dibs.store.operations.looking import Past
 from dibs.task import FINAL, State, Task
 
-ENTRIES = 200
-"""Entries of the history on a page, the last ones, unless all are asked for."""
+ENTRIES, MOST_ENTRIES = 200, 2000
+"""Entries of the history on a page, the last ones; and where all are asked for."""
 
 PLAIN = (b"content-type", b"text/plain; charset=utf-8")
 CLOSED = (b"content-security-policy", b"default-src 'none'; sandbox")
@@ -30,7 +30,7 @@ _TICK = re.compile(r"schedule:(.+):(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much of the history."""
 
-    history: str | None = None
+    history: Literal["all"] | None = None
 
 
 @page("GET", "/tasks/{id:int}", Scope.READ, query=Shown)
@@ -39,9 +39,9 @@ async def one_task(visit: Visit) -> Content:
     store, task_id = visit.service.store, visit.task_id
     await visit.check_visible(task_id)
     task = await visit.run(store.get(task_id))
-    history = await visit.run(store.history(task_id))
+    past = await visit.run(store.latest_history(task_id, MOST_ENTRIES if visit.query.history else ENTRIES))
     if task is None:
-        return _show_pruned(visit, history)
+        return _show_pruned(visit, past)
     context: dict[str, Any] = {
         "task": task,
         "reasons": (await visit.run(store.explain(task_id, visit.caller.queues))).reasons,
@@ -53,19 +53,18 @@ async def one_task(visit: Visit) -> Content:
         "cancels": visit.may(Scope.ENQUEUE) and _can_be_cancelled(task),
         "retries": visit.may(Scope.ENQUEUE) and task.state in (State.FAILED, State.CANCELLED, State.SCHEDULED),
     }
-    return visit.render("task.html", **context, **_past(visit, history))
+    return visit.render("task.html", **context, **_past(past))
 
 
-def _show_pruned(visit: Visit, history: list[HistoryEntry]) -> Content:
-    if not history:
+def _show_pruned(visit: Visit, past: Past) -> Content:
+    if not past.entries:
         raise TaskNotFound(visit.task_id)
-    return visit.render("task_gone.html", id=visit.task_id, **_past(visit, history))
+    return visit.render("task_gone.html", id=visit.task_id, **_past(past))
 
 
-def _past(visit: Visit, history: list[HistoryEntry]) -> dict[str, Any]:
-    attempts = attempts_of(history, datetime.now(UTC))
-    entries = history if visit.query.history == "all" else history[-ENTRIES:]
-    return {"attempts": attempts, "line": line_of(attempts), "history": entries, "past": len(history)}
+def _past(past: Past) -> dict[str, Any]:
+    attempts = attempts_of(past.entries, datetime.now(UTC))
+    return {"attempts": attempts, "line": line_of(attempts), "past": past, "most": MOST_ENTRIES}
 
 
 def _error(task: Task) -> dict[str, Any]:

@@ -66,6 +66,13 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     detail: dict[str, Any] | None
 
 
+class Past(msgspec.Struct, frozen=True):
+    """The newest entries of a task's history, in order, and how many there are in all."""
+
+    entries: list[HistoryEntry]
+    count: int
+
+
 class StoreEvent(msgspec.Struct, frozen=True):
     """An entry of the history, and of which queue and type its task is; None where the task was pruned."""
 
@@ -138,6 +145,11 @@ class Looking:
         """Everything that happened to the task, in order; it outlives the task itself."""
         return Operation("history", lambda: _history(Statement("history", {"id": task_id})), writes=False)
 
+    def latest_history(self, task_id: int, limit: int) -> Operation[Past]:
+        """The newest `limit` things that happened to the task, in order, and how many there were."""
+        check_integer(limit, "limit", 1, 2**31 - 1)
+        return Operation("latest_history", lambda: _latest(task_id, limit), writes=False)
+
     def history_after(self, entry_id: int, limit: int) -> Operation[list[HistoryEntry]]:
         """The history of all tasks in order, page by page."""
         statement = Statement("history_after", {"after": entry_id}, words=limited(limit))
@@ -190,6 +202,11 @@ def _list(which: TaskFilter) -> Steps[list[Task]]:
 def _history(statement: Statement) -> Steps[list[HistoryEntry]]:
     rows = yield statement
     return [_read_entry(row) for row in rows]
+
+
+def _latest(task_id: int, limit: int) -> Steps[Past]:
+    rows = yield Statement("latest_history", {"id": task_id}, words=limited(limit))
+    return Past([_read_entry(row[:-1]) for row in reversed(rows)], rows[0][-1] if rows else 0)
 
 
 def _read_entry(row: Row) -> HistoryEntry:
