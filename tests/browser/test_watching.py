@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+import httpx
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from dibs import NewTask, State
 from tests.browser.sample import fill
@@ -27,6 +28,29 @@ def test_the_overview_counts_what_is_enqueued_elsewhere_without_a_reload(site: S
     expect(page.locator("#failures")).to_contain_text("no such picture")
     expect(page.locator("#chart-depth svg")).to_be_visible()
     expect_no_reload(page)
+
+
+def test_who_comes_first_sees_charts_at_once(site: Site) -> None:
+    site.app.enqueue_many([NewTask("resize", {"n": n}) for n in range(3)])
+    site.app.complete(site.app.claim_many("worker-1", 1)[0])
+    page = site.visitor("read")
+    for name in ("depth", "wait", "run"):
+        expect(page.locator(f"#chart-{name} svg :is(.lone, .line, .edge)").first).to_be_visible()
+        expect(page.locator(f"#chart-{name}")).not_to_contain_text("Nothing to draw")
+
+
+def test_what_happens_between_the_page_and_its_first_pulse_is_shown_as_well(site: Site) -> None:
+    page = site.visitor("read", at="/queues")
+    key = site.key("read")
+
+    def hold_back(route: Route) -> None:
+        site.app.enqueue("resize", {}, queue="late")
+        httpx.get(f"{site.url}/metrics", headers={"X-API-Key": key}).raise_for_status()  # for this the server looks
+        route.continue_()
+
+    page.route("**/live", hold_back)
+    page.reload()
+    expect(page.locator("tr[data-row]", has_text="late")).to_be_visible()
 
 
 def test_a_queue_is_paused_and_opened_again(site: Site) -> None:

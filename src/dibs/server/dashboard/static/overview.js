@@ -16,7 +16,7 @@ let step = 5;
 function start() {
   const depth = [...OPEN, ...FINISHED].map((name) => ({ name, label: NAMES[name] ?? name, off: FINISHED.includes(name) }));
   make("depth", depth, { stacked: true, format: amount });
-  make("flow", FLOWS.map((name) => ({ name, label: name === "failed" ? "failed attempts" : name })), { format: amount });
+  make("flow", FLOWS.map((name) => ({ name, label: name })), { format: amount });
   make("wait", PERCENTILES.map((name) => ({ name, label: name })), { format: duration });
   make("run", PERCENTILES.map((name) => ({ name, label: name })), { format: duration });
   load();
@@ -45,7 +45,9 @@ async function load() {
 function show({ span, step: seconds, states, flows, points }) {
   step = seconds;
   const until = Math.max(Date.now() / 1000, points.at(-1)?.[0] ?? 0);
-  const frame = { from: until - span, until, gap: Math.max(3 * step, 150) };
+  // Of a store that is young, what there is would be a stroke at the edge: then the chart begins later.
+  const from = Math.max(until - span, Math.min(points[0]?.[0] ?? 0, until - span / 5));
+  const frame = { from, until, gap: Math.max(3 * step, 150) };
   const named = (names, row) => Object.fromEntries(names.map((name, index) => [name, row?.[index] ?? null]));
   charts.depth?.draw(frame, points.map(([at, depth]) => ({ at, values: named(states, depth) })));
   charts.flow?.draw(frame, points.filter((point) => point[2]).map(([at, , rates]) => ({ at, values: named(flows, rates) })));
