@@ -14,6 +14,7 @@ import dibs
 from dibs.store.vitals import Vitals
 from tests.helpers.clients import run
 from tests.helpers.waiting import until
+from tests.helpers.workflows import complete, fail, finalize, start
 
 pytestmark = pytest.mark.database("only the server asks this")
 
@@ -65,3 +66,12 @@ def test_workflows_are_counted_by_state(app: Any) -> None:
     ids = [app.start_workflow(dibs.NewWorkflow(name="w", steps=[step])).id for _ in range(3)]
     app.cancel_workflow(ids[0])
     assert run(app, store.workflow_counts()) == {"running": 2, "cancelled": 1}
+    last = start(app, step, finalizer=dibs.NewTask("report"))
+    complete(app, last, "s")
+    finalize(app, last)
+    fail(app, ids[1], "s")
+    finalize(app, ids[1])
+    complete(app, ids[2], "s")
+    finalize(app, ids[2])
+    each = {"finalizing": 1, "cancelled": 1, "failed": 1, "completed": 1}
+    assert run(app, store.workflow_counts()) == each

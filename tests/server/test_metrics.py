@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx
@@ -63,6 +64,23 @@ def test_schedules_and_workflows_are_counted_by_state(http: httpx.Client, app: d
     states = [page[f"dibs_workflows {state}"] for state in ("running", "finalizing", "completed", "failed")]
     assert states == [1, 0, 0, 0]
     assert page["dibs_workflows cancelled"] == 1
+
+
+def test_a_count_of_the_workflows_that_was_dear_holds_for_a_while() -> None:
+    counts = [{"running": 1}, {"running": 2}, {"running": 3}]
+
+    async def scrape() -> list[Mapping[str, int]]:
+        page = metrics.Metrics()
+        return [await page.workflows(dear), await page.workflows(cheap), await metrics.Metrics().workflows(cheap)]
+
+    async def dear() -> dict[str, int]:
+        await asyncio.sleep(0.05)  # it then holds for three seconds
+        return counts.pop(0)
+
+    async def cheap() -> dict[str, int]:
+        return counts.pop(0)
+
+    assert asyncio.run(scrape()) == [{"running": 1}, {"running": 1}, {"running": 2}]
 
 
 def test_the_database_tells_how_it_is_in_the_words_of_its_engine(http: httpx.Client, engine: str) -> None:

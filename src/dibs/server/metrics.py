@@ -30,6 +30,9 @@ KEPT_FOR = 1.0
 REST = 20
 """Times as long as a snapshot took, for which it holds: one that takes long is taken more rarely."""
 
+LONG_REST = 60
+"""Times as long as counting the workflows took, for which their count holds: it reads all of them."""
+
 Queues = tuple[str, ...] | None
 Family = Callable[["Snapshot"], Metric]
 
@@ -71,6 +74,8 @@ class Metrics:
     def __init__(self) -> None:
         self._pages: dict[Queues, _Page] = {}
         self._making = asyncio.Lock()
+        self._workflows: Mapping[str, int] = {}
+        self._workflows_until = 0.0
 
     async def page(self, queues: Queues, look: Callable[[], Awaitable[Snapshot]]) -> bytes:
         """The page for who may see these queues; `look` takes a snapshot for it."""
@@ -82,6 +87,15 @@ class Metrics:
         if queues is not None:  # what is counted does not say whose queues it is about
             return store
         return store + render(counted(await asyncio.to_thread(sharing.total)))
+
+    async def workflows(self, count: Callable[[], Awaitable[Mapping[str, int]]]) -> Mapping[str, int]:
+        """How many workflows there are in each state, as they were last counted if that was dear."""
+        began = time.monotonic()
+        if began >= self._workflows_until:
+            self._workflows = await count()
+            ended = time.monotonic()
+            self._workflows_until = ended + LONG_REST * (ended - began)
+        return self._workflows
 
 
 @dataclass(frozen=True, slots=True)

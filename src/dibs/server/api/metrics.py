@@ -54,7 +54,7 @@ async def _look(call: Call) -> Snapshot:
 async def _look_at_house(call: Call) -> House:
     store = call.service.store
     schedules = await call.run(store.list_schedules())
-    workflows = await call.run(store.workflow_counts())
+    workflows = await call.service.metrics.workflows(lambda: call.run(store.workflow_counts()))
     return House(schedules, workflows, await call.run(store.vitals()))
 
 

@@ -21,4 +21,5 @@ class Measuring(ABC):
 
 
 def _workflow_counts() -> Steps[dict[str, int]]:
-    return dict((yield Statement("workflow_counts")))
+    rows = yield Statement("workflow_counts")
+    return {state: count for state, count in rows if count}
