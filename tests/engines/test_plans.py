@@ -21,11 +21,13 @@ import pytest
 import dibs
 from dibs import Cancelled, ClaimRef, Completed, Failed, Failure, NewTask, Order, Released, Retention
 from dibs.claim import ClaimRequest
+from dibs.step import WorkflowFilter
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import Operation, Statement, Steps
 from dibs.store.operations.looking import TaskFilter
 from dibs.store.operations.managing import DeadFilter
+from dibs.store.operations.outlining import FEW as FEW_WORKFLOWS
 from dibs.store.operations.searching import SPAN, TaskSearch
 from dibs.store.operations.tending import BATCH, SWEEP_BATCH
 from dibs.store.postgres.operations import SLACK
@@ -33,7 +35,7 @@ from dibs.store.sqlite.connection import clock, connect
 from dibs.task import from_micros
 from tests.helpers import million, postgres
 from tests.helpers.databases import sqlite_path
-from tests.helpers.million import SERIES, START, WAITING, Shape
+from tests.helpers.million import SERIES, START, WAITING, WIDE, Shape
 from tests.helpers.plans import Work, explain_postgres, explain_sqlite
 from tests.helpers.waiting import until
 
@@ -192,6 +194,26 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "a page of moves": (2000, lambda store, shape: store.moves_after(5000, 1000)),
     "latencies": (1000, lambda store, shape: store.latencies()),
     "latencies of a queue": (10_000, lambda store, shape: store.latencies(["nobody"])),
+    "the newest history": (10, lambda store, shape: store.latest_history(shape.finished[-1], 10)),
+    "the outline of a workflow": (WIDE, lambda store, shape: store.outline(shape.flows[-1])),
+    "the states of steps": (WIDE, lambda store, shape: store.step_states(shape.flows[-1], shape.wide[-1])),
+    "some steps": (100, lambda store, shape: store.some_steps(shape.wide[:100])),
+    "what steps said": (100, lambda store, shape: store.step_errors(shape.wide[:100])),
+    "attempts to finalize": (10, lambda store, shape: store.latest_attempts(shape.flows[-1], 10)),
+    "workflows": (200, lambda store, shape: store.find_workflows(WorkflowFilter(limit=50), 200)),
+    "workflows of a name": (200, lambda store, shape: store.find_workflows(WorkflowFilter(name="nobody"), 200)),
+    "workflows in a state that none is in": (
+        200,
+        lambda store, shape: store.find_workflows(WorkflowFilter(state="finalizing"), 200),
+    ),
+    "workflows in a rare state": (
+        20,
+        lambda store, shape: store.find_workflows(WorkflowFilter(state="cancelled"), 200),
+    ),
+    "workflows in a state that many are in": (
+        FEW_WORKFLOWS,
+        lambda store, shape: store.find_workflows(WorkflowFilter(state="completed"), 200),
+    ),
     "a session": (1, lambda store, shape: store.get_session("digest")),
     "a sample": (1, lambda store, shape: store.note_sample(60_000_000, "{}")),
     "exchange": (SWEEP_BATCH, lambda store, shape: store.exchange([(ref, Completed(1)) for ref in held(shape)], NEXT)),
@@ -247,8 +269,8 @@ def assert_no_scan(works: list[Work]) -> None:
         assert work.name in COUNTED or not any("TEMP B-TREE" in line for line in work.plan), work
 
 
-COUNTED = {"moves"}
-"""Statements that group no more rows than their limit lets through."""
+COUNTED = {"moves", "outline", "outline_edges", "step_states", "list_workflows"}
+"""Statements that group or sort no more rows than their limit lets through, or a workflow has."""
 
 
 def steps(works: list[Work]) -> int:

@@ -2,7 +2,8 @@
 
 The rows are computed from their number, the same on both engines: three queues, four types and one rare one,
 priorities from -10 to 10, one attempt left and, rarely, three. What is rare stands in the middle, where no scan finds
-it early, and is the same in a database of any size.
+it early, and is the same in a database of any size. Beside them are ended workflows, a quarter as many as tasks; some
+have two steps each, the last one a wide fan of them.
 """
 
 from __future__ import annotations
@@ -24,11 +25,23 @@ RARE_ATTEMPTS = 50
 WAITING = 10_000
 """How many of the scheduled tasks are due and how many are not; the same for the claimed ones and their leases."""
 
+WIDE = 500
+"""Steps of the last workflow."""
+
+FUTURE = START * 10
+"""When workflows and their steps ended, so that they are past no retention."""
+
 RECURSION = (
     "(WITH RECURSIVE number (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM number WHERE n < {last})"
     " SELECT n FROM number)"
 )
 SERIES = "generate_series({first}::bigint, {last}) AS number (n)"
+
+
+TABLES = (
+    "dibs_tasks", "dibs_history", "dibs_workflows", "dibs_steps", "dibs_edges", "dibs_finalization_attempts"
+)  # fmt: skip
+"""Those with many rows."""
 
 
 class Shape:
@@ -41,18 +54,21 @@ class Shape:
         self.scheduled = range(self.due.stop, self.due.stop + WAITING)
         self.expired = range(self.scheduled.stop, self.scheduled.stop + WAITING)
         self.claimed = range(self.expired.stop, self.expired.stop + WAITING)
+        self.flows = range(1, rows // 4 + 1)
+        self.steps = range(self.claimed.stop, self.claimed.stop + rows // 50 + WIDE)
+        self.wide = self.steps[-WIDE:]
 
     def inserts(self, source: str) -> list[str]:
         """The statements that fill the tables; `source` makes the numbers n from {first} to {last}."""
-        future = START * 10
         final = "CASE n % 10 WHEN 0 THEN 'failed' WHEN 1 THEN 'cancelled' ELSE 'completed' END"
         kinds = [
             (self.pending, "'pending'", {"key": "CASE WHEN n % 10 = 0 THEN 'key-' || n END"}),
             (self.finished, final, {"finished_at": f"{START} + n", "key": "'key-' || n", "token": "1"}),
             (self.due, "'scheduled'", {}),
-            (self.scheduled, "'scheduled'", {"run_at": f"{future} + n"}),
+            (self.scheduled, "'scheduled'", {"run_at": f"{FUTURE} + n"}),
             (self.expired, "'claimed'", {"lease_until": f"{START} + n", "token": "1", "worker_id": "'worker-1'"}),
-            (self.claimed, "'claimed'", {"lease_until": f"{future} + n", "token": "1", "worker_id": "'worker-1'"}),
+            (self.claimed, "'claimed'", {"lease_until": f"{FUTURE} + n", "token": "1", "worker_id": "'worker-1'"}),
+            (self.steps, "'completed'", {"finished_at": f"{FUTURE} + n", "workflow_id": self._flow_of_step()}),
         ]
         middle = len(self.pending) // 2
         history = (
@@ -61,7 +77,35 @@ class Shape:
             f" FROM {source.format(first=self.finished.start, last=self.claimed.stop - 1)}"
         )
         tasks = (_insert(source, numbers, {"state": state, **values}, middle) for numbers, state, values in kinds)
-        return [*tasks, history]
+        return [*tasks, history, *self._workflows(source)]
+
+    def _flow_of_step(self) -> str:
+        last, pairs = self.flows[-1], len(self.steps) - WIDE
+        return (
+            f"CASE WHEN n >= {self.wide.start} THEN {last} ELSE {last - pairs // 2} + (n - {self.steps.start}) / 2 END"
+        )
+
+    def _workflows(self, source: str) -> Iterator[str]:
+        ended = "CASE WHEN n <= 20 THEN 'cancelled' WHEN n % 20 = 0 THEN 'failed' ELSE 'completed' END"
+        columns = {
+            "id": "n", "name": "'flow-' || (n % 7)", "state": ended, "on_failure": "'fail'",
+            "queues": """'["default"]'""", "steps": "2", "ended": "2", "created_at": f"{START} + n",
+            "finished_at": f"{FUTURE} + n"
+        }  # fmt: skip
+        yield _into("dibs_workflows", columns, source, self.flows)
+        columns = {
+            "task_id": "n", "workflow_id": self._flow_of_step(), "name": "'step-' || n", "kind": "'task'",
+            "on_failure": "'fail'", "waits": "0", "passed": "true"
+        }  # fmt: skip
+        yield _into("dibs_steps", columns, source, self.steps)
+        parent = f"CASE WHEN n > {self.wide.start} THEN {self.wide.start} ELSE n - 1 END"
+        second = f"n > {self.wide.start} OR (n < {self.wide.start} AND (n - {self.steps.start}) % 2 = 1)"
+        yield _into("dibs_edges", {"parent_id": parent, "child_id": "n"}, source, self.steps, second)
+        columns = {
+            "workflow_id": f"n % {len(self.flows)} + 1", "processor": "'p'", "claimed": "true", "reason": "'claimed'",
+            "state": "'running'", "message": "''", "at": f"{START} + n"
+        }  # fmt: skip
+        yield _into("dibs_finalization_attempts", columns, source, range(3 * len(self.flows)))
 
 
 def _insert(source: str, numbers: range, values: dict[str, str], middle: int) -> str:
@@ -85,8 +129,13 @@ def _insert(source: str, numbers: range, values: dict[str, str], middle: int) ->
         f"/ CASE WHEN {priority} > 0 THEN {priority} + 1 ELSE 1 END",
         **values,
     }
+    return _into("dibs_tasks", columns, source, numbers)
+
+
+def _into(table: str, columns: dict[str, str], source: str, numbers: range, which: str = "true") -> str:
     selected = source.format(first=numbers.start, last=numbers.stop - 1)
-    return f"INSERT INTO dibs_tasks ({', '.join(columns)}) SELECT {', '.join(columns.values())} FROM {selected}"
+    names, values = ", ".join(columns), ", ".join(columns.values())
+    return f"INSERT INTO {table} ({names}) SELECT {values} FROM {selected} WHERE {which}"
 
 
 def fill_sqlite(path: Path, rows: int) -> None:
@@ -128,7 +177,7 @@ def fill_postgres(url: str, rows: int) -> None:
                 "SELECT setval('dibs_tasks_id_seq', (SELECT max(id) FROM dibs_tasks))",
             ):
                 connection.execute(statement.encode())
-        connection.execute("VACUUM (ANALYZE) dibs_tasks, dibs_history")
+        connection.execute(f"VACUUM (ANALYZE) {', '.join(TABLES)}".encode())
 
 
 @contextmanager

@@ -18,8 +18,7 @@ from dibs.store.postgres.connection import Executor as PostgresExecutor
 from dibs.store.postgres.connection import bind
 from dibs.store.sqlite.connection import SQL as SQLITE_SQL
 from dibs.store.sqlite.connection import Executor as SqliteExecutor
-
-TABLES = ("dibs_tasks", "dibs_history")
+from tests.helpers.million import TABLES
 
 
 @dataclass
