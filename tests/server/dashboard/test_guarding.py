@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
+from dibs.errors import StoreUnavailable
 from dibs.server.dashboard.page import Page
 from dibs.server.dashboard.pages import PAGES
 from tests.helpers.browsing import Visitor, text_of
@@ -86,6 +88,18 @@ def test_an_address_where_nothing_is_gives_a_page_to_a_browser_and_json_to_a_pro
     assert "There is nothing at this address." in text_of(answer)
     answer = site.visitor("read").get("/nowhere", headers={"accept": "*/*"})
     assert answer.json()["code"] == "not_found"
+
+
+def test_a_store_that_does_not_answer_is_told_of_on_a_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    visitor = site.visitor("read")
+
+    def fail(digest: str) -> NoReturn:
+        raise StoreUnavailable("No connection.", hint="Wait.")
+
+    monkeypatch.setattr(site.served.service.store, "get_session", fail)
+    answer = visitor.get("/tasks")
+    assert answer.status_code == 503
+    assert "That did not work No connection. Wait." in text_of(answer)
 
 
 def test_an_address_that_makes_no_sense_is_told_so(site: Site) -> None:

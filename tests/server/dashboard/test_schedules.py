@@ -35,14 +35,14 @@ def test_the_coming_day_is_a_chart(site: Site, app: dibs.Dibs) -> None:
 def test_a_schedule_is_run_now_disabled_and_enabled(site: Site, app: dibs.Dibs) -> None:
     app.set_schedule("a/b c", "0 3 * * *", "report")
     visitor = site.visitor("read", "enqueue")
-    assert actions(visitor.get("/schedules").text) == {"/schedules/a%2Fb%20c/run", "/schedules/a%2Fb%20c/disable"}
-    assert re.search(r"Task \d+ is pending\.", text_of(visitor.post("/schedules/a%2Fb%20c/run")))
+    assert actions(visitor.get("/schedules").text) == {"/schedules/run", "/schedules/disable"}
+    assert re.search(r"Task \d+ is pending\.", text_of(visitor.post("/schedules/run", name="a/b c")))
     assert [task.type for task in app.list_tasks()] == ["report"]
-    disabled = visitor.post("/schedules/a%2Fb%20c/disable")
+    disabled = visitor.post("/schedules/disable", name="a/b c")
     assert "a/b c is disabled." in text_of(disabled)
-    assert "/schedules/a%2Fb%20c/enable" in actions(disabled.text)
+    assert "/schedules/enable" in actions(disabled.text)
     assert not app.get_schedule("a/b c").enabled
-    assert "a/b c is enabled." in text_of(visitor.post("/schedules/a%2Fb%20c/enable"))
+    assert "a/b c is enabled." in text_of(visitor.post("/schedules/enable", name="a/b c"))
     assert app.get_schedule("a/b c").enabled
 
 
@@ -51,7 +51,7 @@ def test_a_key_that_may_only_look_sees_no_button_and_is_refused(site: Site, app:
     visitor = site.visitor("read")
     assert actions(visitor.get("/schedules").text) == set()
     for verb in ("run", "enable", "disable"):
-        assert visitor.post(f"/schedules/nightly/{verb}").status_code == 403
+        assert visitor.post(f"/schedules/{verb}", name="nightly").status_code == 403
     assert app.list_tasks() == []
 
 
@@ -63,8 +63,8 @@ def test_to_a_limited_key_schedules_of_other_queues_do_not_exist(site: Site, app
     assert "1 of 1 enabled" in text
     assert "theirs" not in text
     for verb in ("run", "enable", "disable"):
-        assert visitor.post(f"/schedules/theirs/{verb}").status_code == 404
-        assert visitor.post(f"/schedules/ours/{verb}").status_code == 200
+        assert visitor.post(f"/schedules/{verb}", name="theirs").status_code == 404
+        assert visitor.post(f"/schedules/{verb}", name="ours").status_code == 200
     assert [task.queue for task in app.list_tasks()] == ["ours"]
 
 
@@ -84,8 +84,15 @@ def test_hostile_names_are_text(site: Site, app: dibs.Dibs) -> None:
     page = visitor.get("/schedules")
     assert "<script>alert" not in page.text
     assert "<img src=x>" not in page.text
-    [run] = [path for path in actions(page.text) if path.endswith("/run")]
-    assert "is pending." in text_of(visitor.post(run))
+    assert "is pending." in text_of(visitor.post("/schedules/run", name='"><script>alert(1)</script>'))
+
+
+def test_a_name_that_a_browser_would_take_for_a_way_has_buttons_that_work(site: Site, app: dibs.Dibs) -> None:
+    for name in (".", ".."):
+        app.set_schedule(name, "0 3 * * *", "report")
+    page = site.visitor("admin").get("/schedules").text
+    assert actions(page) == {"/schedules/run", "/schedules/disable"}
+    assert set(re.findall(r'name="name" value="([^"]*)"', page)) == {".", ".."}
 
 
 def test_no_schedules_are_said_to_be_none(site: Site) -> None:

@@ -131,6 +131,16 @@ def test_the_cookie_that_came_by_https_through_a_trusted_proxy_goes_by_https_onl
         visitor.close()
 
 
+def test_cookies_of_other_programs_on_the_same_host_hide_ours_from_nobody(site: Site) -> None:
+    visitor = site.visitor("read")
+    [(name, token)] = [(name, value) for name, value in visitor.http.cookies.items() if "session" in name]
+    for foreign in ('prefs={"a":1}', "a[b]=1", "a@b=1", 'foo="x', "foo=a b c", "=x", "x", ";;", "path=/", "secure=1"):
+        stranger = Visitor(site.served.url)
+        answer = stranger.get("/", headers={"cookie": f"{foreign}; {name}={token}"})
+        assert answer.url.path == "/", foreign
+        stranger.close()
+
+
 def test_signing_in_gives_a_new_cookie_whatever_was_there_before(site: Site) -> None:
     visitor = site.visitor()
     visitor.get("/signin")

@@ -184,7 +184,7 @@ async def get(call: Call) -> Answer:
 )
 async def remove(call: Call) -> Answer:
     """Forget a schedule. What it has enqueued stays."""
-    await do(call, call.service.store.remove_schedule(call.path["name"]))
+    await do(call, call.path["name"], call.service.store.remove_schedule(call.path["name"]))
     return Answer(Done(True))
 
 
@@ -200,7 +200,7 @@ async def remove(call: Call) -> Answer:
 )
 async def enable(call: Call) -> Answer:
     """Let a disabled schedule tick again, from now on: nothing is caught up."""
-    return _changed(await do(call, call.service.store.enable_schedule(call.path["name"])))
+    return _changed(await do(call, call.path["name"], call.service.store.enable_schedule(call.path["name"])))
 
 
 @endpoint(
@@ -215,7 +215,7 @@ async def enable(call: Call) -> Answer:
 )
 async def disable(call: Call) -> Answer:
     """Let a schedule not tick until it is enabled."""
-    return _changed(await do(call, call.service.store.disable_schedule(call.path["name"])))
+    return _changed(await do(call, call.path["name"], call.service.store.disable_schedule(call.path["name"])))
 
 
 @endpoint(
@@ -230,7 +230,7 @@ async def disable(call: Call) -> Answer:
 )
 async def run(call: Call) -> Answer:
     """Enqueue the schedule's task now, beside its ticks; also when it is disabled."""
-    task = await do(call, call.service.store.run_schedule(call.path["name"]))
+    task = await do(call, call.path["name"], call.service.store.run_schedule(call.path["name"]))
     return Answer(ChangedTask(True, shape.task(task)), 201)
 
 
@@ -273,9 +273,9 @@ async def tick(call: Call) -> Answer:
     return Answer(Counted(True, await call.run(call.service.store.tick_schedule(Due(plan, now)))))
 
 
-async def do(call: Call, verb: Operation[T]) -> T:
-    """What the verb does to the schedule in the path, if the caller may see it."""
-    return await call.run(_after_look(call, call.path["name"], verb, _check_ours))
+async def do(call: Call, name: str, verb: Operation[T]) -> T:
+    """What the verb does to the schedule of that name, if the caller may see it."""
+    return await call.run(_after_look(call, name, verb, _check_ours))
 
 
 def _after_look(call: Call, name: str, verb: Operation[T], check: Any) -> Operation[T]:

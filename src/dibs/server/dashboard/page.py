@@ -126,7 +126,7 @@ class Page:
         except DibsError as error:
             if isinstance(error, StoreError):
                 service.tell_of_failure(error)
-            content = await _apologise(service, visitor, error, (scope, receive, send))
+            content = await _apologise(service, visitor or session.nobody(), error, (scope, receive, send))
         if content is not None:
             await answer_bytes(send, content.status, content.body, content.headers)
 
@@ -151,6 +151,12 @@ def page(method: str, path: str, *scopes: KeyScope, query: Any = None, form: Any
         return Page(method, path, handle, frozenset(scopes), query, form)
 
     return declare
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A form about something with a name: in the address, a browser would take a name like `..` for a way."""
+
+    name: str
 
 
 def redirect(path: str, headers: Headers = ()) -> Content:
@@ -204,10 +210,10 @@ def _decode(given: Mapping[str, str], model: Any, what: str) -> Any:
 
 
 async def _apologise(
-    service: Service, visitor: Visitor | None, error: DibsError, http: tuple[Scope, Receive, Send]
+    service: Service, visitor: Visitor, error: DibsError, http: tuple[Scope, Receive, Send]
 ) -> Content | None:
     """The error as a page; to who has no page open, as JSON."""
-    if visitor is None or wants_json(http[0]) or (header(http[0], b"accept") or b"").startswith(b"text/event-stream"):
+    if wants_json(http[0]) or (header(http[0], b"accept") or b"").startswith(b"text/event-stream"):
         await refuse(http[2], error)
         return None
     visit = Visit(service, visitor.caller or NOBODY, {}, None, None, http, visitor)

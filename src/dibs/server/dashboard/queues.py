@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from dibs.codec import check_name
 from dibs.key import Scope
 from dibs.server.board import Board
-from dibs.server.dashboard.page import Content, Visit, page
+from dibs.server.dashboard.page import Content, Named, Visit, page
 from dibs.task import State, from_micros
 
 SHOWN = 500
@@ -44,11 +44,6 @@ class Row:
     workers: int
     paused_at: datetime | None
 
-    @property
-    def path(self) -> str:
-        """Where its buttons lead; a name may have a slash in it."""
-        return f"/queues/{quote(self.name, safe='')}"
-
     def tasks(self, state: str | None = None) -> str:
         """The address of its tasks."""
         return f"/tasks?{urlencode({'queue': self.name} | ({'state': state} if state else {}))}"
@@ -77,7 +72,7 @@ async def queues(visit: Visit) -> Content:
     )
 
 
-@page("POST", "/queues/{name:name}/pause", Scope.ADMIN)
+@page("POST", "/queues/pause", Scope.ADMIN, form=Named)
 async def pause(visit: Visit) -> Content:
     """Let nobody claim from the queue."""
     name = _named(visit)
@@ -85,7 +80,7 @@ async def pause(visit: Visit) -> Content:
     return visit.back("/queues", f"{name} is paused: what runs goes on, nothing more is claimed.")
 
 
-@page("POST", "/queues/{name:name}/resume", Scope.ADMIN)
+@page("POST", "/queues/resume", Scope.ADMIN, form=Named)
 async def resume(visit: Visit) -> Content:
     """Let the queue be claimed from again."""
     name = _named(visit)
@@ -94,7 +89,7 @@ async def resume(visit: Visit) -> Content:
 
 
 def _named(visit: Visit) -> str:
-    name = check_name(visit.path["name"], "The queue")
+    name = check_name(visit.body.name, "The queue")
     visit.caller.check_queue(name)
     return name
 

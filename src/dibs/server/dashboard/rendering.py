@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -38,6 +39,7 @@ def _pages() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,  # a server shows the pages it was started with, whatever an upgrade does to the files
     )
     pages.globals |= {"asset": asset, "version": __version__, "now": lambda: datetime.now(UTC)}
     pages.filters |= {"moment": moment, "number": number, "seconds": seconds, "shorten": shorten, "visible": visible}
@@ -95,10 +97,10 @@ def _shown(sign: str) -> str:
     code = ord(sign)
     if code < 32 and sign not in "\n\t":
         return chr(0x2400 + code)
-    if code == 127 or 0x80 <= code < 0xA0 or code in _TURNING or 0xD800 <= code < 0xE000:
-        return f"\\u{code:04x}"
+    if unicodedata.category(sign) in _UNSEEN and sign not in "\n\t":
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     return sign
 
 
-_TURNING = {0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF}
-"""Marks that turn the direction of writing around, or that nobody sees."""
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Kinds of signs that nobody sees, that turn the direction of writing around, or that stand for half a sign."""

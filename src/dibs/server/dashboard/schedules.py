@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
 from dibs.key import Scope
 from dibs.schedule import Schedule
 from dibs.server.api.schedules import do
-from dibs.server.dashboard.page import Content, Visit, page
+from dibs.server.dashboard.page import Content, Named, Visit, page
 from dibs.server.dashboard.timetable import coming, density, hours, in_words, quarter
 
 SHOWN = 100
@@ -32,12 +32,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row of the table. `path`: where its buttons lead."""
+    """A row of the table."""
 
     plan: Schedule
     words: str | None
     ticks: Sequence[datetime]
-    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,24 +73,24 @@ async def schedules(visit: Visit) -> Content:
     )
 
 
-@page("POST", "/schedules/{name:name}/run", Scope.ENQUEUE)
+@page("POST", "/schedules/run", Scope.ENQUEUE, form=Named)
 async def run(visit: Visit) -> Content:
     """Enqueue its task now."""
-    task = await do(visit, visit.service.store.run_schedule(visit.path["name"]))
+    task = await do(visit, visit.body.name, visit.service.store.run_schedule(visit.body.name))
     return visit.back("/schedules", f"Task {task.id} is {task.state}.")
 
 
-@page("POST", "/schedules/{name:name}/enable", Scope.ENQUEUE)
+@page("POST", "/schedules/enable", Scope.ENQUEUE, form=Named)
 async def enable(visit: Visit) -> Content:
     """Let it tick."""
-    plan = await do(visit, visit.service.store.enable_schedule(visit.path["name"]))
+    plan = await do(visit, visit.body.name, visit.service.store.enable_schedule(visit.body.name))
     return visit.back("/schedules", f"{plan.name} is enabled.")
 
 
-@page("POST", "/schedules/{name:name}/disable", Scope.ENQUEUE)
+@page("POST", "/schedules/disable", Scope.ENQUEUE, form=Named)
 async def disable(visit: Visit) -> Content:
     """Let it rest."""
-    plan = await do(visit, visit.service.store.disable_schedule(visit.path["name"]))
+    plan = await do(visit, visit.body.name, visit.service.store.disable_schedule(visit.body.name))
     return visit.back("/schedules", f"{plan.name} is disabled.")
 
 
@@ -103,7 +102,7 @@ def _before(plans: Sequence[Schedule], name: str | None) -> str | None:
 
 
 def _lines(plans: Sequence[Schedule]) -> list[Line]:
-    return [Line(plan, in_words(plan.cron), coming(plan), f"/schedules/{quote(plan.name, safe='')}") for plan in plans]
+    return [Line(plan, in_words(plan.cron), coming(plan)) for plan in plans]
 
 
 def _columns(ticks: Sequence[int], now: datetime) -> list[Column]:

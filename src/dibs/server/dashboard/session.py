@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 
 from dibs.key import ApiKey, split
 from dibs.server.auth import Caller
@@ -41,6 +40,11 @@ class Visitor:
     def proves(self, given: str | None) -> bool:
         """True for a form that came from our own page."""
         return given is not None and hmac.compare_digest(given.encode(), self.csrf.encode())
+
+
+def nobody() -> Visitor:
+    """Somebody of whom we cannot tell who it is, because the store does not answer."""
+    return Visitor(secrets.token_urlsafe(32), None)
 
 
 async def recognise(service: Service, scope: Scope) -> Visitor:
@@ -95,12 +99,10 @@ def cookie(scope: Scope, name: str, value: str, lifetime: int) -> tuple[bytes, b
 
 
 def cookies(scope: Scope) -> dict[str, str]:
-    """What the browser sent."""
-    try:
-        jar = SimpleCookie((header(scope, b"cookie") or b"").decode("latin-1"))
-    except CookieError:
-        return {}
-    return {name: morsel.value for name, morsel in jar.items()}
+    """What the browser sent. Other programs on the same host may have set theirs in any form: those are not our affair,
+    and must not hide ours."""
+    pairs = (each.partition("=") for each in (header(scope, b"cookie") or b"").decode("latin-1").split(";"))
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _name(scope: Scope) -> str:
