@@ -179,6 +179,7 @@ def test_errors_that_differ_only_in_numbers_stand_together(app: Any, clock: Cloc
         first_at=first,
         last_at=first + timedelta(seconds=2),
         newest_id=newest,
+        kind=sampling.kind_of('{"type":"Timeout","message":"user 1 at 0x2 of 3: no answer in 4.5s","traceback":"x"}'),
     )
     assert [group.count for group in found.groups] == [3, 1]
 

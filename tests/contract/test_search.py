@@ -76,6 +76,7 @@ def test_a_line_shows_how_the_task_stands(app: Any, clock: Clock) -> None:
         params='{"image":7}',
         error=None,
         cancel_requested=True,
+        error_head=None,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dibs.errors import InvalidValue
-from dibs.server.dashboard.alike import NONE, alike, common_text
 from dibs.server.dashboard.finding import Address, Wish, boxed, read_box
 from dibs.task import State
 
@@ -66,26 +65,3 @@ def test_there_is_a_way_back_through_the_pages() -> None:
 def test_a_wish_is_told_in_the_words_of_the_box() -> None:
     words = Wish(state=State.FAILED, type="send email", text="a").words()
     assert read_box(words) == {"state": "failed", "type": "send email", "text": "a"}
-
-
-@pytest.mark.parametrize(
-    ("error", "other", "same"),
-    [
-        ("ValueError: order 12 has no lines", "ValueError: order 7 has no lines", True),
-        ("ValueError: order 12 has no lines", "KeyError: order 12 has no lines", False),
-        ("E: object at 0x7f00ab", "E: object at 0x11", True),
-        ("E: " + "x" * 197, "E: " + "x" * 197, True),
-        ("E: 1 " + "x" * 195, "E: 1000 " + "x" * 192, True),
-        ("E: " + "x" * 197, "E: x", False),
-        ("E: x", NONE, False),
-    ],
-)
-def test_errors_are_alike_that_differ_in_numbers_only(error: str, other: str, same: bool) -> None:
-    assert alike(error, other) is same
-    assert alike(None, other) is (other == NONE)
-
-
-@pytest.mark.parametrize("error", ["E: order 12 of shop 7 has no lines", "E: " + "word " * 50, "7"])
-def test_the_text_that_errors_of_a_kind_have_in_common_stands_in_each(error: str) -> None:
-    common = common_text(error)
-    assert common is None or common in error.replace("12", "9999")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
 import pytest
 
 import dibs
-from tests.helpers.browsing import text_of
+from tests.helpers.browsing import Visitor, text_of
 from tests.helpers.tasks import dead, events
 from tests.server.dashboard.conftest import Site
 from tests.server.dashboard.test_bulk import do_all, states
@@ -24,6 +25,26 @@ def groups(text: str) -> list[dict[str, str]]:
     forms = re.findall(r"(?s)<form method=\"post\" action=\"/tasks/bulk\".*?</form>", text)
     fields = [dict(re.findall(r'name="(\w+)" value="([^"]*)"', form)) for form in forms]
     return [{name: each[name] for name in each if name != "csrf"} for each in fields if "alike" in each]
+
+
+def group_with(visitor: Visitor, newest: int) -> dict[str, str]:
+    """The form of the group with this task as its newest."""
+    rows = dict(re.findall(r'(?s)<tr data-row id="row-(\d+)">(.*?)</tr>', visitor.get("/dead").text))
+    [fields] = groups(rows[str(newest)])
+    return {name: unescape(value) for name, value in fields.items()}
+
+
+def sent_back(visitor: Visitor, fields: dict[str, str]) -> int:
+    """How many tasks the group's button sends back."""
+    return do_all(visitor, **{name: value for name, value in fields.items() if name != "which"})[0]
+
+
+def tasks_of(visitor: Visitor, newest: int) -> list[int]:
+    """The tasks that the group's link leads to."""
+    row = visitor.get("/dead").text.partition(f'id="row-{newest}"')[2]
+    found = re.search(r'href="(/tasks\?[^"]+)" data-open', row)
+    assert found is not None
+    return ids(visitor.get(unescape(found[1])))
 
 
 def test_errors_that_differ_in_numbers_stand_together_the_most_frequent_first(site: Site, app: dibs.Dibs) -> None:
@@ -48,22 +69,80 @@ def test_one_group_is_sent_back_and_no_other(site: Site, app: dibs.Dibs) -> None
     tasks = failed(app, *(f"order {number} has no lines" for number in range(30)))
     others = failed(app, "no route to host", "order 7 has no line")
     visitor = site.visitor("admin")
-    [fields] = [each for each in groups(visitor.get("/dead").text) if "lines" in each["alike"]]
-    assert (fields.pop("which"), fields.pop("to"), fields.pop("action")) == ("matching", "dead", "redrive")
-    assert do_all(visitor, action="redrive", **fields)[0] == len(tasks)
+    fields = group_with(visitor, tasks[-1])
+    assert (fields["which"], fields["to"], fields["action"]) == ("matching", "dead", "redrive")
+    assert sent_back(visitor, fields) == len(tasks)
     assert all(events(app, task)[-1] == "retried" for task in tasks)
     assert all(events(app, task)[-1] == "failed" for task in others)
+
+
+SAME = "p" * 60 + " " + "r" * 60 + " " + "s" * 50
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (f"{SAME} alpha {'z' * 100}", f"{SAME} beta {'y' * 100}"),
+        (f"{SAME} {'t' * 110} alpha", f"{SAME} {'t' * 110} beta"),
+        (f"{SAME} alpha", f"{SAME} alpha and more"),
+        ("no route", "No route"),
+        ("a\nb", "a\r\nb"),
+        ("a  b", "a b"),
+        ("ü" * 250 + "x", "ü" * 250 + "y"),
+        ('"' * 120 + "x", '"' * 120 + "y"),
+    ],
+)
+def test_what_is_shown_as_two_groups_is_sent_back_as_two(site: Site, app: dibs.Dibs, one: str, other: str) -> None:
+    tasks, others = failed(app, one, one), failed(app, other, other, other)
+    visitor = site.visitor("admin")
+    assert tasks_of(visitor, tasks[-1]) == tasks[::-1]
+    assert tasks_of(visitor, others[-1]) == others[::-1]
+    assert sent_back(visitor, group_with(visitor, tasks[-1])) == 2
+    assert {events(app, task)[-1] for task in tasks} == {"retried"}
+    assert {events(app, task)[-1] for task in others} == {"failed"}
+
+
+@pytest.mark.parametrize("tail", ["alpha", "x" * 60_000, "\\" * 500, "\x01" * 500, "😀" * 500])
+def test_all_of_a_group_of_long_errors_is_sent_back(site: Site, app: dibs.Dibs, tail: str) -> None:
+    tasks = failed(app, *(f"order {number} {SAME} {tail}" for number in (1, 7, 3)))
+    visitor = site.visitor("admin")
+    assert tasks_of(visitor, tasks[-1]) == tasks[::-1]
+    assert sent_back(visitor, group_with(visitor, tasks[-1])) == 3
+
+
+@pytest.mark.parametrize("error", ["two\nlines", "two\r\nlines", "two\rlines\n", "\n"])
+def test_errors_of_several_lines_are_sent_back_by_a_form_without_scripts(
+    site: Site, app: dibs.Dibs, error: str
+) -> None:
+    tasks = failed(app, error, error)
+    visitor = site.visitor("admin")
+    fields = {name: as_a_browser_sends(value) for name, value in group_with(visitor, tasks[-1]).items()}
+    sure = visitor.post("/tasks/bulk", **fields)
+    assert "Redrive all tasks that match?" in text_of(sure)
+    assert f"such as #{tasks[-1]}" in text_of(sure)
+    assert "Sent 2 tasks back" in text_of(visitor.post("/tasks/bulk", **fields, sure="yes"))
+
+
+def as_a_browser_sends(value: str) -> str:
+    """A hidden field: line breaks are folded when the page is read, and doubled when the form is sent."""
+    return value.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")
+
+
+def test_an_error_that_nobody_could_have_been_shown_is_refused(site: Site, app: dibs.Dibs) -> None:
+    failed(app, "broken")
+    visitor = site.visitor("admin")
+    for kind in ("Error: broken", "abc", "A" * 32, "a" * 33):
+        answer = visitor.post_json("/tasks/bulk", action="redrive", which="matching", alike=kind)
+        assert (answer.status_code, "kind of error" in answer.json()["error"]) == (400, True)
+    assert states(app) == {"failed": 1}
 
 
 def test_tasks_without_an_error_are_a_group_as_well(site: Site, app: dibs.Dibs) -> None:
     failed(app, "broken")
     [task] = failed(app, "")
     visitor = site.visitor("admin")
-    for fields in groups(visitor.get("/dead").text):
-        assert (
-            do_all(visitor, action="redrive", **{k: v for k, v in fields.items() if k not in ("which", "action")})[0]
-            == 1
-        )
+    assert sent_back(visitor, group_with(visitor, task)) == 1
+    assert states(app) == {"failed": 1, "pending": 1}
     assert app.get(task).state == "pending"  # type: ignore[union-attr]
 
 
@@ -126,19 +205,13 @@ def test_hostile_errors_are_shown_as_text_and_can_be_sent_back(site: Site, app: 
     assert "<img src=x" not in page.text
     assert len(page.content) < 50_000
     for task in tasks:
-        [line] = [each for each in _lines(visitor) if each["newest"] == task]
-        assert do_all(visitor, action="redrive", **line["fields"])[0] == 1
+        assert sent_back(visitor, group_with(visitor, task)) == 1
     assert states(app) == {"pending": 2}
 
 
-def _lines(visitor: object) -> list[dict[str, object]]:
-    from html import unescape
-
-    text = visitor.get("/dead").text  # type: ignore[attr-defined]
-    rows = re.findall(r'(?s)<tr data-row id="row-(\d+)">(.*?)</tr>', text)
-    lines = []
-    for newest, row in rows:
-        [fields] = groups(row)
-        kept = {name: unescape(value) for name, value in fields.items() if name not in ("which", "action", "to")}
-        lines.append({"newest": int(newest), "fields": kept})
-    return lines
+def test_a_filter_is_asked_about_with_its_turning_marks_to_be_seen(site: Site, app: dibs.Dibs) -> None:
+    failed(app, "before \u202egnp.exe")
+    page = site.visitor("admin").get("/dead", params={"error": "\u202egnp"})
+    [question] = re.findall(r'data-confirm="(Redrive all[^"]*)"', page.text)
+    assert "\\u202egnp" in question
+    assert "\u202e" not in question

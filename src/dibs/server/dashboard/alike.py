@@ -1,41 +1,30 @@
-"""Errors of one kind: those that say the same but for numbers, addresses and ids."""
+"""Errors of one kind: those that say the same but for numbers, addresses and ids, as the dead letter groups them."""
 
 from __future__ import annotations
 
-from dibs.store.operations.sampling import ErrorGroup, kind_of
+import re
 
-NONE = "no error"
-"""Stands for the error of tasks that have none."""
+from dibs.errors import InvalidValue
+from dibs.store.operations.sampling import ErrorGroup, kind_of
+from dibs.store.operations.searching import TaskLine
 
 CUT = 200
 """Characters of an error that a line of a list of tasks has."""
 
-TAIL = 24
-"""Characters before the cut that are not compared: numbers differ in length, and a word may be cut in two."""
+_KIND = re.compile("[0-9a-f]{32}")
 
 
 def error_of(group: ErrorGroup) -> str:
     """The group's error as a line of a list shows it."""
-    return f"{group.error_type}: {group.message}"[:CUT] if group.error_type or group.message else NONE
+    return f"{group.error_type}: {group.message}"[:CUT]
 
 
-def alike(error: str | None, other: str) -> bool:
-    """True for errors of one kind."""
-    if error is None or other == NONE:
-        return error is None and other == NONE
-    if len(error) < CUT and len(other) < CUT:
-        return kind_of(error) == kind_of(other)
-    return min(len(error), len(other)) >= CUT - TAIL and _head(error, other) == _head(other, error)
+def is_of(kind: str, task: TaskLine) -> bool:
+    """True if the task's error is of this kind."""
+    return kind_of(task.error_head) == kind
 
 
-def common_text(error: str) -> str | None:
-    """A text that stands in every error of this kind, the longest."""
-    if error == NONE:
-        return None
-    sure = error if len(error) < CUT else error[: CUT - TAIL].rpartition(" ")[0]
-    return max((part.strip() for part in kind_of(sure).split("#")), key=len) or None
-
-
-def _head(error: str, other: str) -> str:
-    mine, its = kind_of(error), kind_of(other)
-    return mine[: min(len(mine), len(its)) - TAIL]
+def check_kind(kind: str | None) -> None:
+    """Refuse what names no kind: a search for it would find nothing, and look like a group that is empty."""
+    if kind is not None and not _KIND.fullmatch(kind):
+        raise InvalidValue(f"alike is no kind of error: {kind[:40]!r}.", hint="Follow a link of the dead letter again.")

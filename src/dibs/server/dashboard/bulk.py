@@ -93,9 +93,14 @@ async def bulk(visit: Visit) -> Content:
     if wants_json(visit.http[0]):
         return visit.json(await do(visit, deed, FOR_A_SCRIPT))
     if deed.sure is None:
-        return visit.render("sure.html", deed=deed, count=len(deed.picked()))
+        return visit.render("sure.html", deed=deed, count=len(deed.picked()), example=await _example(visit, deed))
     done = await do(visit, deed, FOR_A_READER)
     return visit.back(deed.place, told(deed.action, done))
+
+
+async def _example(visit: Visit, deed: Deed) -> TaskLine | None:
+    """A task with an error of the kind that is meant: its name alone says nothing to who is asked about it."""
+    return next(iter((await look(visit, deed, None, 1)).tasks), None) if deed.alike else None
 
 
 async def do(visit: Visit, deed: Deed, enough: float) -> Done:

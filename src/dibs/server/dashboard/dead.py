@@ -67,7 +67,7 @@ def _fits(group: ErrorGroup, asked: Filter) -> bool:
 
 
 def _group(group: ErrorGroup, asked: Filter) -> Group:
-    wish = Wish(state=State.FAILED, queue=asked.queue, type=group.task_type, alike=error_of(group))
+    wish = Wish(state=State.FAILED, queue=asked.queue, type=group.task_type, alike=group.kind)
     return Group(group, wish)
 
 

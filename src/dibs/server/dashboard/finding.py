@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from dibs.errors import InvalidValue
-from dibs.server.dashboard.alike import alike, common_text
+from dibs.server.dashboard.alike import check_kind, is_of
 from dibs.server.dashboard.page import Visit
 from dibs.store.operations.searching import Found, TaskLine, TaskSearch
 from dibs.task import State
@@ -42,7 +42,7 @@ MAX_TRAIL = 50
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which tasks somebody wants to see. `text` stands in the params or the error, `error` in the beginning of the
-    error alone. `alike`: those whose error is of the same kind as this one."""
+    error alone. `alike`: those whose error is of the kind of this name."""
 
     id: int | None = None
     state: State | None = None
@@ -75,21 +75,18 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """The question to the store, of nobody's queues but the visitor's."""
         if self.queue is not None:
             visit.caller.check_queue(self.queue)
+        check_kind(self.alike)
         since = datetime.now(UTC) - WITHIN[self.within] if self.within else _moment(self.since, "since")
         return TaskSearch(
             id=self.id, state=self.state, type=self.type, queue=self.queue, key=self.key, worker=self.worker,
-            text=self._text(), since=since, until=_moment(self.until, "until"), cursor=cursor,
+            text=self.text or self.error, since=since, until=_moment(self.until, "until"), cursor=cursor,
             queues=visit.caller.queues if self.queue is None else None
         )  # fmt: skip
 
     def fits(self, task: TaskLine) -> bool:
         """True if the task is wanted, as far as the store cannot say."""
         has = self.error is None or self.error in (task.error or "")
-        return has and (self.alike is None or alike(task.error, self.alike))
-
-    def _text(self) -> str | None:
-        """What the store is to find; for errors of a kind what they have in common, as a first choice."""
-        return self.text or self.error or (None if self.alike is None else common_text(self.alike))
+        return has and (self.alike is None or is_of(self.alike, task))
 
 
 class Address(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):

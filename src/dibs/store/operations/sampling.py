@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -64,7 +65,8 @@ class Latencies(msgspec.Struct, frozen=True):
 
 
 class ErrorGroup(msgspec.Struct, frozen=True):
-    """Failed tasks of a type whose errors are alike but for numbers. `message` is the newest one's, its beginning."""
+    """Failed tasks of a type whose errors are alike but for numbers. `message` is the newest one's, its beginning;
+    `kind`: the name of what their errors have in common, as `kind_of` tells it of each."""
 
     task_type: str
     error_type: str
@@ -73,6 +75,7 @@ class ErrorGroup(msgspec.Struct, frozen=True):
     first_at: datetime
     last_at: datetime
     newest_id: int
+    kind: str
 
 
 class ErrorGroups(msgspec.Struct, frozen=True):
@@ -184,14 +187,15 @@ def _grouped(rows: Rows) -> list[ErrorGroup]:
     kinds = [(row[1], error[0], message) for row, error, message in zip(rows, errors, messages, strict=True)]
     oldest = dict(zip(kinds, rows, strict=True))
     newest = dict(zip(reversed(kinds), reversed(rows), strict=True))
-    return [_group(newest[kind], oldest[kind][3], count) for kind, count in Counter(kinds).most_common()]
+    counted = Counter(kinds).most_common()
+    return [_group(newest[kind], oldest[kind][3], count, _name(*kind[1:])) for kind, count in counted]
 
 
-def _group(newest: Row, oldest: int, count: int) -> ErrorGroup:
+def _group(newest: Row, oldest: int, count: int, kind: str) -> ErrorGroup:
     task_id, task_type, head, finished_at = newest
     error_type, message = map(_text, _parts(head))
     return ErrorGroup(
-        task_type, error_type, message[:SHOWN], count, from_micros(oldest), from_micros(finished_at), task_id
+        task_type, error_type, message[:SHOWN], count, from_micros(oldest), from_micros(finished_at), task_id, kind
     )
 
 
@@ -207,9 +211,17 @@ def _alike(messages: list[str]) -> list[str]:
     return [names[each] for each in numbered]
 
 
-def kind_of(message: str) -> str:
-    """One message without what differs from one error to the next: the dashboard finds the others of its kind by it."""
-    return _REST.sub("#", _NUMBER.sub("#", message))
+def kind_of(head: str | None) -> str:
+    """The name of the kind of an error, by its beginning (error_head.sql): two errors have the same name if and only if
+    they are grouped together, so that those of a group can be found again. It is safe in an address or a form, which
+    an error is not: a browser changes its line breaks."""
+    error_type, message = _parts(head)
+    return _name(error_type, *_alike([message[:SHOWN]]))
+
+
+def _name(error_type: str, message: str) -> str:
+    """32 hex digits: nobody writes two errors that get the same ones. No line break stands in either part."""
+    return sha256(f"{error_type}\n{message}".encode()).hexdigest()[:32]
 
 
 _ERROR = re.compile(r'\{"type":"([^"\\\n]*(?:\\.[^"\\\n]*)*)(?:","message":"([^"\\\n]*(?:\\.[^"\\\n]*)*))?')

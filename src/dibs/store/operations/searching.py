@@ -85,7 +85,8 @@ class TaskSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskLine(msgspec.Struct, frozen=True):
-    """A task as a list shows it: of `params` (JSON) and `error` (type: message) the first 200 characters."""
+    """A task as a list shows it: of `params` (JSON) and `error` (type: message) the first 200 characters.
+    `error_head`: the beginning of the error as it is stored, of which `sampling.kind_of` tells the kind."""
 
     id: int
     type: str
@@ -106,6 +107,7 @@ class TaskLine(msgspec.Struct, frozen=True):
     params: str
     error: str | None
     cancel_requested: bool
+    error_head: str | None
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -251,9 +253,9 @@ def _probe(task_id: int) -> Steps[Row | None]:
 def read_line(row: Row) -> TaskLine:
     """The line in a row of the `{{task_line}}` columns."""
     (task_id, type_name, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at,
-     lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error) = row  # fmt: skip
+     lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head) = row  # fmt: skip
     return TaskLine(
         task_id, type_name, STATES[state], queue, priority, attempts, max_attempts, worker_id, from_micros(created_at),
         from_micros(run_at), moment(claimed_at), moment(lease_until), moment(finished_at), progress, workflow_id, key,
-        params, error, bool(cancel_requested)
+        params, error, bool(cancel_requested), head
     )  # fmt: skip

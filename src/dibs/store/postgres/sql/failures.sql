@@ -2,7 +2,7 @@
 -- without the traceback: to parse all of them here would take ten times as long as to read them.
 -- Parameters: reach, limit, queues. Rows: (id, type, beginning of the error, finished_at).
 -- Index: dibs_tasks_finished, from its end; never further than `reach`, however rare the queues are.
-SELECT task.id, task.type, split_part(left(task.error, 400), '","traceback":', 1), task.finished_at
+SELECT task.id, task.type, {{error_head}}, task.finished_at
 FROM (SELECT id, type, queue, error, finished_at FROM dibs_tasks
       WHERE state = 'failed' ORDER BY finished_at DESC LIMIT {{reach}}) AS task
 WHERE true {{conditions}} ORDER BY task.finished_at DESC LIMIT {{limit}}

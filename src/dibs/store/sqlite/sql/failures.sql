@@ -2,7 +2,7 @@
 -- to parse all of them here would take longer than to read them.
 -- Parameters: reach, limit, queues. Rows: (id, type, beginning of the error, finished_at).
 -- Index: dibs_tasks_finished, from its end; never further than `reach`, however rare the queues are.
-SELECT id, type, substr(error, 1, 400), finished_at
+SELECT id, type, {{error_head}}, finished_at
 FROM (SELECT id, type, queue, error, finished_at FROM dibs_tasks INDEXED BY dibs_tasks_finished
       WHERE state IN ('completed', 'failed', 'cancelled') AND state = 'failed'
       ORDER BY finished_at DESC LIMIT {{reach}})
