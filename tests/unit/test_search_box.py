@@ -21,7 +21,11 @@ from dibs.task import State
         ("id:12 last:hour", {"id": "12", "within": "hour"}),
         ("mystate:failed", {"text": "mystate:failed"}),
         ("http://example.com/a?b", {"text": "http://example.com/a?b"}),
-        ("a state:failed b", {"state": "failed", "text": "a  b"}),
+        ("a state:failed b", {"state": "failed", "text": "a b"}),
+        ("text:abc def", {"text": "abc def"}),
+        ('a text:"b  c" state:failed d', {"state": "failed", "text": "a b  c d"}),
+        ("id:#12", {"id": "12"}),
+        ('type:a"b"', {"type": 'a"b"'}),
         ("state:", {"text": "state:"}),
         ("12 13", {"text": "12 13"}),
         ("", {}),
@@ -32,7 +36,23 @@ def test_the_box_is_read_as_it_is_written(words: str, said: dict[str, str]) -> N
     assert read_box(words) == said
 
 
-@pytest.mark.parametrize("text", ["plain", "12", "#12", "state:failed", '"quoted"', 'a "b" c', "type:x y", '"', "<b>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "12",
+        "#12",
+        "state:failed",
+        '"quoted"',
+        'a "b" c',
+        "type:x y",
+        "type:x type:y",
+        'type:""',
+        "id:x",
+        '"',
+        "<b>",
+    ],
+)
 def test_a_text_is_shown_so_that_it_is_read_again_as_the_same(text: str) -> None:
     assert read_box(boxed(text)) == {"text": text}
 
@@ -48,6 +68,20 @@ def test_a_word_that_nobody_knows_is_refused_with_those_that_there_are(words: st
     with pytest.raises(InvalidValue, match="There is no") as refused:
         Address(q=words).asked()
     assert "Use one of" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("words", ["queue:a queue:b", "queue:a queue:a", "last:day within:day", "text:a text:b"])
+def test_the_same_word_twice_is_refused(words: str) -> None:
+    with pytest.raises(InvalidValue, match="is written twice") as refused:
+        read_box(words)
+    assert "once" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("words", ["id:abc", "id:1.5", 'id:""', 'queue:""', 'state:failed text:""'])
+def test_a_word_without_sense_is_refused_and_never_left_out(words: str) -> None:
+    with pytest.raises(InvalidValue, match="There is no") as refused:
+        read_box(words)
+    assert refused.value.hint
 
 
 def test_there_is_a_way_back_through_the_pages() -> None:

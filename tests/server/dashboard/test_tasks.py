@@ -104,6 +104,47 @@ def test_a_search_that_makes_no_sense_is_told_so(site: Site, search: str) -> Non
     assert answer.status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("id:abc", "There is no task with the id 'abc'."),
+        ("id:1.5", "There is no task with the id '1.5'."),
+        ("id:-1", "There is no task with the id '-1'."),
+        ("id:" + "9" * 30, "There is no task with the id"),
+        ("alike:abc", "alike is no kind of error: 'abc'."),
+        ("queue:mail queue:secret", "queue is written twice: 'mail' and 'secret'."),
+        ("last:hour within:day", "within is written twice: 'hour' and 'day'."),
+        ("text:a text:b", "text is written twice: 'a' and 'b'."),
+        ('queue:""', "There is nothing after queue:."),
+        ("until:9999-12-31T23:59-23:00", "until lies outside of the years 1 to 9999 in UTC."),
+    ],
+)
+def test_words_in_the_box_that_make_no_sense_are_told_so_on_a_page(site: Site, words: str, sentence: str) -> None:
+    answer = site.visitor("read").get("/tasks", params={"q": words})
+    assert (answer.status_code, answer.headers["content-type"]) == (400, "text/html; charset=utf-8")
+    assert sentence in text_of(answer)
+
+
+def test_no_word_of_the_box_is_dropped(site: Site, app: dibs.Dibs) -> None:
+    wanted = app.enqueue("resize", {"a": "abc def"})
+    app.enqueue("resize", {"a": "def"})
+    visitor = site.visitor("read")
+    for words in ("text:abc def", "abc text:def", 'text:"abc def"', "abc type:resize def"):
+        assert ids(visitor.get("/tasks", params={"q": words})) == [wanted.id]
+
+
+def test_of_two_beginnings_of_a_time_the_later_counts(site: Site, app: dibs.Dibs) -> None:
+    app.enqueue("resize")
+    assert ids(site.visitor("read").get("/tasks?within=day&since=2100-01-01")) == []
+    assert len(ids(site.visitor("read").get("/tasks?within=day&since=2020-01-01"))) == 1
+
+
+def test_what_is_asked_about_shows_its_turning_marks(site: Site) -> None:
+    page = site.visitor("admin").get("/tasks", params={"queue": "a\u202eb", "text": "c\u2066d"})
+    [words] = re.findall(r'data-words="([^"]*)"', page.text)
+    assert words == "queue:a\\u202eb text:c\\u2066d"
+
+
 def test_pages_follow_each_other_without_gap_or_repetition_and_lead_back(site: Site, app: dibs.Dibs) -> None:
     tasks = enqueue_all(app, [dibs.NewTask("resize", queue=f"q{number % 2}") for number in range(260)])
     wanted = [task.id for task in reversed(tasks) if task.queue == "q1"]

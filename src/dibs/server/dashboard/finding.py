@@ -11,7 +11,7 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 from urllib.parse import urlencode
 
 import msgspec
@@ -76,10 +76,9 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.queue is not None:
             visit.caller.check_queue(self.queue)
         check_kind(self.alike)
-        since = datetime.now(UTC) - WITHIN[self.within] if self.within else _moment(self.since, "since")
         return TaskSearch(
             id=self.id, state=self.state, type=self.type, queue=self.queue, key=self.key, worker=self.worker,
-            text=self.text or self.error, since=since, until=_moment(self.until, "until"), cursor=cursor,
+            text=self.text or self.error, since=self._since(), until=_moment(self.until, "until"), cursor=cursor,
             queues=visit.caller.queues if self.queue is None else None
         )  # fmt: skip
 
@@ -87,6 +86,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """True if the task is wanted, as far as the store cannot say."""
         has = self.error is None or self.error in (task.error or "")
         return has and (self.alike is None or is_of(self.alike, task))
+
+    def _since(self) -> datetime | None:
+        """The later of both beginnings: what was said narrows a search, and never widens it."""
+        within = None if self.within is None else datetime.now(UTC) - WITHIN[self.within]
+        return max(filter(None, (within, _moment(self.since, "since"))), default=None)
 
 
 class Address(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -185,6 +189,7 @@ _CHIP = re.compile(
     r'(?:^|(?<=\s))(id|state|queue|type|worker|key|text|error|alike|within|last|since|until):("[^"]*"|\S+)'
 )
 _ID = re.compile(r"#?([0-9]{1,18})")
+_NAMES = {"last": "within"}
 
 
 def read_box(words: str) -> dict[str, str]:
@@ -195,19 +200,52 @@ def read_box(words: str) -> dict[str, str]:
         return {"text": words[1:-1]}
     if found := _ID.fullmatch(words):
         return {"id": found[1]}
-    said = {_NAMES.get(name, name): value.strip('"') for name, value in _CHIP.findall(words)}
-    text = _CHIP.sub("", words).strip()
-    return {**{name: value for name, value in said.items() if value}, **({"text": text} if text else {})}
+    said, texts, end = dict[str, str](), list[str](), 0
+    for chip in _CHIP.finditer(words):
+        name, value = _NAMES.get(chip[1], chip[1]), _value(chip)
+        if name in said:
+            _refuse_twice(name, said[name], value)
+        said[name] = value
+        texts += [words[end : chip.start()].strip(), value if name == "text" else ""]
+        end = chip.end()
+    text = " ".join(filter(None, [*texts, words[end:].strip()]))
+    return {**said, "text": text} if text else said
 
 
-_NAMES = {"last": "within"}
+def _value(chip: re.Match[str]) -> str:
+    """What stands after the colon. Nothing is left out that makes no sense: what is found would be more than was asked
+    for, and is acted upon."""
+    name, value = chip[1], chip[2]
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = value[1:-1]
+    if not value:
+        raise InvalidValue(f"There is nothing after {name}:.", hint=f"Write {name}:… or take it away.")
+    return _id(value) if name == "id" else value
+
+
+def _id(value: str) -> str:
+    if found := _ID.fullmatch(value):
+        return found[1]
+    raise InvalidValue(f"There is no task with the id {value[:40]!r}.", hint="An id is a number, as in id:12.")
+
+
+def _refuse_twice(name: str, one: str, other: str) -> NoReturn:
+    problem = f"{name} is written twice: {one[:40]!r} and {other[:40]!r}."
+    raise InvalidValue(problem, hint="Every condition has to hold, so write it once.")
 
 
 def boxed(text: str | None) -> str:
     """A text as the box shows it, so that reading it again gives the same."""
     if text is None:
         return ""
-    return text if read_box(text) == {"text": text} else f'"{text}"'
+    return text if _is_read_as(text) else f'"{text}"'
+
+
+def _is_read_as(text: str) -> bool:
+    try:
+        return read_box(text) == {"text": text}
+    except InvalidValue:
+        return False
 
 
 def _quoted(value: str) -> str:
