@@ -21,6 +21,7 @@ IGNORED = "ignored"
 """The word for a failure that its workflow does not mind."""
 
 _RANK = ("failed", "claimed", "scheduled", "pending", "blocked", "cancelled", IGNORED, "completed")
+_WORKFLOW = Kind.WORKFLOW.value
 _NUMBER = re.compile(r"-\d+$")
 
 Parents = Sequence[Sequence[int]]
@@ -90,7 +91,7 @@ def fold_within(steps: Sequence[Step], most: int, tallest: int) -> list[Group]:
 
 def sort_of(kind: str, type_name: str, name: str) -> Hashable:
     """What steps that go together have in common: their type; sub-workflows their name but for its number."""
-    return (kind, family(name)) if kind == Kind.WORKFLOW else type_name
+    return (kind, family(name)) if kind == _WORKFLOW else type_name
 
 
 def common_name(names: Sequence[str], types: Iterable[str]) -> str:

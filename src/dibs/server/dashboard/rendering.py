@@ -90,6 +90,8 @@ def shorten(text: str, length: int = 120) -> str:
 
 def visible(text: str) -> str:
     """Control characters as the signs that stand for them: a browser would swallow them, or turn the line around."""
+    if text.isprintable():  # as nearly all are; none of those characters is
+        return text
     return "".join(_shown(sign) for sign in text)
 
 

@@ -129,8 +129,8 @@ def make(outline: Outline, size: int, *, unfold: bool = False) -> Shape:
     groups = [*_groups(outline, *((MOST_UNFOLDED, MOST_UNFOLDED) if unfold else (MOST, TALLEST)))]
     waited_for = {each for group in groups for each in group.after}
     ends = [number for number in range(len(groups)) if number not in waited_for]
-    finalizers = (outline.ids[place] for place, kind in enumerate(outline.kinds) if kind == Kind.FINALIZER)
-    groups += [Group([each], ends, is_finalizer=True) for each in finalizers]
+    if Kind.FINALIZER in outline.kinds:
+        groups.append(Group([outline.ids[outline.kinds.index(Kind.FINALIZER)]], ends, is_finalizer=True))
     group_of = {task_id: number for number, group in enumerate(groups) for task_id in group.ids}
     return Shape(size, outline.ids, outline.parents, groups, group_of, outline.whole)
 
@@ -156,7 +156,9 @@ def in_state(states: Iterable[StepsAlike], state: State) -> set[int]:
 
 def _groups(outline: Outline, most: int, tallest: int) -> Iterable[Group]:
     others, parents = _others(outline)
-    sorts = [sort_of(outline.kinds[each], outline.types[each], outline.names[each]) for each in others]
+    sorts = list(
+        map(sort_of, *([column[each] for each in others] for column in (outline.kinds, outline.types, outline.names)))
+    )
     folding = folding_within(sorts, parents, most - 1, tallest)
     for places, after in zip(folding.parts, folding.after, strict=True):
         members = [others[place] for place in places]
@@ -165,9 +167,9 @@ def _groups(outline: Outline, most: int, tallest: int) -> Iterable[Group]:
 
 def _others(outline: Outline) -> tuple[Sequence[int], Parents]:
     """The places of all but the finalizer, and those before each by their number among them."""
+    if Kind.FINALIZER not in outline.kinds:
+        return range(len(outline.ids)), outline.parents
     others = [place for place, kind in enumerate(outline.kinds) if kind != Kind.FINALIZER]
-    if len(others) == len(outline.ids):
-        return others, outline.parents
     numbers = {place: number for number, place in enumerate(others)}
     return others, [[numbers[each] for each in outline.parents[place]] for place in others]
 
