@@ -356,6 +356,43 @@ def test_who_may_see_some_queues_hears_of_nothing_else(
 
 
 @pytest.mark.usefixtures("quickly")
+def test_who_may_see_some_queues_does_not_learn_when_workers_of_others_live(
+    app: dibs.Dibs, serve: Callable[..., Served], sign_in: Callable[..., httpx.Client]
+) -> None:
+    server = serve(keys=True)
+    with watching(sign_in(server, "read")) as all_of_it, watching(sign_in(server, "read", queues=["mine"])) as mine:
+        before = mine.until(lambda told: told["at"])
+        assert before["heartbeat"] is None
+        app.heartbeat("worker-1", queues=["theirs"])
+        now = all_of_it.until(lambda told: told["heartbeat"])["at"]
+        told = mine.until(lambda told: told["at"] >= now)
+        assert (told["heartbeat"], told["version"], told["workers"]) == (None, before["version"], 0)
+        app.heartbeat("worker-2", queues=["mine", "theirs"])
+        told = mine.until(lambda told: told["heartbeat"])
+        assert told["version"] != before["version"]
+        assert told["workers"] == 1
+
+
+@ON_POSTGRES
+@pytest.mark.usefixtures("quickly", "app")
+def test_while_the_store_does_not_answer_the_numbers_are_told_to_grow_old(
+    url: str, serve: Callable[..., Served]
+) -> None:
+    client = serve().client()
+
+    def age() -> float:
+        with watching(client) as heard:
+            return float(heard.until(lambda told: told["at"])["age"])
+
+    with watching(client) as heard, psycopg.connect(url) as holding:
+        assert heard.until(lambda told: told["at"])["age"] < 1
+        holding.execute("LOCK TABLE dibs_workers IN ACCESS EXCLUSIVE MODE")
+        until(lambda: age() > 1.5)
+        holding.commit()
+        until(lambda: age() < 1)
+
+
+@pytest.mark.usefixtures("quickly")
 def test_the_stream_ends_when_its_key_is_revoked(
     app: dibs.Dibs, serve: Callable[..., Served], sign_in: Callable[..., httpx.Client]
 ) -> None:

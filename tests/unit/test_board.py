@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dibs.server.board import Board, flow_of
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dibs.server.board import Board, Staff, flow_of
 from dibs.server.trend import NAMED, full_sample
+from dibs.store.operations.registering import WorkerInfo, WorkerState
 from dibs.store.operations.sampling import Count, Move
-from dibs.store.operations.tallying import Position, Tally
-from dibs.task import Event, State
+from dibs.store.operations.tallying import Position, Roll, Tally
+from dibs.task import Event, State, from_micros
 
 SECOND = 1_000_000
 
@@ -93,3 +97,97 @@ def test_a_sample_names_the_busiest_queues_and_counts_all() -> None:
     assert len(sample.queues) == NAMED
     assert "queue-150" in sample.queues
     assert sample.whole.depth[2] == sum(range(1, NAMED + 51))
+
+
+def worker(name: str, queues: list[str] | None, *, state: WorkerState = WorkerState.ACTIVE, at: int = 0) -> WorkerInfo:
+    moment = from_micros(at)
+    return WorkerInfo(name, "one", state, queues, None, {}, moment, moment, None, [])
+
+
+def present(*workers: WorkerInfo, paused: Sequence[str] = ()) -> Roll:
+    return Roll(list(workers), {name: from_micros(0) for name in paused})
+
+
+def test_a_worker_counts_for_each_of_its_queues_once() -> None:
+    board = Board()
+    stale = worker("d", ["mail"], state=WorkerState.STALE)
+    board.call(present(worker("a", None), worker("b", ["mail", "mail"]), worker("c", ["mail", "images"]), stale))
+    assert [board.living.serving(name) for name in ("mail", "images", "unheard of")] == [3, 2, 1]
+    assert len(board.living.of(["mail", "images"])) == 3
+    assert len(board.living.of()) == 3
+
+
+def test_who_sees_some_queues_is_told_of_no_worker_that_serves_none_of_them() -> None:
+    board = Board()
+    board.call(present(worker("a", ["mail"], at=1), worker("b", ["images"], at=2)))
+    mail, images, both = board.version(["mail"]), board.version(["images"]), board.version()
+    board.call(present(worker("a", ["mail"], at=1), worker("b", ["images"], state=WorkerState.STALE, at=3)))
+    assert board.version(["mail"]) == mail
+    assert board.version(["images"]) != images
+    assert board.version() != both
+    assert [board.heartbeat(queues) for queues in (["mail"], ["images"], None)] == [*map(from_micros, (1, 3, 3))]
+
+
+def test_a_worker_that_serves_everything_and_one_that_changes_sides_is_news_to_who_sees_the_queue() -> None:
+    board = Board()
+    board.call(present(worker("a", ["mail"])))
+    versions = [board.version(["mail"])]
+    for roll in (
+        present(worker("a", ["images"])),
+        present(worker("a", None)),
+        present(worker("a", None), paused=["mail"]),
+    ):
+        board.call(roll)
+        versions.append(board.version(["mail"]))
+    assert versions == sorted(set(versions))
+    board.call(present(worker("a", None), paused=["mail", "images"]))
+    assert board.version(["mail"]) == versions[-1]
+
+
+class Walked(dict[Any, Any]):
+    """Counts how often somebody goes through all of it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.walks += 1
+        return super().__iter__()
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+
+class Called(list[WorkerInfo]):
+    """The same of a list."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[WorkerInfo]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_of_many_queues_each_is_found_without_going_through_the_others() -> None:
+    board = counted(*((f"queue-{n}", State.PENDING, n + 1, 1.0) for n in range(300)))
+    workers = Called(worker(f"worker-{n}", [f"queue-{n}"]) for n in range(300))
+    board.call(Roll(workers, {}))
+    board.living = Staff(workers)
+    board.depth = depth = Walked(board.depth)
+    workers.walks = 0
+    for n in range(300):
+        name = f"queue-{n}"
+        assert board.of([name])["pending"] == n + 1
+        assert board.oldest([name]) == 1.0
+        assert board.living.serving(name) == 1
+    assert depth.walks == 0
+    assert workers.walks <= 2
+
+
+def test_however_many_ask_for_the_whole_it_is_added_up_once_for_each_move() -> None:
+    board = counted(("mail", State.PENDING, 3, 1.0), ("images", State.PENDING, 1, 1.0))
+    board.depth = depth = Walked(board.depth)
+    assert [(board.of()["pending"], board.oldest()) for _ in range(5)] == [(4, 1.0)] * 5
+    assert depth.walks == 2
+    board.move([enqueued("mail")], 101 * SECOND)
+    assert (board.of()["pending"], board.oldest()) == (5, 2.0)

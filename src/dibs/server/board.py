@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 import msgspec
 
@@ -29,13 +31,62 @@ class Reading(msgspec.Struct, array_like=True):
     oldest: float | None = None
 
 
+class Staff:
+    """Who serves which queue: found out once, so that the workers are not gone through again for each queue."""
+
+    def __init__(self, workers: Sequence[WorkerInfo] = ()) -> None:
+        self._workers = workers
+
+    @cached_property
+    def heartbeat(self) -> datetime | None:
+        """The last sign of life of any of them."""
+        return _last_heard(self._workers)
+
+    @cached_property
+    def _everywhere(self) -> list[WorkerInfo]:
+        return [worker for worker in self._workers if worker.queues is None]
+
+    @cached_property
+    def _at(self) -> dict[str, list[WorkerInfo]]:
+        at: dict[str, list[WorkerInfo]] = {}
+        for worker in self._workers:
+            for queue in set(worker.queues or ()):
+                at.setdefault(queue, []).append(worker)
+        return at
+
+    def of(self, queues: Sequence[str] | None = None) -> Sequence[WorkerInfo]:
+        """Those who serve one of these queues; without any named, all."""
+        if queues is None:
+            return self._workers
+        found = [*self._everywhere, *(worker for queue in queues for worker in self._at.get(queue, ()))]
+        return list({(worker.id, worker.incarnation): worker for worker in found}.values())
+
+    def serving(self, queue: str) -> int:
+        """How many serve the queue."""
+        return len(self._everywhere) + len(self._at.get(queue, ()))
+
+
+def _last_heard(workers: Iterable[WorkerInfo]) -> datetime | None:
+    return max((worker.heartbeat_at for worker in workers), default=None)
+
+
+def _living(workers: Iterable[WorkerInfo]) -> list[WorkerInfo]:
+    return [worker for worker in workers if worker.state == WorkerState.ACTIVE]
+
+
 class Board:
     """The depth of every queue, and when anything last changed in it."""
 
     def __init__(self) -> None:
         self.depth: dict[Queue, Counter[str]] = {}
         self.changes: Counter[Queue] = Counter()
-        self.roll = Roll([], {})
+        self.paused: Mapping[str, datetime] = {}
+        self.staff = Staff()
+        """Everybody who was heard of."""
+
+        self.living = Staff()
+        """Those of them who can be counted on."""
+
         self.at = 0
         self.counted_at = 0
         self.known = False
@@ -44,10 +95,13 @@ class Board:
         self._oldest: dict[str, float] = {}
         self._filled_at: dict[str, int] = {}
         self._claimed: set[Queue] = set()
+        self._signs: set[_Sign] = set()
+        self._added_up: _Whole | None = None
 
     def seed(self, at: int, readings: Mapping[Queue, Reading]) -> None:
         """Begin with how it was at this time, until the first count."""
         self.at = self.counted_at = at
+        self._added_up = None
         self.depth = {queue: Counter(dict(zip(STATES, each.depth, strict=True))) for queue, each in readings.items()}
         self._oldest = {queue: each.oldest for queue, each in readings.items() if queue and each.oldest is not None}
 
@@ -63,11 +117,13 @@ class Board:
             self.changes[None] += 1
         self.known, self.counted_at = True, tally.at
         self.at = max(self.at, tally.at)
+        self._added_up = None
         self._replace(depth)
 
     def move(self, moves: Sequence[Move], at: int) -> None:
         """Add what happened since, up to this time."""
         self.at = at
+        self._added_up = None
         for move in moves:
             depth = self.depth.setdefault(move.queue, Counter())
             if move.from_state is not None:
@@ -91,14 +147,18 @@ class Board:
             self._filled_at.setdefault(queue, self.at)
 
     def call(self, roll: Roll) -> None:
-        """Who is there now."""
-        if _signs(roll) != _signs(self.roll):
-            self.changes[None] += 1
-        self.roll = roll
+        """Who is there now. It is news to those alone who may see one of the worker's queues."""
+        signs = {_sign(worker) for worker in roll.workers}
+        for *_, queues in signs ^ self._signs:
+            self.changes.update((None,) if queues is None else queues)
+        self.changes.update(set(roll.paused) ^ set(self.paused))
+        self._signs, self.paused = signs, roll.paused
+        self.staff, self.living = Staff(roll.workers), Staff(_living(roll.workers))
 
     def _replace(self, depth: dict[Queue, Counter[str]]) -> None:
         for queue in {*depth, *self.depth}:
-            if +depth.get(queue, Counter()) != +self.depth.get(queue, Counter()):
+            now, before = depth.get(queue, _NOTHING), self.depth.get(queue, _NOTHING)
+            if not dict.__eq__(now, before) and +now != +before:
                 self.changes[queue] += 1
         self.depth = depth
 
@@ -107,7 +167,22 @@ class Board:
     def queues(self) -> list[str]:
         """Every queue that holds a task or is paused, by name."""
         holding = (name for name, depth in self.depth.items() if name is not None and any(depth.values()))
-        return sorted({*holding, *self.roll.paused})
+        return sorted({*holding, *self.paused})
+
+    def busiest(self, most: int) -> list[str]:
+        """The names of those queues that hold the most tasks."""
+        names = self.queues()
+        if len(names) <= most:
+            return names
+        return sorted(names, key=lambda name: -self.size(name))[:most]
+
+    def size(self, queue: str) -> int:
+        """How many tasks the queue holds, in whatever state."""
+        return sum(self.depth[queue].values()) if queue in self.depth else 0
+
+    def pending(self, queue: str) -> bool:
+        """True if a task waits in the queue that could run."""
+        return queue in self.depth and self.depth[queue]["pending"] > 0
 
     def tells_of(self, queues: Sequence[str] | None = None) -> bool:
         """True if there is something to say, be it how it was when this server began."""
@@ -116,16 +191,31 @@ class Board:
     def of(self, queues: Sequence[str] | None = None) -> dict[str, int]:
         """The depth by state, of all queues or of these. Never below nothing: what was pruned is subtracted where
         nobody knows of which queue it was."""
-        total: Counter[str] = Counter()
-        for queue, depth in self.depth.items():
-            if queues is None or queue in queues:
-                total.update(depth)
-        return {state: max(total[state], 0) for state in STATES}
+        return dict(self._whole.depth) if queues is None else self._sum(self._known(queues))
 
     def oldest(self, queues: Sequence[str] | None = None) -> float | None:
         """Seconds for which the oldest task has been pending: exact as of the last count, and still so if nobody has
         claimed from its queue since; for a queue that was empty then, since it was first seen with a task."""
-        ages = [self._age(queue) for queue in self.depth if queue is not None and (queues is None or queue in queues)]
+        return self._whole.oldest if queues is None else self._eldest(self._known(queues))
+
+    @property
+    def _whole(self) -> _Whole:
+        """All queues together: added up once for all who ask until something moves."""
+        if self._added_up is None:
+            self._added_up = _Whole(self._sum(self.depth), self._eldest(self.depth))
+        return self._added_up
+
+    def _known(self, queues: Iterable[str]) -> list[Queue]:
+        return [queue for queue in set(queues) if queue in self.depth]
+
+    def _sum(self, queues: Iterable[Queue]) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for queue in queues:
+            total.update(self.depth[queue])
+        return {state: max(total[state], 0) for state in STATES}
+
+    def _eldest(self, queues: Iterable[Queue]) -> float | None:
+        ages = [self._age(queue) for queue in queues if queue is not None]
         return max((age for age in ages if age is not None), default=None)
 
     def _age(self, queue: str) -> float | None:
@@ -142,14 +232,18 @@ class Board:
             return self.changes.total()
         return sum(self.changes[queue] for queue in queues) + self.changes[None]
 
-    def workers(self, queue: str | None = None) -> list[WorkerInfo]:
-        """The workers that can be counted on; those that serve this queue, if one is named."""
-        alive = [worker for worker in self.roll.workers if worker.state == WorkerState.ACTIVE]
-        return [each for each in alive if queue is None or each.queues is None or queue in each.queues]
+    def heartbeat(self, queues: Sequence[str] | None = None) -> datetime | None:
+        """The last sign of life of any worker, or of any that serves one of these queues."""
+        return self.staff.heartbeat if queues is None else _last_heard(self.staff.of(queues))
 
-    def heartbeat(self) -> datetime | None:
-        """The last sign of life of any worker."""
-        return max((worker.heartbeat_at for worker in self.roll.workers), default=None)
+
+_NOTHING: Counter[str] = Counter()
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    depth: dict[str, int]
+    oldest: float | None
 
 
 def flow_of(moves: Iterable[Move]) -> dict[Queue, list[int]]:
@@ -164,6 +258,9 @@ def flow_of(moves: Iterable[Move]) -> dict[Queue, list[int]]:
     return flows
 
 
-def _signs(roll: Roll) -> tuple[object, ...]:
-    workers = tuple((each.id, each.incarnation, each.state, tuple(each.queues or ())) for each in roll.workers)
-    return workers, tuple(sorted(roll.paused))
+_Sign = tuple[str, str, str, tuple[str, ...] | None]
+"""What a page shows of a worker, but for its last sign of life, which changes all the time; its queues come last."""
+
+
+def _sign(worker: WorkerInfo) -> _Sign:
+    return worker.id, worker.incarnation, worker.state, None if worker.queues is None else tuple(worker.queues)

@@ -15,9 +15,10 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dibs.errors import DibsError, StoreUnavailable
 from dibs.server.board import FLOWS, Board, Queue, flow_of
@@ -93,13 +94,22 @@ class Follower:
         return beat
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lap:
     """What happened between two looks."""
 
     until: float
     seconds: float
     flows: dict[Queue, list[int]]
+
+    @cached_property
+    def whole(self) -> list[int]:
+        """What happened in all queues together."""
+        return _add_up(self.flows.values())
+
+
+def _add_up(flows: Iterable[list[int]]) -> list[int]:
+    return [sum(column) for column in zip(*flows, strict=True)] or [0] * len(FLOWS)
 
 
 class Pulse:
@@ -172,6 +182,12 @@ class Pulse:
         await looked
         return self.board
 
+    async def call_roll(self) -> Board:
+        """The board with who is there and what is paused as it is just now."""
+        self._last.roll = time.monotonic()
+        self.board.call(await self._store.run_async(self._store.roll()))
+        return self.board
+
     @contextmanager
     def follow(self) -> Iterator[Follower]:
         """A follower, told of every look for as long as the block lasts."""
@@ -192,11 +208,15 @@ class Pulse:
         """Another one whenever a page may look different; no two servers have the same."""
         return f"{self._edition}-{self.board.version(queues)}"
 
+    @property
+    def age(self) -> float:
+        """Seconds since the look from which the numbers are: more and more while the store does not answer."""
+        return time.monotonic() - self._looked_at
+
     def rates(self, queues: Sequence[str] | None = None) -> dict[str, float]:
         """What happened each second, over the last minute."""
         seconds = sum(lap.seconds for lap in self._laps)
-        flows = [flow for lap in self._laps for queue, flow in lap.flows.items() if queues is None or queue in queues]
-        totals = [sum(column) for column in zip(*flows, strict=True)] or [0] * len(FLOWS)
+        totals = _add_up(flow for lap in self._laps for flow in _flows(lap, queues))
         return {name: total / seconds if seconds else 0.0 for name, total in zip(FLOWS, totals, strict=True)}
 
     async def history(self, window: str, queues: Sequence[str] | None = None) -> list[Point]:
@@ -308,8 +328,7 @@ class Pulse:
     async def _call(self) -> None:
         now = time.monotonic()
         if now - self._last.roll >= ROLL_EVERY:
-            self._last.roll = now
-            self.board.call(await self._store.run_async(self._store.roll()))
+            await self.call_roll()
         if now - self._last.latencies >= LATENCIES_EVERY:
             self._last.latencies = now
             self.latencies = await self._store.run_async(self._store.latencies())
@@ -380,6 +399,12 @@ class Pulse:
         collected, self._minute = self._minute, _Collected()
         sample = full_sample(self.board, collected.flows, collected.seconds, self.latencies)
         await self.trend.keep(minute, sample)
+
+
+def _flows(lap: Lap, queues: Sequence[str] | None) -> Iterable[list[int]]:
+    if queues is None:
+        return [lap.whole]
+    return [lap.flows[queue] for queue in set(queues) if queue in lap.flows]
 
 
 def _settle(asking: list[asyncio.Future[None]], error: DibsError | None = None) -> None:

@@ -153,7 +153,7 @@ def full_sample(board: Board, flows: dict[Queue, list[int]], seconds: float, lat
         wait=None if latencies is None else _percentiles(latencies.wait),
         run=None if latencies is None else _percentiles(latencies.run),
         at=board.at,
-        queues={name: _reading(board, name, flows) for name in _busiest(board)},
+        queues={name: _reading(board, name, flows) for name in board.busiest(NAMED)},
     )
 
 
@@ -162,13 +162,6 @@ def _reading(board: Board, queue: str | None, flows: dict[Queue, list[int]]) -> 
     flow = _sum(flows.values(), len(FLOWS)) if queue is None else flows.get(queue, [0] * len(FLOWS))
     oldest = board.oldest(only)
     return Reading(list(board.of(only).values()), flow, None if oldest is None else round(oldest, 3))
-
-
-def _busiest(board: Board) -> list[str]:
-    names = board.queues()
-    if len(names) <= NAMED:
-        return names
-    return sorted(names, key=lambda name: -sum(board.depth.get(name, {}).values()))[:NAMED]
 
 
 def _percentiles(values: msgspec.Struct) -> list[float] | None:

@@ -28,29 +28,21 @@ async def live(visit: Visit) -> None:
 
 def tell(pulse: Pulse, caller: Caller) -> dict[str, Any]:
     """What the caller may know of the pulse. `version` is another one when a page may look different, `heartbeat` when
-    a worker was heard of."""
+    a worker was heard of that serves a queue of the caller's; `age`: for how many seconds all this has been known."""
     board, queues = pulse.board, caller.queues
-    heartbeat, latencies = board.heartbeat(), pulse.latencies
+    heartbeat, latencies = board.heartbeat(queues), pulse.latencies
     return {
         "version": pulse.version(queues),
         "heartbeat": None if heartbeat is None else heartbeat.timestamp(),
         "at": board.at / 1e6,
+        "age": round(pulse.age, 1),
         "depth": board.of(queues),
         "rates": {name: round(rate, 3) for name, rate in pulse.rates(queues).items()},
         "oldest": board.oldest(queues),
-        "workers": len(alive(pulse, caller)),
+        "workers": len(board.living.of(queues)),
         "wait": None if latencies is None or queues is not None else latencies.wait,
         "run": None if latencies is None or queues is not None else latencies.run,
     }
-
-
-def alive(pulse: Pulse, caller: Caller) -> list[Any]:
-    """The workers that can be counted on, as far as they serve a queue of the caller's."""
-    return [
-        worker
-        for worker in pulse.board.workers()
-        if worker.queues is None or any(caller.serves(queue) for queue in worker.queues)
-    ]
 
 
 class _Stream:

@@ -8,7 +8,6 @@ import msgspec
 
 from dibs.key import Scope
 from dibs.server.board import FLOWS, STATES
-from dibs.server.dashboard.live import alive
 from dibs.server.dashboard.page import Content, Visit, page
 from dibs.server.trend import WINDOWS
 from dibs.store.operations.searching import TaskLine, TaskSearch
@@ -29,19 +28,19 @@ async def overview(visit: Visit) -> Content:
     """Figures, and the charts that the page's script draws."""
     pulse, queues = visit.service.pulse, visit.caller.queues
     board = await pulse.look_in()
-    depth = board.of(queues)
+    depth, workers = board.of(queues), len(board.living.of(queues))
     return visit.render(
         "overview.html",
         window=visit.query.window,
         windows=list(WINDOWS),
         known=board.tells_of(queues),
         at=None if board.known or not board.tells_of(queues) else from_micros(board.at),
-        is_empty=board.known and not any(depth.values()) and not alive(pulse, visit.caller),
+        is_empty=board.known and not any(depth.values()) and not workers,
         depth=depth,
         rates=pulse.rates(queues),
         oldest=board.oldest(queues),
-        workers=len(alive(pulse, visit.caller)),
-        paused=[name for name in sorted(board.roll.paused) if visit.caller.serves(name)],
+        workers=workers,
+        paused=[name for name in sorted(board.paused) if visit.caller.serves(name)],
         failures=await _failures(visit),
     )
 

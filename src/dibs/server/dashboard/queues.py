@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import urlencode
+from urllib.parse import quote_plus
 
 from dibs.codec import check_name
 from dibs.key import Scope
-from dibs.server.board import Board
 from dibs.server.dashboard.page import Content, Named, Visit, page
+from dibs.server.pulse import Pulse
 from dibs.task import State, from_micros
 
 SHOWN = 500
@@ -46,7 +47,7 @@ class Row:
 
     def tasks(self, state: str | None = None) -> str:
         """The address of its tasks."""
-        return f"/tasks?{urlencode({'queue': self.name} | ({'state': state} if state else {}))}"
+        return f"/tasks?queue={quote_plus(self.name)}" + (f"&state={state}" if state else "")
 
     def bar(self, fullest: int) -> list[Part]:
         """The parts of its bar, as long as it is full beside the fullest."""
@@ -56,12 +57,13 @@ class Row:
 @page("GET", "/queues", Scope.READ)
 async def queues(visit: Visit) -> Content:
     """Every queue that holds a task or has been paused."""
-    board = await visit.service.pulse.look_in()
-    roll = await visit.run(visit.service.store.roll())  # fresh: somebody may have pressed a button just now
-    names = [name for name in sorted({*board.queues(), *roll.paused}) if visit.caller.serves(name)]
-    rows = [_row(visit, board, name, roll.paused.get(name)) for name in names[:SHOWN]]
+    await visit.service.pulse.look_in()
+    board = await visit.service.pulse.call_roll()  # fresh: somebody may have pressed a button just now
+    names = [name for name in board.queues() if visit.caller.serves(name)]
+    rows = [_row(visit.service.pulse, name) for name in names[:SHOWN]]
     fullest = max((_open(row.depth) for row in rows), default=0)
-    return visit.render(
+    return await asyncio.to_thread(  # so many rows take a while to write
+        visit.render,
         "queues.html",
         rows=rows,
         hidden=len(names[SHOWN:]),
@@ -94,10 +96,11 @@ def _named(visit: Visit) -> str:
     return name
 
 
-def _row(visit: Visit, board: Board, name: str, paused_at: datetime | None) -> Row:
-    of = [name]
-    rates = visit.service.pulse.rates(of)
-    return Row(name, board.of(of), rates, board.oldest(of), len(board.workers(name)), paused_at)
+def _row(pulse: Pulse, name: str) -> Row:
+    of, board = [name], pulse.board
+    return Row(
+        name, board.of(of), pulse.rates(of), board.oldest(of), board.living.serving(name), board.paused.get(name)
+    )
 
 
 def _open(depth: dict[str, int]) -> int:
