@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import httpx
+import psycopg
 import pytest
 from playwright.sync_api import Route, expect
 
@@ -50,6 +51,34 @@ def test_what_happens_between_the_page_and_its_first_pulse_is_shown_as_well(site
 
     page.route("**/live", hold_back)
     page.reload()
+    expect(page.locator("tr[data-row]", has_text="late")).to_be_visible()
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_a_page_says_how_old_its_numbers_are_while_the_store_does_not_answer(site: Site, url: str) -> None:
+    page = site.visitor("read", at="/queues")
+    live(page)
+    sign = page.locator("#pulse")
+    with psycopg.connect(url) as holding:
+        holding.execute("LOCK TABLE dibs_workers IN ACCESS EXCLUSIVE MODE")
+        expect(sign).to_have_class(re.compile(r"\boff\b"))
+        expect(sign).to_have_text(re.compile(r"numbers are \d+ s old"))
+        holding.commit()
+    expect(sign).to_have_text("live")
+    expect(sign).to_have_class(re.compile(r"\bon\b"))
+    expect_no_reload(page)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_page_that_the_browser_kept_is_loaded_anew_when_somebody_comes_back_to_it(site: Site) -> None:
+    page = site.visitor("read", at="/queues")
+    live(page)
+    page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: false }))")
+    expect_no_reload(page)
+    page.evaluate("dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }))")
+    with page.expect_navigation():
+        page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    site.app.enqueue("resize", {}, queue="late")
     expect(page.locator("tr[data-row]", has_text="late")).to_be_visible()
 
 

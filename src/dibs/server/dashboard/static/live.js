@@ -9,28 +9,41 @@ const RESTLESS = 3000; // milliseconds after which it asks although nothing happ
 const ANYWAY = 20000;
 const AGAIN = 5000; // milliseconds until we ask again after the server has refused to tell us of changes
 
+const OLD = 7000; // milliseconds after which numbers are called old: a server that is busy looks every five seconds
+const STEP = 5; // seconds by which they are said to grow older: whoever hears the sign read out is told of each change
+
 let version = document.querySelector("meta[name=version]")?.content; // what this page may show; then what we heard of
 let asked = 0;
 let took = 0;
 let waiting = null;
+let openedAt = null; // when the server last began to talk to us, while it does
+let knownAt = null; // when it last looked at the store
 const shown = new Map(); // id of a part -> what it shows
 
 export function startLive() {
   for (const part of document.querySelectorAll("[data-live]")) shown.set(part.id, content(part));
-  connect(document.getElementById("pulse"));
+  const sign = document.getElementById("pulse");
+  connect(sign);
+  setInterval(() => showAge(sign), 1000);
+  addEventListener("pageshow", (event) => event.persisted && location.reload()); // it was kept, but hears nothing more
   document.addEventListener("visibilitychange", () => document.hidden || refreshSoon());
 }
 
 function connect(sign) {
   const source = new EventSource("/live");
-  source.addEventListener("open", () => show(sign, "on", "live"));
+  source.addEventListener("open", () => {
+    openedAt = performance.now();
+    show(sign, "on", "live");
+  });
   source.addEventListener("error", () => {
+    openedAt = null;
     show(sign, "off", "no connection");
     if (source.readyState === EventSource.CLOSED) connectLater(sign); // refused, else it tries again by itself
   });
   source.addEventListener("pulse", (event) => {
     const pulse = JSON.parse(event.data);
-    show(sign, "on", "live");
+    knownAt = performance.now() - pulse.age * 1000;
+    if (pulse.age * 1000 <= OLD) show(sign, "on", "live");
     beat(sign);
     document.dispatchEvent(new CustomEvent("dibs:pulse", { detail: pulse }));
     if (version !== pulse.version || isOld()) refreshSoon();
@@ -51,7 +64,18 @@ function isOld() {
   return performance.now() - asked > (document.querySelector("[data-restless]") ? RESTLESS : ANYWAY);
 }
 
+// The server talks to us, but has no news of the store: what the page shows is how it was.
+function showAge(sign) {
+  if (openedAt === null || performance.now() - Math.max(openedAt, knownAt ?? 0) <= OLD) return;
+  show(sign, "off", knownAt === null ? "no numbers yet" : `numbers are ${age((performance.now() - knownAt) / 1000)} old`);
+}
+
+function age(seconds) {
+  return seconds < 60 ? `${Math.floor(seconds / STEP) * STEP} s` : `${Math.floor(seconds / 60)} min`;
+}
+
 function show(sign, state, words) {
+  if (sign.title === words && sign.classList.contains(state)) return;
   sign.classList.remove("on", "off");
   sign.classList.add(state);
   sign.title = words;
