@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from dibs.observe import sharing
 from dibs.observe.instruments import Histogram
 from dibs.server import metrics
-from dibs.server.metrics import House, Snapshot
+from dibs.server.metrics import House, QueueNumbers, Snapshot
 from dibs.step import ClaimReason
 from dibs.store.operations.looking import Percentiles
 from dibs.store.vitals import Vitals
@@ -26,9 +26,8 @@ def of_database() -> dict[str, Metric]:
     """A family of each kind that a server reads from the database."""
     known = Percentiles(1.0, 1.0, 1.0)
     snapshot = Snapshot(
-        depth={"q": {}},
-        oldest={},
-        paused={"q": False},
+        queues={"q": QueueNumbers({}, 0.0, 0, paused=False)},
+        oldest=0.0,
         finished_last_minute={},
         wait=known,
         run=known,

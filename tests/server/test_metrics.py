@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import dibs
+from dibs.observe.instruments import OTHER
 from dibs.server import metrics
 from tests.helpers.clients import Clock
 from tests.helpers.prometheus import check, samples
@@ -130,3 +132,76 @@ def test_a_limited_key_sees_its_queues_and_nothing_of_the_house(keyed: Served, a
     assert not house & names
     assert not [name for name in names if name.startswith(("task_", "finalization_"))]
     assert "dibs_queue_oldest_pending_age_seconds" in names
+
+
+def queues_on(page: str) -> dict[str, list[str]]:
+    """The values that the label `queue` has in each family that tells of the database."""
+    values: dict[str, list[str]] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if "queue" in sample.labels and family.name.startswith("dibs_"):
+                values.setdefault(family.name, []).append(sample.labels["queue"])
+    return values
+
+
+def test_no_more_than_a_hundred_queues_are_told_apart_and_the_others_are_one(
+    http: httpx.Client, app: dibs.Dibs
+) -> None:
+    many = [dibs.NewTask("resize", queue=f"queue-{n:03}") for n in range(metrics.NAMED + 20)]
+    app.enqueue_many([*many, *many[-90:], dibs.NewTask("resize", queue=OTHER), dibs.NewTask("resize", queue=OTHER)])
+    page = http.get("/metrics").text
+    check(page)
+    values = queues_on(page)
+    assert {name for name in values if name.startswith("dibs_queue")} | {"dibs_tasks", "dibs_dead_letter_tasks"} == set(
+        values
+    )
+    for queues in values.values():
+        assert len(set(queues)) == metrics.NAMED + 1
+    assert {f"queue-{n:03}" for n in range(30, metrics.NAMED + 20)} < set(values["dibs_queue_paused"])
+    pending = {
+        name: value for name, value in samples(page).items() if name.startswith("dibs_tasks ") and "pending" in name
+    }
+    assert sum(pending.values()) == metrics.NAMED + 20 + 90 + 2
+    assert pending["dibs_tasks other pending"] == 20 + 2
+
+
+def test_a_hundred_queues_have_names_also_one_that_is_called_other(http: httpx.Client, app: dibs.Dibs) -> None:
+    names = [OTHER, *(f"queue-{n:03}" for n in range(metrics.NAMED - 1))]
+    app.enqueue_many([dibs.NewTask("resize", queue=name) for name in names])
+    assert set(queues_on(http.get("/metrics").text)["dibs_queue_workers"]) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("served", "paused", "says"),
+    [
+        (["left", "right"], [], (1, 0, 60)),
+        (["left"], [], (0, 0, 60)),
+        (["left"], ["right"], (1, 0, 10)),
+        ([], ["left", "right"], (0, 1, 60)),
+    ],
+)
+def test_other_is_as_badly_off_as_the_worst_in_which_a_task_may_be_claimed(
+    lodge: Callable[..., Served],
+    url: str,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    served: list[str],
+    paused: list[str],
+    says: tuple[int, int, int],
+) -> None:
+    """So that an alert about it is one about each of them."""
+    monkeypatch.setattr(metrics, "NAMED", 1)
+    with dibs.Dibs(url, clock=clock) as app:
+        app.enqueue_many([dibs.NewTask("resize", queue="full") for _ in range(3)])
+        app.enqueue("resize", queue="later", delay=3600)
+        app.enqueue("resize", queue="right")
+        clock.advance(50)
+        app.enqueue("resize", queue="left")
+        clock.advance(10)
+        app.heartbeat("worker-1", queues=["full", *served])
+        for queue in paused:
+            app.pause(queue)
+        page = seen(lodge(clock=clock).client())
+    names = ("dibs_queue_workers", "dibs_queue_paused", "dibs_queue_oldest_pending_age_seconds")
+    assert tuple(page[f"{name} other"] for name in names) == says
+    assert page["dibs_oldest_pending_age_seconds"] == 60

@@ -2,12 +2,13 @@
 and what the processes of this server have counted themselves.
 
 A new metric of the store is one more function in FAMILIES: from a snapshot to a family of samples. What is counted
-stands in `dibs.observe`.
+stands in `dibs.observe`. However many queues there are, a family tells no more than NAMED of them apart.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,8 +17,10 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dibs.observe import sharing
+from dibs.observe.instruments import OTHER
 from dibs.observe.page import build_info, counted, render
 from dibs.schedule import Schedule
+from dibs.server.board import Board
 from dibs.step import WorkflowState
 from dibs.store.operations.looking import Percentiles
 from dibs.store.operations.registering import WorkerInfo, WorkerState
@@ -33,6 +36,9 @@ REST = 20
 LONG_REST = 60
 """Times as long as counting the workflows took, for which their count holds: it reads all of them."""
 
+NAMED = 100
+"""Queues that are told apart, those that hold the most tasks; the others are one, called `other`."""
+
 Queues = tuple[str, ...] | None
 Family = Callable[["Snapshot"], Metric]
 
@@ -41,18 +47,27 @@ Family = Callable[["Snapshot"], Metric]
 class Snapshot:
     """The store at one moment, as far as somebody may see it: the one place where the numbers of the database enter.
 
-    `depth`: tasks by queue and state. `oldest`: by queue, for how long its oldest pending task has waited. `paused`: by
-    queue. `house`: what concerns the whole store; None for who may see some queues only.
+    `queues`: at most NAMED of them by name, and those that are left as `other`. `oldest`: how long the oldest pending
+    task of all has waited. `house`: what concerns the whole store; None for who may see some queues only.
     """
 
-    depth: Mapping[str, Mapping[str, int]]
-    oldest: Mapping[str, float]
-    paused: Mapping[str, bool]
+    queues: Mapping[str, QueueNumbers]
+    oldest: float
     finished_last_minute: Mapping[str, int]
     wait: Percentiles
     run: Percentiles
     workers: Sequence[WorkerInfo]
     house: House | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNumbers:
+    """Tasks by state, for how long the oldest pending one has waited, the live workers that serve the queue."""
+
+    depth: Mapping[str, int]
+    oldest: float
+    workers: int
+    paused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +101,7 @@ class Metrics:
             store = self._pages[queues].text
         if queues is not None:  # what is counted does not say whose queues it is about
             return store
-        return store + render(counted(await asyncio.to_thread(sharing.total)))
+        return store + await asyncio.to_thread(_counted_page)
 
     async def workflows(self, count: Callable[[], Awaitable[Mapping[str, int]]]) -> Mapping[str, int]:
         """How many workflows there are in each state, as they were last counted if that was dear."""
@@ -96,6 +111,10 @@ class Metrics:
             ended = time.monotonic()
             self._workflows_until = ended + LONG_REST * (ended - began)
         return self._workflows
+
+
+def _counted_page() -> bytes:
+    return render(counted(sharing.total()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +129,35 @@ class _Page:
 
 async def _make(look: Callable[[], Awaitable[Snapshot]]) -> _Page:
     began = time.monotonic()
-    text = render(of_store(await look()))
+    snapshot = await look()
+    text = await asyncio.to_thread(lambda: render(of_store(snapshot)))
     took = time.monotonic() - began
     return _Page(text, time.monotonic() + max(KEPT_FOR, REST * took))
+
+
+def by_queue(board: Board, names: Sequence[str]) -> dict[str, QueueNumbers]:
+    """The numbers of these queues, for a snapshot."""
+    named = _named(board, names)
+    numbers = {name: _numbers(board, [name]) for name in named}
+    rest = sorted(set(names).difference(named))
+    return {**numbers, OTHER: _numbers(board, rest)} if rest else numbers
+
+
+def _named(board: Board, names: Sequence[str]) -> Sequence[str]:
+    """The fullest. A queue whose name is `other` is one of the others as soon as there are some."""
+    if len(names) <= NAMED:
+        return names
+    return heapq.nsmallest(NAMED, set(names) - {OTHER}, key=lambda name: (-board.size(name), name))
+
+
+def _numbers(board: Board, names: Sequence[str]) -> QueueNumbers:
+    """Of one queue, or of several as if they were one. Then it is as badly off as the worst of those in which a task
+    waits that somebody may claim, so that an alert on it is one on each of them."""
+    waiting = [name for name in names if board.pending(name)] or names
+    open_ = [name for name in waiting if name not in board.paused]
+    worst = open_ or waiting
+    fewest = min(board.living.serving(name) for name in worst)
+    return QueueNumbers(board.of(names), board.oldest(worst) or 0.0, fewest, not open_)
 
 
 def of_store(snapshot: Snapshot) -> Iterator[Metric]:
@@ -125,46 +170,41 @@ def of_store(snapshot: Snapshot) -> Iterator[Metric]:
 
 def _tasks(snapshot: Snapshot) -> Metric:
     family = GaugeMetricFamily("dibs_tasks", "Tasks by queue and state.", labels=["queue", "state"])
-    for queue in snapshot.paused:
+    for queue, numbers in snapshot.queues.items():
         for state in State:  # also where there are none, so that a line goes down to zero and does not break off
-            family.add_metric([queue, state], snapshot.depth.get(queue, {}).get(state, 0))
+            family.add_metric([queue, state], numbers.depth.get(state, 0))
     return family
 
 
 def _oldest(snapshot: Snapshot) -> Metric:
-    age = max(snapshot.oldest.values(), default=0.0)
-    return GaugeMetricFamily("dibs_oldest_pending_age_seconds", "How long the oldest pending task has waited.", age)
+    about = "How long the oldest pending task has waited."
+    return GaugeMetricFamily("dibs_oldest_pending_age_seconds", about, snapshot.oldest)
 
 
 def _oldest_by_queue(snapshot: Snapshot) -> Metric:
     about = "How long the oldest pending task of the queue has waited."
-    ages = {queue: snapshot.oldest.get(queue, 0.0) for queue in snapshot.paused}
-    return _by_queue("dibs_queue_oldest_pending_age_seconds", about, ages)
+    return _by_queue("dibs_queue_oldest_pending_age_seconds", about, snapshot, lambda numbers: numbers.oldest)
 
 
 def _dead_letter(snapshot: Snapshot) -> Metric:
-    failed = {queue: snapshot.depth.get(queue, {}).get(State.FAILED, 0) for queue in snapshot.paused}
-    return _by_queue("dibs_dead_letter_tasks", "Tasks in the dead letter, by queue.", failed)
+    about = "Tasks in the dead letter, by queue."
+    return _by_queue("dibs_dead_letter_tasks", about, snapshot, lambda numbers: numbers.depth.get(State.FAILED, 0))
 
 
 def _queue_workers(snapshot: Snapshot) -> Metric:
-    live = [worker for worker in snapshot.workers if worker.state is WorkerState.ACTIVE]
-    serving = {queue: sum(_serves(worker, queue) for worker in live) for queue in snapshot.paused}
-    return _by_queue("dibs_queue_workers", "Live workers that serve the queue.", serving)
-
-
-def _serves(worker: WorkerInfo, queue: str) -> bool:
-    return worker.queues is None or queue in worker.queues
+    about = "Live workers that serve the queue."
+    return _by_queue("dibs_queue_workers", about, snapshot, lambda numbers: numbers.workers)
 
 
 def _paused(snapshot: Snapshot) -> Metric:
-    return _by_queue("dibs_queue_paused", "1 where nobody may claim from the queue.", snapshot.paused)
+    about = "1 where nobody may claim from the queue."
+    return _by_queue("dibs_queue_paused", about, snapshot, lambda numbers: numbers.paused)
 
 
-def _by_queue(name: str, about: str, values: Mapping[str, float]) -> Metric:
+def _by_queue(name: str, about: str, snapshot: Snapshot, value: Callable[[QueueNumbers], float]) -> Metric:
     family = GaugeMetricFamily(name, about, labels=["queue"])
-    for queue, value in values.items():
-        family.add_metric([queue], value)
+    for queue, numbers in snapshot.queues.items():
+        family.add_metric([queue], value(numbers))
     return family
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dibs.key import Scope
 from dibs.observe.page import FORMAT
-from dibs.server.api.workers import seen_workers
 from dibs.server.endpoint import Call, endpoint
 from dibs.server.http import answer_bytes
-from dibs.server.metrics import House, Snapshot
+from dibs.server.metrics import House, Snapshot, by_queue
 
 TAG = "health"
 
@@ -34,19 +33,18 @@ async def metrics(call: Call) -> None:
 
 async def _look(call: Call) -> Snapshot:
     store, only = call.service.store, call.caller.queues
-    board = await call.service.pulse.refreshed()
-    paused = (await call.run(store.roll())).paused
-    names = [name for name in sorted({*board.queues(), *paused}) if call.caller.serves(name)]
+    await call.service.pulse.refreshed()
+    board = await call.service.pulse.call_roll()
+    names = [name for name in board.queues() if call.caller.serves(name)]
     latencies = await call.run(store.latencies(only))
     finished = await call.run(store.finished_within(60_000_000, only))
     return Snapshot(
-        depth={name: board.of([name]) for name in names},
-        oldest={name: age for name in names if (age := board.oldest([name])) is not None},
-        paused={name: name in paused for name in names},
+        queues=by_queue(board, names),
+        oldest=board.oldest(only) or 0.0,
         finished_last_minute=finished,
         wait=latencies.wait,
         run=latencies.run,
-        workers=await seen_workers(call),
+        workers=board.staff.of(only),
         house=await _look_at_house(call) if only is None else None,
     )
 
