@@ -165,9 +165,7 @@ def test_new_tasks_are_counted_by_queue_and_those_that_were_there_are_not(app: A
     app.run_schedule("s")
     clock.advance(60)
     app.tick()
-    app.start_workflow(
-        NewWorkflow(name="w", steps=[NewStep(name="a", task=NewTask("resize", queue="f"))])
-    )
+    app.start_workflow(NewWorkflow(name="w", steps=[NewStep(name="a", task=NewTask("resize", queue="f"))]))
     assert grown() == {
         "task_enqueued_total q": 2,
         "task_enqueued_total default": 1,
