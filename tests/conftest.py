@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ each engine."""
 CONTRACTS = frozenset({"contract", "workflow"})
 """The folders of contract tests."""
 
+ABOVE = frozenset({"browser", "cli", "server"})
+"""The folders of tests of what stands above the store."""
+
 ON_SQLITE_ONLY = frozenset({"test_examples"})
 """To a worker in another language the store is a URL; what stands behind the server is tested elsewhere."""
 
@@ -42,24 +46,54 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A contract test runs sync or async by turns, the one on SQLite and the other on PostgreSQL: the two differ only
-    in how a statement is sent. Those at the core run both ways, and with DIBS_TEST_EVERYTHING all do."""
+    """In the short suite some tests take turns; with DIBS_TEST_EVERYTHING all run in every way.
+
+    A contract test runs sync or async, the one on SQLite and the other on PostgreSQL: the two differ only in how a
+    statement is sent. Those at the core run both ways. What stands above the store (the command line, the server and
+    its pages) is tested on SQLite or on PostgreSQL: the store below is tested on both.
+    """
     if os.environ.get("DIBS_TEST_EVERYTHING"):
         return
-    left_out = [item for item in items if _is_other_mode(item)]
+    several = _on_several_engines(items)
+    left_out = {
+        item for item in items if _is_other_mode(item) or (_name_of(item) in several and _is_other_engine(item))
+    }
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not _is_other_mode(item)]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _is_other_mode(item: pytest.Item) -> bool:
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    engine = params.get("engine")
-    if engine is None or (engine not in SERVED and "contract" in item.path.parts and item.path.stem in AT_THE_CORE):
+    engine = _params(item).get("engine")
+    if engine is None or CONTRACTS.isdisjoint(item.path.parts):
+        return False
+    if engine not in SERVED and "contract" in item.path.parts and item.path.stem in AT_THE_CORE:
         return False
     turn = crc32(item.originalname.encode()) + ("postgres" in engine)  # type: ignore[attr-defined]
     mode = ("sync", "async")[turn % 2]
-    return params.get("mode", mode) != mode
+    return _params(item).get("mode", mode) != mode
+
+
+def _is_other_engine(item: pytest.Item) -> bool:
+    return _params(item)["engine"] != ENGINES[crc32(_name_of(item).encode()) % 2]
+
+
+def _on_several_engines(items: list[pytest.Item]) -> set[str]:
+    """Tests above the store that would run on both engines."""
+    above = [item for item in items if not ABOVE.isdisjoint(item.path.parts) and "engine" in _params(item)]
+    engines: dict[str, set[str]] = {}
+    for item in above:
+        engines.setdefault(_name_of(item), set()).add(_params(item)["engine"])
+    return {name for name, found in engines.items() if found == set(ENGINES)}
+
+
+def _name_of(item: pytest.Item) -> str:
+    """The test, whatever its engine."""
+    return re.sub(r"(?<=[\[-])(sqlite|postgres)(?=[\]-])", "engine", item.nodeid)
+
+
+def _params(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Plan guards: with a million pending and a million finished tasks, an operation touches what it needs, by its index.
 
-The databases are made once for a test run. DIBS_TEST_MILLION=100000 makes them smaller, for those in a hurry.
+The databases are made once for a test run. The short suite makes them a tenth as large; DIBS_TEST_EVERYTHING, as in
+`make stress`, and DIBS_TEST_MILLION=1000000 make them whole.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.million, pytest.mark.timeout(600)]
 
-ROWS = int(os.environ.get("DIBS_TEST_MILLION", "1000000"))
+ROWS = int(os.environ.get("DIBS_TEST_MILLION") or (1_000_000 if os.environ.get("DIBS_TEST_EVERYTHING") else 100_000))
 FEW = 10_000
 """Rows of the database that the big one is compared with; as many as fill every line for the largest batch."""
 
