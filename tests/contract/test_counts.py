@@ -11,6 +11,7 @@ from dibs.errors import AlreadyClaimed, TaskNotFound
 from tests.helpers.clients import Clock
 from tests.helpers.counts import watch
 
+pytestmark = pytest.mark.usefixtures("new_counts")
 database = pytest.mark.database("over HTTP client and server both count, which here are one process")
 
 FAILURE = Failed(Failure("Error", "no"))

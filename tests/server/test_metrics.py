@@ -19,6 +19,8 @@ from tests.helpers.clients import Clock
 from tests.helpers.prometheus import check, samples
 from tests.server.conftest import Served
 
+pytestmark = pytest.mark.usefixtures("new_counts")
+
 
 def seen(http: httpx.Client) -> dict[str, float]:
     answer = http.get("/metrics")

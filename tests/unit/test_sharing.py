@@ -13,6 +13,8 @@ from dibs.observe import sharing, tasks
 from dibs.observe.sharing import Share
 from tests.helpers.counts import watch
 
+pytestmark = pytest.mark.usefixtures("new_counts")
+
 CHILD = """
 import os, signal
 from dibs.observe import sharing, tasks
