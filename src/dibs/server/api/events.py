@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from contextlib import aclosing
 from typing import Annotated
 
@@ -14,33 +12,17 @@ from dibs.errors import DibsError, StoreError
 from dibs.key import Scope
 from dibs.server.endpoint import Call, endpoint
 from dibs.server.feed import Feed, Follower, Wants
-from dibs.server.http import SAFE, Gone, Headers, header
+from dibs.server.http import header
 from dibs.server.refusing import Refusal
+from dibs.server.streaming import CHECK_EVERY, MEDIA, Stream
 from dibs.task import Event
 
 TAG = "events"
-MEDIA = "text/event-stream"
-HEADERS: Headers = (
-    (b"content-type", MEDIA.encode()),
-    (b"x-accel-buffering", b"no"),  # a proxy must pass each event on at once
-    *SAFE,
-)
-
-KEEP_ALIVE = 15.0
-"""Seconds of silence after which something is said, so that nobody on the way takes the connection for dead."""
-
-CHECK_EVERY = 2.0
-"""Seconds between two looks at whether the key still holds."""
-
-STALL = 30.0
-"""Seconds for which a client may take nothing of what it is sent."""
-
 LAST_EVENT_ID = {
     "name": "Last-Event-ID",
     "description": "The id of the last event that was heard; what came after it is told first.",
     "schema": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
 }
-RETRY = b"retry: 2000\n\n"
 _WORD = "|".join(Event)
 
 
@@ -90,65 +72,47 @@ async def events(call: Call) -> None:
     with feed.following(Wants(query.events(), call.caller.queues)) as follower:
         async with call.departure() as gone:
             gone.add_done_callback(lambda _: follower.end())
-            await _Stream(call, follower).run(feed, after)
+            await _Events(call, follower).run(feed, after)
 
 
-class _Stream:
-    """What one client is sent."""
-
+class _Events(Stream):
     def __init__(self, call: Call, follower: Follower) -> None:
+        super().__init__(call.http[2])
         self._call = call
         self._follower = follower
-        self._send = call.http[2]
-        self._spoke_at = self._checked_at = time.monotonic()
 
     async def run(self, feed: Feed, after: int | None) -> None:
         """From the first line to the last. Who has read the first gets everything that happens after it."""
         if after is None:
             await feed.join(self._follower)
-        await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-        await self._say(RETRY)
+        await self.begin()
         if after is not None:
             await self._catch_up(feed, after)
         while not self._follower.ended:
-            await self._go_on(await self._follower.take(CHECK_EVERY))
-        await self._say(b"", more=False)
+            await self._tell(await self._follower.take(CHECK_EVERY))
+        await self.end()
 
     async def _catch_up(self, feed: Feed, after: int) -> None:
         try:
             async with aclosing(feed.rejoin(self._follower, after)) as pages:
                 async for frames in pages:
-                    await self._go_on(frames)
+                    await self._tell(frames)
         except DibsError:  # the client comes back, and is brought up to date then
             self._follower.end()
 
-    async def _go_on(self, frames: list[bytes]) -> None:
-        if frames:
-            await self._say(b"".join(frames))
-        elif time.monotonic() - self._spoke_at >= KEEP_ALIVE:
-            await self._say(b": keep-alive\n\n")
-        if time.monotonic() - self._checked_at >= CHECK_EVERY:
-            self._checked_at = time.monotonic()
-            if not await _still_admitted(self._call):
-                self._follower.end()
+    async def _tell(self, frames: list[bytes]) -> None:
+        if not await self.go_on(b"".join(frames)):
+            self._follower.end()
 
-    async def _say(self, content: bytes, *, more: bool = True) -> None:
-        self._spoke_at = time.monotonic()
+    async def still_admitted(self) -> bool:
+        """See Stream."""
         try:
-            async with asyncio.timeout(STALL):
-                await self._send({"type": "http.response.body", "body": content, "more_body": more})
-        except TimeoutError:
-            raise Gone from None
-
-
-async def _still_admitted(call: Call) -> bool:
-    try:
-        await call.service.check_still_admitted(call.http[0], call.caller)
-    except StoreError:  # while the database is away there is nothing to tell either
+            await self._call.service.check_still_admitted(self._call.http[0], self._call.caller)
+        except StoreError:  # while the database is away there is nothing to tell either
+            return True
+        except Refusal:
+            return False
         return True
-    except Refusal:
-        return False
-    return True
 
 
 def _last_event_id(call: Call) -> int | None:

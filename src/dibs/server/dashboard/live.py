@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
 
 from dibs.errors import StoreError
 from dibs.key import Scope
-from dibs.server.api.events import CHECK_EVERY, HEADERS, KEEP_ALIVE, RETRY, STALL
 from dibs.server.auth import Caller
 from dibs.server.dashboard import session
 from dibs.server.dashboard.page import Visit, page
-from dibs.server.http import Gone, encode
+from dibs.server.http import encode
 from dibs.server.pulse import Follower, Pulse
+from dibs.server.streaming import CHECK_EVERY, Stream
 
 
 @page("GET", "/live", Scope.READ)
@@ -23,7 +21,7 @@ async def live(visit: Visit) -> None:
     with pulse.follow() as follower:
         async with visit.departure() as gone:
             gone.add_done_callback(lambda _: follower.end())
-            await _Stream(visit, pulse, follower).run()
+            await _Beats(visit, pulse, follower).run()
 
 
 def tell(pulse: Pulse, caller: Caller) -> dict[str, Any]:
@@ -45,41 +43,28 @@ def tell(pulse: Pulse, caller: Caller) -> dict[str, Any]:
     }
 
 
-class _Stream:
-    """What one page is sent."""
-
+class _Beats(Stream):
     def __init__(self, visit: Visit, pulse: Pulse, follower: Follower) -> None:
+        super().__init__(visit.http[2])
         self._visit = visit
         self._pulse = pulse
         self._follower = follower
-        self._send = visit.http[2]
-        self._spoke_at = self._checked_at = time.monotonic()
 
     async def run(self) -> None:
         """From the first line to the last."""
-        await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-        await self._say(RETRY)
+        await self.begin()
         if self._pulse.board.known:
-            await self._tell()
+            await self.say(self._told())
         while not self._follower.ended:
-            await self._go_on(await self._follower.wait(CHECK_EVERY))
-        await self._say(b"", more=False)
-
-    async def _go_on(self, beat: bool) -> None:
-        if beat:
-            await self._tell()
-        elif time.monotonic() - self._spoke_at >= KEEP_ALIVE:
-            await self._say(b": keep-alive\n\n")
-        if time.monotonic() - self._checked_at >= CHECK_EVERY:
-            self._checked_at = time.monotonic()
-            if not await self._still_admitted():
+            beat = await self._follower.wait(CHECK_EVERY)
+            if not await self.go_on(self._told() if beat else b""):
                 self._follower.end()
+        await self.end()
 
-    async def _tell(self) -> None:
-        told = tell(self._pulse, self._visit.caller)
-        await self._say(b"event: pulse\ndata: %b\n\n" % encode(told))
+    def _told(self) -> bytes:
+        return b"event: pulse\ndata: %b\n\n" % encode(tell(self._pulse, self._visit.caller))
 
-    async def _still_admitted(self) -> bool:
+    async def still_admitted(self) -> bool:
         """False once the session is over, or its key may see something else than when the stream began."""
         try:
             visitor = await session.recognise(self._visit.service, self._visit.http[0])
@@ -87,14 +72,6 @@ class _Stream:
             return True
         caller = visitor.caller
         return caller is not None and caller.queues == self._visit.caller.queues
-
-    async def _say(self, content: bytes, *, more: bool = True) -> None:
-        self._spoke_at = time.monotonic()
-        try:
-            async with asyncio.timeout(STALL):
-                await self._send({"type": "http.response.body", "body": content, "more_body": more})
-        except TimeoutError:
-            raise Gone from None
 
 
 PAGES = [live]
