@@ -14,17 +14,24 @@ import pytest
 from dibs import Completed, Event, Failed, Failure, InvalidValue, NewTask, Retention, State
 from dibs.store.operations import sampling
 from dibs.store.operations.looking import Percentiles
-from dibs.store.operations.sampling import Count, ErrorGroup, ErrorGroups, Latencies, Move, Moves
+from dibs.store.operations.sampling import Count, ErrorGroup, ErrorGroups, Latencies, Move
+from dibs.store.operations.tallying import Position, Progress, Tally
 from tests.helpers.clients import Clock, run
 from tests.helpers.tasks import STATES, dead, enqueue_all, moment, task_in
 
 pytestmark = pytest.mark.database("only a server asks for these, and it has a database")
 
 MINUTE = 60 * 1_000_000
+BEGINNING = Position()
 
 
-def moves(app: Any, after: int = 0, **options: Any) -> Moves:
-    found: Moves = run(app, app._store.moves_after(after, **options))
+def tally(app: Any) -> Tally:
+    found: Tally = run(app, app._store.tally())
+    return found
+
+
+def since(app: Any, position: Position = BEGINNING, **options: Any) -> Progress:
+    found: Progress = run(app, app._store.moves_since([position], **options)).progress[0]
     return found
 
 
@@ -47,7 +54,7 @@ def test_every_task_is_counted_by_queue_type_and_state(app: Any, clock: Clock) -
     clock.advance(5)
     app.enqueue_many([NewTask("crop", queue="media")] * 2)
     clock.advance(2)
-    counts: list[Count] = run(app, app._store.counts())
+    counts = tally(app).counts
     ages = {"pending": 7.0}
     mail = [Count("mail", "resize", State(state), 1, ages.get(state)) for state in STATES]
     media = Count("media", "crop", State.PENDING, 2, 2.0)
@@ -55,8 +62,8 @@ def test_every_task_is_counted_by_queue_type_and_state(app: Any, clock: Clock) -
 
 
 def test_an_empty_store_counts_nothing(app: Any) -> None:
-    assert run(app, app._store.counts()) == []
-    assert moves(app) == Moves(0, [])
+    assert tally(app).counts == []
+    assert since(app) == Progress(BEGINNING, [])
     assert groups(app) == ErrorGroups([], 0, False)
     assert latencies(app) == Latencies(Percentiles(), Percentiles())
 
@@ -67,7 +74,7 @@ def test_an_empty_store_counts_nothing(app: Any) -> None:
 def test_what_moved_is_counted_by_queue_event_and_states(app: Any) -> None:
     app.enqueue_many([NewTask("resize", queue="mail")] * 3 + [NewTask("resize", queue="media", delay=5)])
     app.complete(app.claim("worker-1"))
-    assert sorted(moves(app).rows, key=repr) == sorted(
+    assert sorted(since(app).moves, key=repr) == sorted(
         [
             Move("mail", Event.ENQUEUED, None, State.PENDING, 3),
             Move("media", Event.ENQUEUED, None, State.SCHEDULED, 1),
@@ -82,40 +89,41 @@ def test_the_counts_of_before_and_the_moves_since_are_the_counts_of_now(app: Any
     for state in STATES:
         task_in(app, state, queue=f"q-{state}")
     depth: Counter[tuple[str | None, State]] = Counter()
-    for each in run(app, app._store.counts()):
+    before = tally(app)
+    for each in before.counts:
         depth[each.queue, each.state] += each.count
-    last = run(app, app._store.last_entry())
     for state in STATES:
         task_in(app, state, queue="mail")
     app.retry(app.list_tasks(state="failed")[0].id)
     app.claim_many("worker-1", 2, queues=["mail", "q-pending"], lease=1)
     clock.advance(3600)
     app.upkeep()
-    for move in moves(app, last).rows:
+    for move in since(app, before.position).moves:
         if move.from_state is not None:
             depth[move.queue, move.from_state] -= move.count
         depth[move.queue, move.to_state] += move.count
     now: Counter[tuple[str | None, State]] = Counter()
-    for each in run(app, app._store.counts()):
+    for each in tally(app).counts:
         now[each.queue, each.state] += each.count
     assert +depth == now
 
 
 def test_moves_come_in_pages_and_nothing_is_counted_twice(app: Any) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(10)])
-    last, total = 0, 0
-    while page := moves(app, last, limit=3).rows:
-        total += sum(move.count for move in page)
-        last = moves(app, last, limit=3).last
-    assert (total, last) == (10, run(app, app._store.last_entry()))
-    assert moves(app, last) == Moves(last, [])
+    pages = [since(app, limit=3)]
+    while not pages[-1].whole:
+        pages.append(since(app, pages[-1].position, limit=3))
+    assert [sum(move.count for move in page.moves) for page in pages] == [3, 3, 3, 1]
+    end = pages[-1].position
+    assert end.last == run(app, app._store.last_entry())
+    assert since(app, end) == Progress(end, [])
 
 
 def test_the_queue_of_a_pruned_task_is_unknown(app: Any, clock: Clock) -> None:
     task_in(app, "completed")
     clock.advance(60)
     app.prune(Retention(completed=1))
-    assert {move.queue for move in moves(app).rows} == {None}
+    assert {move.queue for move in since(app).moves} == {None}
 
 
 # Latencies

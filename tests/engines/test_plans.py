@@ -30,6 +30,7 @@ from dibs.store.operations.looking import TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.outlining import FEW as FEW_WORKFLOWS
 from dibs.store.operations.searching import SPAN, TaskSearch
+from dibs.store.operations.tallying import Position
 from dibs.store.operations.tending import BATCH, SWEEP_BATCH
 from dibs.store.postgres.operations import SLACK
 from dibs.store.sqlite.connection import clock, connect
@@ -192,7 +193,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "a search in the past": (SPAN, lambda store, shape: store.search(TaskSearch(until=hours(0)))),
     "cancel many": (100, lambda store, shape: store.cancel_many(shape.pending[-100:])),
     "retry many": (100, lambda store, shape: store.retry_many(shape.finished[-100:])),
-    "a page of moves": (2000, lambda store, shape: store.moves_after(5000, 1000)),
+    "a page of moves": (2000, lambda store, shape: store.moves_since([Position(5000)], 1000)),
     "latencies": (1000, lambda store, shape: store.latencies()),
     "latencies of a queue": (10_000, lambda store, shape: store.latencies(["nobody"])),
     "the newest history": (10, lambda store, shape: store.latest_history(shape.finished[-1], 10)),

@@ -33,7 +33,7 @@ from dibs.store.operations.looking import Explanation, HistoryEntry, Past, Queue
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.outlining import FoundWorkflows, Outline, SomeSteps, StepsAlike
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
-from dibs.store.operations.sampling import Count, ErrorGroups, Latencies, Moves
+from dibs.store.operations.sampling import ErrorGroups, Latencies
 from dibs.store.operations.scheduling import Due
 from dibs.store.operations.searching import Found, TaskSearch
 from dibs.store.operations.sessions import Session
@@ -402,15 +402,9 @@ class DatabaseStore(Store, Protocol):
         """As `retry`, for up to 500 tasks in one transaction; how many went back. Those that cannot, or are not in the
         queues `only`, are left out."""
 
-    def counts(self) -> Operation[list[Count]]:
-        """Every task counted, by queue, type and state, with the age of the oldest pending one. It reads all tasks."""
-
-    def moves_after(self, entry_id: int, limit: int = ...) -> Operation[Moves]:
-        """What happened after this entry of the history, counted, and the entry that was reached. On an engine with
-        many writers some entry may be missed, as in `events_after`: whoever sums up counts anew now and then."""
-
     def tally(self) -> Operation[Tally]:
-        """Every task counted, and the position in the history at which that is true. It reads all tasks."""
+        """Every task counted, by queue, type and state, with the age of the oldest pending one, and the position in the
+        history at which that is true. It reads all tasks."""
 
     def moves_since(self, positions: Sequence[Position], limit: int = ...) -> Operation[Since]:
         """What happened since each of these positions, counted, up to one moment. Also on an engine with many writers

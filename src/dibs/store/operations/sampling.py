@@ -20,7 +20,6 @@ from dibs.store.operations.rows import STATES, seconds
 from dibs.store.operations.tending import BATCH
 from dibs.task import Event, State, check_integer, from_micros
 
-MOVES = 50_000
 FAILURES = 10_000
 
 FURTHER = 2
@@ -48,13 +47,6 @@ class Move(msgspec.Struct, frozen=True):
     from_state: State | None
     to_state: State
     count: int
-
-
-class Moves(msgspec.Struct, frozen=True):
-    """What happened up to the entry `last` of the history."""
-
-    last: int
-    rows: list[Move]
 
 
 class Latencies(msgspec.Struct, frozen=True):
@@ -89,15 +81,6 @@ class ErrorGroups(msgspec.Struct, frozen=True):
 class Sampling:
     """Measuring the store."""
 
-    def counts(self) -> Operation[list[Count]]:
-        """Every task counted, by queue, type and state. This reads all of them."""
-        return Operation("counts", _counts, writes=False)
-
-    def moves_after(self, entry_id: int, limit: int = MOVES) -> Operation[Moves]:
-        """What happened after this entry of the history, up to `limit` entries, counted."""
-        check_integer(limit, "limit", 1, 2**31 - 1)
-        return Operation("moves_after", lambda: _moves(entry_id, limit), writes=False)
-
     def latencies(self, queues: Sequence[str] | None = None, limit: int = RECENT) -> Operation[Latencies]:
         """How long the last completed tasks (of these queues) waited and ran."""
         check_names(queues, "queues", "The queue")
@@ -127,18 +110,9 @@ class Sampling:
         return Operation("prune_samples", lambda: _prune(before, limit))
 
 
-def _counts() -> Steps[list[Count]]:
-    return read_counts((yield Statement("counts")))
-
-
 def read_counts(rows: Rows) -> list[Count]:
     """The counts in the rows of counts.sql."""
     return [Count(queue, name, STATES[state], count, seconds(age)) for queue, name, state, count, age in rows]
-
-
-def _moves(entry_id: int, limit: int) -> Steps[Moves]:
-    rows = yield Statement("moves", {"after": entry_id}, words=limited(limit))
-    return Moves(max((row[-1] for row in rows), default=entry_id), [read_move(row) for row in rows])
 
 
 def read_move(row: Row) -> Move:
