@@ -4,9 +4,7 @@ seconds here."""
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -15,23 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 import yaml
 
+from tests.helpers.prometheus import needed
 from tests.helpers.waiting import until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"
 WINDOW = "[15s]"
-
-
-def needed(tool: str) -> str:
-    """The tool, if it is here; it must be, where every change is checked."""
-    if shutil.which(tool) is None and os.environ.get("CI"):
-        pytest.fail(f"The alerts cannot be tested without {tool} (Debian: apt-get install prometheus).")
-    if shutil.which(tool) is None:
-        pytest.skip(f"{tool} is not installed")
-    return tool
 
 
 def rules() -> list[dict[str, Any]]:

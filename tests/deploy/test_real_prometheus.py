@@ -14,8 +14,9 @@ import pytest
 import dibs
 from dibs import NewStep, NewTask, NewWorkflow
 from tests.deploy.expressions import by_panel
-from tests.deploy.prometheus import Prometheus, hastened, needed, prometheus, rules, write_rules
+from tests.deploy.prometheus import Prometheus, hastened, prometheus, rules, write_rules
 from tests.deploy.watched import Watched, watched
+from tests.helpers.prometheus import needed
 from tests.helpers.waiting import until
 
 SOON = {

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.prometheus import DEPLOY, PROMETHEUS, needed, rules, write_rules
+from tests.deploy.prometheus import DEPLOY, PROMETHEUS, rules, write_rules
+from tests.helpers.prometheus import needed
 
 GUIDE = DEPLOY.parent / "docs/guides/alerts.md"
 RULES = {rule["alert"]: rule for rule in rules()}

@@ -54,8 +54,8 @@ class Deed(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Where it was said."""
         if self.to == "tasks":
             return self.address()
-        asked = {"queue": self.queue, "type": None if self.alike else self.type, "error": self.error}
-        return Wish(**asked).address("/dead")  # type: ignore[arg-type]
+        asked = Wish(queue=self.queue, type=None if self.alike else self.type, error=self.error)
+        return asked.address("/dead")
 
     def picked(self) -> list[int]:
         """The ids."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dibs.server.dashboard.page import Content, Visit, page
+from dibs.server.http import Receive, Scope, Send
 from dibs.server.refusing import Refusal
 
 
@@ -12,7 +13,7 @@ async def nowhere(visit: Visit) -> Content:
     raise Refusal("not_found", "There is nothing at this address.", hint="The menu leads to everything there is.")
 
 
-async def lost(scope: object, receive: object, send: object) -> None:
+async def lost(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer any request with it."""
-    scope["path_params"] = {}  # type: ignore[index]
-    await nowhere(scope, receive, send)  # type: ignore[arg-type]
+    scope["path_params"] = {}
+    await nowhere(scope, receive, send)
