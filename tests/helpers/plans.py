@@ -45,7 +45,7 @@ def explain_postgres(connection: psycopg.Connection[Any], operation: Operation[A
     works: list[Work] = []
 
     def execute(statement: Statement | Together) -> Rows:
-        if isinstance(statement, Statement):
+        if isinstance(statement, Statement) and _planned(statement):
             works.append(_explain(connection, statement))
         return run(statement)
 
@@ -53,6 +53,11 @@ def explain_postgres(connection: psycopg.Connection[Any], operation: Operation[A
         run = PostgresExecutor(connection, ends, None, None)
         drive(operation.begin(), execute)
     return works
+
+
+def _planned(statement: Statement) -> bool:
+    """It reads or writes rows; PostgreSQL makes no plan for a SET."""
+    return not numbered(statement)[0].startswith("SET ")
 
 
 def _explain(connection: psycopg.Connection[Any], statement: Statement) -> Work:
