@@ -1,0 +1,63 @@
+"""What real workers run in a stress run. Each says that it runs, under which token, before it does anything else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from typing import Any
+
+import dibs
+from dibs import Event
+from tests.stress.told import told_by
+
+app = dibs.Dibs("sqlite:///nowhere.db")  # who works says which store: app.use_url
+
+
+@app.task(max_attempts=1000)
+def nap(ctx: dibs.Context, folder: str, seconds: float = 0) -> dict[str, Any]:
+    begin(ctx, folder)
+    if seconds:
+        time.sleep(seconds)
+    return {"token": ctx.token}
+
+
+@app.task(max_attempts=1000)
+async def doze(ctx: dibs.Context, folder: str, seconds: float = 0) -> dict[str, Any]:
+    begin(ctx, folder)
+    if seconds:
+        await asyncio.sleep(seconds)
+    return {"token": ctx.token}
+
+
+@app.task(max_attempts=1000)
+def hog(ctx: dibs.Context, folder: str, length: int) -> dict[str, Any]:
+    """Holds the interpreter's lock, in C, for longer the longer the text: twice as long for each letter more."""
+    begin(ctx, folder)
+    re.match(r"(a+)+$", "a" * length + "b")
+    return {"token": ctx.token}
+
+
+@app.task(lane="process", max_attempts=1000)
+def hog_apart(ctx: dibs.Context, folder: str, length: int) -> dict[str, Any]:
+    return hog.function(ctx, folder, length)
+
+
+@app.task(max_attempts=3)
+def poison(ctx: dibs.Context, folder: str) -> None:
+    """Takes its whole worker along."""
+    begin(ctx, folder)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(lane="process", max_attempts=3, backoff=dibs.Backoff(0.01, 0.01))
+def poison_apart(ctx: dibs.Context, folder: str) -> None:
+    """Takes only its child process along."""
+    poison.function(ctx, folder)
+
+
+def begin(ctx: dibs.Context, folder: str) -> None:
+    """To run is to have been told of a claim."""
+    told_by(folder, ctx.claim.worker_id).write(Event.CLAIMED, [(ctx.task.id, ctx.token)])

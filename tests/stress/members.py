@@ -1,0 +1,242 @@
+"""What the processes of a crew do, each until it is told to stop or dies: work by hand, work as a worker, or send.
+
+Alone, under another program: `python -m tests.stress.members '{"kind": "hand", …}'`.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dibs
+from dibs import (
+    Claim,
+    ClaimLost,
+    Completed,
+    DibsError,
+    Event,
+    Failed,
+    Failure,
+    Finished,
+    NewTask,
+    Order,
+    Outcome,
+    OutcomeUnknown,
+    Released,
+    State,
+    StoreBusy,
+    StoreUnavailable,
+)
+from tests.stress.told import ENQUEUED, REFUSED, TROUBLE, Told
+
+T = TypeVar("T")
+
+PATIENCE = 90.0
+"""Seconds for which a member asks again while the store does not answer."""
+
+MAX_ATTEMPTS = 1000
+"""Of what members enqueue: every death of a worker costs an attempt, and here they die all the time."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """Who a process is and what it does."""
+
+    kind: str
+    name: str
+    url: str
+    folder: str
+    seed: int
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def play(role: Role) -> None:
+    """Be that process, with its errors in a file of its own."""
+    log = os.open(Path(role.folder) / f"{role.name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    faulthandler.enable()
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, force=True)
+    code = KINDS[role.kind](role)
+    sys.stderr.flush()
+    os._exit(code or 0)  # a member may have been forked in the middle of a test: no exit handlers of that
+
+
+class Member:
+    """What hands and senders share: a client, a voice, a wish to stop, and patience with the store."""
+
+    def __init__(self, role: Role) -> None:
+        self.app = dibs.Dibs(role.url)
+        self.name, self.options = role.name, role.options
+        self.told = Told(role.folder, role.name)
+        self.chance = random.Random(role.seed)
+        self.stopping = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
+
+    def insist(self, call: Callable[[], T]) -> T:
+        """Ask until there is an answer: every call here has a key, a token or a request, and is safe to repeat."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return call()
+            except (StoreUnavailable, OutcomeUnknown, StoreBusy) as error:
+                self.told.write(TROUBLE, [error.code])
+                if time.monotonic() > deadline or self.stopping.is_set():
+                    raise
+                self.stopping.wait(0.02)
+
+
+class Hand(Member):
+    """Claims, renews and finishes in every way there is, by plain verbs, and sends new tasks when few are left."""
+
+    def __init__(self, role: Role) -> None:
+        super().__init__(role)
+        self.lease: float = self.options.get("lease", 1.0)
+        self.batch: int = self.options.get("batch", 20)
+        self.sends: bool = self.options.get("sends", True)
+        self.upkeep_every: float = self.options.get("upkeep_every", 0.3)
+        self.mixed: bool = self.options.get("mixed", True)
+        self._asked = self._sent = 0
+        self._next_upkeep = 0.0
+
+    def go_on(self) -> None:
+        while not self.stopping.is_set():
+            claims = self.claim()
+            if self.sends and len(claims) < self.batch:
+                self.send(2 * self.batch)
+            if claims and self.chance.random() < 0.2:
+                self.renew(claims)
+            if claims:
+                self.finish([(claim, self.an_outcome(claim)) for claim in claims])
+            self.keep_house()
+
+    def claim(self) -> list[Claim]:
+        self._asked += 1
+        order = Order.PRIORITY if self.chance.random() < 0.8 else self.chance.choice(list(Order))
+        request = f"{self.name}-{self._asked}"
+        ask = lambda: self.app.claim_many(  # noqa: E731
+            self.name, self.batch, lease=self.lease, order=order, wait=0 if self.sends else 0.2, request=request
+        )
+        claims = self.insist(ask)
+        self.told.write(Event.CLAIMED, [(claim.task_id, claim.token) for claim in claims])
+        return claims
+
+    def renew(self, claims: Sequence[Claim]) -> None:
+        self.insist(lambda: self.app.renew_many(claims, self.lease))
+
+    def finish(self, reports: list[tuple[Claim, Outcome]]) -> None:
+        answers = self.insist(lambda: self.app.finish(reports))
+        heard: dict[str, list[Any]] = {}
+        for (claim, outcome), answer in zip(reports, answers, strict=True):
+            kind = event_of(outcome, answer)
+            if kind == REFUSED:
+                heard.setdefault(REFUSED, []).append((claim.task_id, claim.token, event_of(outcome, None)))
+            else:
+                heard.setdefault(kind, []).append((claim.task_id, claim.token))
+        for kind, what in heard.items():
+            self.told.write(kind, what)
+
+    def an_outcome(self, claim: Claim) -> Outcome:
+        """Mostly done; what it leaves in the store names the token under which it was told."""
+        kind = self.chance.random() if self.mixed else 0
+        if kind < 0.9:
+            return Completed({"token": claim.token})
+        if kind < 0.95:
+            return Failed(Failure("Boom", f"token {claim.token}"), retry_in=0, permanent=kind < 0.91)
+        return Released(self.chance.choice([0, 0.05]))
+
+    def send(self, count: int) -> None:
+        self._sent += 1
+        send_batch(self, f"{self.name}-{self._sent}", count)
+
+    def keep_house(self) -> None:
+        if time.monotonic() >= self._next_upkeep:
+            self.insist(self.app.upkeep)
+            self._next_upkeep = time.monotonic() + self.upkeep_every
+
+
+class Sender(Member):
+    """Sends batch after batch; the keys of a batch follow from its number, so that a successor can repeat it."""
+
+    def go_on(self) -> None:
+        series, first = self.options.get("series", self.name), self.options.get("first", 0)
+        most, batch = self.options.get("most"), self.options.get("batch", 20)
+        for number in range(first, 10**9 if most is None else most):
+            if self.stopping.is_set():
+                return
+            send_batch(self, f"{series}-{number}", batch)
+            if number % 50 == 49:
+                self.wait_for_others()
+
+    def wait_for_others(self) -> None:
+        """Not further ahead of the workers than they can follow."""
+        backlog = self.options.get("backlog", 5000)
+        while self.insist(self.app.stats).depth.get("pending", 0) > backlog and not self.stopping.wait(0.05):
+            pass
+
+
+def send_batch(member: Member, name: str, count: int) -> None:
+    """That many tasks in one transaction, with keys made of the name, until it is acknowledged."""
+    size = member.options.get("payload", 0)
+    params = {"of": name, "padding": "x" * size} if size else {"of": name}
+    new = [
+        NewTask("t", params, key=f"{name}-{n}", priority=n % 3, max_attempts=MAX_ATTEMPTS, queue=f"queue-{n % 2}")
+        for n in range(count)
+    ]
+    tasks = member.insist(lambda: member.app.enqueue_many(new))
+    member.told.write(ENQUEUED, [task.id for task in tasks], [task.key for task in tasks])
+
+
+def event_of(outcome: Outcome, answer: Finished | DibsError | None) -> str:
+    """What the history calls it; `refused` where it was."""
+    if isinstance(answer, ClaimLost):
+        return REFUSED
+    if isinstance(answer, DibsError):
+        raise answer
+    if answer is not None and answer.state is State.CANCELLED:
+        return Event.CANCELLED
+    return {Completed: Event.COMPLETED, Failed: Event.FAILED, Released: Event.RELEASED}[type(outcome)]
+
+
+def work_by_hand(role: Role) -> int:
+    return let_go(Hand(role))
+
+
+def send(role: Role) -> int:
+    return let_go(Sender(role))
+
+
+def let_go(member: Hand | Sender) -> int:
+    try:
+        member.go_on()
+    except (StoreUnavailable, OutcomeUnknown, StoreBusy):
+        if not member.stopping.is_set():
+            raise
+    return 0
+
+
+def work(role: Role) -> int:
+    """A real worker, with the handlers of handlers.py."""
+    from tests.stress import handlers
+
+    handlers.app.use_url(role.url)
+    options = {"lease": 1.0, "upkeep_every": 0.3, "concurrency": 4, "poll": 0.1, **role.options}
+    with handlers.app:
+        return handlers.app.worker(worker_id=role.name, **options).run()
+
+
+KINDS: dict[str, Callable[[Role], int]] = {"hand": work_by_hand, "sender": send, "worker": work}
+
+if __name__ == "__main__":
+    play(Role(**json.loads(sys.argv[1])))

@@ -1,0 +1,53 @@
+"""Each scenario of the stress run for a moment: its fault happens, and everything that it promises holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import SERVED
+from tests.stress.found import all_scenarios
+from tests.stress.scenario import ENGINES, Scenario, Stage, perform
+
+SEED = 7
+
+PLAYS = [(each, engine) for each in all_scenarios() for engine in each.engines]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "engine"), PLAYS, ids=[f"{scenario.name}-{engine}" for scenario, engine in PLAYS], indirect=["engine"]
+)
+def test_nothing_is_lost_doubled_or_honoured_though_stale(scenario: Scenario, engine: str, stage_of: Any) -> None:
+    if missing := scenario.missing():
+        assert not os.environ.get("CI"), f"{scenario.name} needs {missing}"
+        pytest.skip(f"needs {', '.join(missing)}")
+    tally = perform(stage_of(scenario))
+    print(f"{tally.injected} injected, {tally.operations} operations, {len(tally.recovery)} recoveries: {tally.notes}")
+    assert tally.problems == []
+
+
+def test_every_scenario_says_what_it_is_about() -> None:
+    for scenario in all_scenarios():
+        assert set(scenario.engines) <= set(ENGINES), scenario
+        assert set(scenario.promises) <= set(range(1, 11)), scenario
+        assert scenario.fault, scenario
+    assert len({scenario.name for scenario in all_scenarios()}) == len(all_scenarios())
+
+
+@pytest.fixture
+def stage_of(engine: str, url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Makes the stage of a scenario on the engine under test; what it leaves is ended."""
+    made: list[Stage] = []
+
+    def stage(scenario: Scenario) -> Stage:
+        serve = request.getfixturevalue("house").serving if engine in SERVED else None
+        made.append(Stage(scenario, engine, url, tmp_path, seed=SEED, serve=serve))
+        return made[-1]
+
+    yield stage
+    for each in made:
+        each.close()
