@@ -48,6 +48,32 @@ def watchful(url: str) -> str:
     return make_conninfo(url, **{name: value for name, value in NOTICES_DEATH.items() if name not in said})
 
 
+def prepare_unless_pooled(connection: psycopg.Connection[Any]) -> None:
+    """Prepared statements belong to a session, and behind a pooler each transaction may run in another one: there the
+    name of ours may be the name of somebody else's statement, which would be run in its place."""
+    if is_pooled(connection):
+        connection.prepare_threshold = None
+
+
+async def prepare_unless_pooled_async(connection: psycopg.AsyncConnection[Any]) -> None:
+    """`prepare_unless_pooled`, awaited."""
+    if _is_another(connection, await (await connection.execute(WHO)).fetchone()):
+        connection.prepare_threshold = None
+
+
+def is_pooled(connection: psycopg.Connection[Any]) -> bool:
+    """True where somebody stands between us and the server, and hands our transactions to its own sessions."""
+    return _is_another(connection, connection.execute(WHO).fetchone())
+
+
+WHO = "SELECT pg_backend_pid()"
+
+
+def _is_another(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], who: Any) -> bool:
+    """A pooler cannot know which process will serve us, so it makes a number up when we connect."""
+    return bool(who[0] != connection.info.backend_pid)
+
+
 class Executor:
     """Runs statements on a connection, on behalf of one caller; `now` is None for the database's own clock. `ends`:
     where to leave what must be done at the end of the operation."""

@@ -24,7 +24,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 def migrate(url: str, allowed: bool = True, note: Note = tell_nobody) -> list[Migration]:
     """Apply what is missing; look first, so that opening a current database takes no lock."""
     try:
-        with psycopg.connect(watchful(url), autocommit=True) as connection:
+        with psycopg.connect(watchful(url), autocommit=True, prepare_threshold=None) as connection:
             todo = missing(KNOWN, _applied(connection))
             if not allowed:
                 refuse_if_missing(todo)

@@ -27,6 +27,8 @@ from dibs.store.postgres.connection import (
     POOL_TIMEOUT,
     AsyncExecutor,
     Executor,
+    prepare_unless_pooled,
+    prepare_unless_pooled_async,
     translate,
     watchful,
 )
@@ -270,7 +272,9 @@ class _Open:
             self.wakeups.wrote()
 
     def plans_are_old(self, connection: Any) -> bool:
-        """True once in PLANS_KEPT_FOR seconds of a connection."""
+        """True once in PLANS_KEPT_FOR seconds of a connection that keeps plans at all."""
+        if connection.prepare_threshold is None:
+            return False
         now = time.monotonic()
         if now - self._planned_at.setdefault(connection, now) < PLANS_KEPT_FOR:
             return False
@@ -281,14 +285,14 @@ class _Open:
         if self._pool is None:
             with self._lock:
                 if self._pool is None:
-                    self._pool = ConnectionPool(self._conninfo, open=True, **POOLING)
+                    self._pool = ConnectionPool(self._conninfo, open=True, configure=prepare_unless_pooled, **POOLING)
         return self._pool
 
     async def async_pool(self) -> AsyncConnectionPool[Any]:
         loop = asyncio.get_running_loop()
         pool = self._async_pools.get(loop)
         if pool is None:
-            pool = AsyncConnectionPool(self._conninfo, open=False, **POOLING)
+            pool = AsyncConnectionPool(self._conninfo, open=False, configure=prepare_unless_pooled_async, **POOLING)
             self._async_pools[loop] = pool
             await pool.open()
         return pool

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from typing import Any
 
 import psycopg
 
-from dibs.store.postgres.connection import watchful
+from dibs.store.postgres.connection import is_pooled, watchful
 from dibs.store.wakeups import Wakeups
 
 CHANNEL = "dibs"
@@ -47,12 +48,12 @@ class PostgresWakeups(Wakeups):
     def watch(self) -> None:
         """See Wakeups."""
         try:
-            with psycopg.connect(watchful(self._url), autocommit=True) as connection:
-                connection.execute(f"LISTEN {CHANNEL}")
-                self.wake()  # what was written before we listened
-                while self.wanted:
-                    for _ in connection.notifies(timeout=LISTEN_FOR, stop_after=1):
-                        self.wake()
+            with psycopg.connect(watchful(self._url), autocommit=True, prepare_threshold=None) as connection:
+                pooled = is_pooled(connection)
+                if not pooled:
+                    self._listen(connection)
+            while pooled and self.wanted:  # a pooler would give the session that listens to somebody else
+                self._pause()
         except psycopg.Error:
             self._pause()  # waiters poll anyway; the next connection may succeed
 
@@ -63,6 +64,13 @@ class PostgresWakeups(Wakeups):
         if self._notifier is not None:
             self._notifier.join(timeout=5)
 
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute(f"LISTEN {CHANNEL}")
+        self.wake()  # what was written before we listened
+        while self.wanted:
+            for _ in connection.notifies(timeout=LISTEN_FOR, stop_after=1):
+                self.wake()
+
     def _notify(self) -> None:
         while not self._closed:
             with contextlib.suppress(psycopg.Error):
@@ -70,7 +78,7 @@ class PostgresWakeups(Wakeups):
             self._pause()
 
     def _notify_while_connected(self) -> None:
-        with psycopg.connect(watchful(self._url), autocommit=True) as connection:
+        with psycopg.connect(watchful(self._url), autocommit=True, prepare_threshold=None) as connection:
             pause = SHORTEST
             while not self._closed:
                 self._written.wait()

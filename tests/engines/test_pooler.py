@@ -1,0 +1,106 @@
+"""Behind PgBouncer in transaction mode, of any version: one statement is never taken for another, and all is found."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+
+import psycopg
+import pytest
+
+import dibs
+from dibs.store.postgres.wakeups import LONGEST
+from tests.helpers.books import assert_balanced
+from tests.helpers.pooler import pooler
+from tests.helpers.waiting import until
+
+CLIENTS, TIMES = 4, 20
+
+pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+
+
+@pytest.fixture
+def pooled(url: str) -> Iterator[str]:
+    """The same database behind two sessions that all clients share."""
+    with needed_pooler(url) as place:
+        yield place
+
+
+def needed_pooler(url: str) -> AbstractContextManager[str]:
+    """PgBouncer, if it is here; it must be, where every change is checked."""
+    if shutil.which("pgbouncer") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("pgbouncer is not installed (Debian: pgbouncer)")
+    return pooler(url)
+
+
+def test_clients_that_share_two_sessions_do_not_get_each_others_statements(pooled: str) -> None:
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(lambda number: work(pooled, f"w{number}"), range(CLIENTS)))
+    with dibs.Dibs(pooled) as app:
+        assert app.stats().depth == {"completed": CLIENTS * TIMES}
+        assert_balanced(app)
+
+
+def test_clients_on_event_loops_do_not_either(pooled: str) -> None:
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(lambda number: asyncio.run(work_async(pooled, f"w{number}")), range(CLIENTS)))
+    with dibs.Dibs(pooled) as app:
+        assert app.stats().depth == {"completed": CLIENTS * TIMES}
+        assert_balanced(app)
+
+
+def test_a_direct_connection_still_prepares_its_statements(url: str) -> None:
+    with dibs.Dibs(url) as app:
+        for _ in range(20):
+            app.enqueue("t")
+        with app._store._opened().pool().connection() as borrowed:  # type: ignore[attr-defined]
+            assert borrowed.execute("SELECT count(*) > 0 FROM pg_prepared_statements").fetchone() == (True,)
+
+
+def test_nothing_of_ours_stays_behind_in_its_sessions(empty_url: str) -> None:
+    """They are somebody else's a moment later, who would hear what we listen to and run what we prepared."""
+    with needed_pooler(empty_url) as pooled, dibs.Dibs(pooled) as app, dibs.Dibs(pooled) as other:
+        work(pooled, "w")
+        app.claim("w", wait=0.3)
+        for _ in range(20):  # each is told to others, by the thread that notifies
+            other.enqueue("t")
+            time.sleep(LONGEST)
+        with psycopg.connect(pooled) as one, psycopg.connect(pooled) as another:  # in transactions: both sessions
+            for connection in (one, another):
+                assert connection.execute("SELECT pg_listening_channels()").fetchall() == []
+                assert connection.execute("SELECT statement FROM pg_prepared_statements").fetchall() == []
+
+
+def test_who_waits_still_finds_what_comes(pooled: str) -> None:
+    with dibs.Dibs(pooled) as app, dibs.Dibs(pooled) as other, ThreadPoolExecutor(1) as pool:
+        found = pool.submit(app.claim, "w", wait=20)
+        until(lambda: app._store.wakeups._waiting > 0)  # type: ignore[attr-defined]
+        task = other.enqueue("t")
+        claim = found.result(10)
+        assert claim is not None
+        assert claim.task_id == task.id
+
+
+def work(url: str, name: str) -> None:
+    with dibs.Dibs(url) as app:
+        for number in range(TIMES):
+            app.enqueue("t", {"by": name, "number": number})
+            claim = app.claim(name)
+            while claim is None:  # others have taken it; theirs comes back to nobody, so there is one for us
+                claim = app.claim(name)
+            app.complete(claim, {"number": number})
+
+
+async def work_async(url: str, name: str) -> None:
+    async with dibs.AsyncDibs(url) as app:
+        for number in range(TIMES):
+            await app.enqueue("t", {"by": name, "number": number})
+            claim = await app.claim(name)
+            while claim is None:
+                claim = await app.claim(name)
+            await app.complete(claim, {"number": number})
