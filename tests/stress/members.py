@@ -78,7 +78,7 @@ class Member:
 
     def __init__(self, role: Role) -> None:
         self.app = dibs.Dibs(role.url)
-        self.name, self.options = role.name, role.options
+        self.name, self.folder, self.options = role.name, role.folder, role.options
         self.told = Told(role.folder, role.name)
         self.chance = random.Random(role.seed)
         self.stopping = threading.Event()
@@ -106,6 +106,7 @@ class Hand(Member):
         self.batch: int = self.options.get("batch", 20)
         self.sends: bool = self.options.get("sends", True)
         self.upkeep_every: float = self.options.get("upkeep_every", 0.3)
+        self.queues: list[str] | None = self.options.get("queues")
         self.mixed: bool = self.options.get("mixed", True)
         self._asked = self._sent = 0
         self._next_upkeep = 0.0
@@ -126,7 +127,13 @@ class Hand(Member):
         order = Order.PRIORITY if self.chance.random() < 0.8 else self.chance.choice(list(Order))
         request = f"{self.name}-{self._asked}"
         ask = lambda: self.app.claim_many(  # noqa: E731
-            self.name, self.batch, lease=self.lease, order=order, wait=0 if self.sends else 0.2, request=request
+            self.name,
+            self.batch,
+            lease=self.lease,
+            order=order,
+            wait=0 if self.sends else 0.2,
+            request=request,
+            queues=self.queues,
         )
         claims = self.insist(ask)
         self.told.write(Event.CLAIMED, [(claim.task_id, claim.token) for claim in claims])
@@ -188,14 +195,24 @@ class Sender(Member):
 
 def send_batch(member: Member, name: str, count: int) -> None:
     """That many tasks in one transaction, with keys made of the name, until it is acknowledged."""
-    size = member.options.get("payload", 0)
-    params = {"of": name, "padding": "x" * size} if size else {"of": name}
-    new = [
-        NewTask("t", params, key=f"{name}-{n}", priority=n % 3, max_attempts=MAX_ATTEMPTS, queue=f"queue-{n % 2}")
-        for n in range(count)
-    ]
+    make = a_nap if member.options.get("naps") else a_task
+    new = [make(member, name, n) for n in range(count)]
     tasks = member.insist(lambda: member.app.enqueue_many(new))
     member.told.write(ENQUEUED, [task.id for task in tasks], [task.key for task in tasks])
+
+
+def a_task(member: Member, name: str, n: int) -> NewTask:
+    """For hands, which run nothing."""
+    size = member.options.get("payload", 0)
+    params = {"of": name, "padding": "x" * size} if size else {"of": name}
+    queue = f"queue-{n % 2}"
+    return NewTask("t", params, key=f"{name}-{n}", priority=n % 3, max_attempts=MAX_ATTEMPTS, queue=queue)
+
+
+def a_nap(member: Member, name: str, n: int) -> NewTask:
+    """For real workers, in a queue of its own: hands look there only if they are told to."""
+    params = {"folder": member.folder, "seconds": member.options["naps"]}
+    return NewTask("nap", params, key=f"{name}-{n}", max_attempts=MAX_ATTEMPTS, queue="naps")
 
 
 def event_of(outcome: Outcome, answer: Finished | DibsError | None) -> str:

@@ -140,8 +140,8 @@ class Stage:
     def crew(self, count: int, *, kind: str = "hand", url: str | None = None, **options: Any) -> Crew:
         """Processes that work: by hand, or (kind="worker") as real workers. All are at work when this returns.
 
-        Options of hands: lease, batch, sends, upkeep_every, mixed; of workers: those of `app.worker`, which begin with
-        the handlers' first task. `under`: a program to run them under; `env`: more of an environment.
+        Options of hands: lease, batch, sends, upkeep_every, mixed, queues; of workers: those of `app.worker`, which
+        begin with the handlers' first task. `under`: a program to run them under; `env`: more of an environment.
         """
         crew = Crew(kind, url or self.url, self.folder, self.chance, **options)
         self._crews.append(crew)
@@ -151,7 +151,8 @@ class Stage:
         return crew
 
     def senders(self, count: int, **options: Any) -> Crew:
-        """Processes that enqueue with keys. Options: batch, most (batches), backlog, payload."""
+        """Processes that enqueue with keys. Options: batch, most (batches), backlog, payload, naps (seconds:
+        of tasks for real workers, in the queue "naps")."""
         return self.crew(count, kind="sender", **options)
 
     def rounds(self) -> Iterator[int]:
