@@ -6,6 +6,7 @@ Alone, under another program: `python -m tests.stress.members '{"kind": "hand", 
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import json
 import logging
 import os
@@ -32,11 +33,9 @@ from dibs import (
     NewTask,
     Order,
     Outcome,
-    OutcomeUnknown,
     Released,
     State,
-    StoreBusy,
-    StoreUnavailable,
+    StoreError,
 )
 from tests.stress.told import ENQUEUED, REFUSED, TROUBLE, Told
 
@@ -68,7 +67,7 @@ def play(role: Role) -> None:
     os.dup2(log, 2)
     faulthandler.enable()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, force=True)
-    code = KINDS[role.kind](role)
+    code = kind_of(role)(role)
     sys.stderr.flush()
     os._exit(code or 0)  # a member may have been forked in the middle of a test: no exit handlers of that
 
@@ -84,13 +83,17 @@ class Member:
         self.stopping = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
 
+    def go_on(self) -> None:
+        """Its work, until `stopping` is set."""
+        raise NotImplementedError
+
     def insist(self, call: Callable[[], T]) -> T:
         """Ask until there is an answer: every call here has a key, a token or a request, and is safe to repeat."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 return call()
-            except (StoreUnavailable, OutcomeUnknown, StoreBusy) as error:
+            except StoreError as error:
                 self.told.write(TROUBLE, [error.code])
                 if time.monotonic() > deadline or self.stopping.is_set():
                     raise
@@ -108,6 +111,8 @@ class Hand(Member):
         self.upkeep_every: float = self.options.get("upkeep_every", 0.3)
         self.queues: list[str] | None = self.options.get("queues")
         self.mixed: bool = self.options.get("mixed", True)
+        self.linger: float = self.options.get("linger", 0.0)
+        self.replays: bool = self.options.get("replays", False)
         self._asked = self._sent = 0
         self._next_upkeep = 0.0
 
@@ -119,8 +124,14 @@ class Hand(Member):
             if claims and self.chance.random() < 0.2:
                 self.renew(claims)
             if claims:
-                self.finish([(claim, self.an_outcome(claim)) for claim in claims])
+                self.stopping.wait(self.linger)
+                self.report([(claim, self.an_outcome(claim)) for claim in claims])
             self.keep_house()
+
+    def report(self, reports: list[tuple[Claim, Outcome]]) -> None:
+        """Once, or again and again: an outcome that is told twice is answered twice, and written once."""
+        for _ in range(self.chance.randint(1, 3) if self.replays else 1):
+            self.finish(reports)
 
     def claim(self) -> list[Claim]:
         self._asked += 1
@@ -234,10 +245,11 @@ def send(role: Role) -> int:
     return let_go(Sender(role))
 
 
-def let_go(member: Hand | Sender) -> int:
+def let_go(member: Member) -> int:
+    """Until it is told to stop; an outage that is not over by then is no fault of the member."""
     try:
         member.go_on()
-    except (StoreUnavailable, OutcomeUnknown, StoreBusy):
+    except StoreError:
         if not member.stopping.is_set():
             raise
     return 0
@@ -251,6 +263,15 @@ def work(role: Role) -> int:
     options = {"lease": 1.0, "upkeep_every": 0.3, "concurrency": 4, "poll": 0.1, **role.options}
     with handlers.app:
         return handlers.app.worker(worker_id=role.name, **options).run()
+
+
+def kind_of(role: Role) -> Callable[[Role], int]:
+    """One of those below, or `module:function` of a scenario that brings its own."""
+    if role.kind in KINDS:
+        return KINDS[role.kind]
+    module, _, function = role.kind.partition(":")
+    found: Callable[[Role], int] = getattr(importlib.import_module(module), function)
+    return found
 
 
 KINDS: dict[str, Callable[[Role], int]] = {"hand": work_by_hand, "sender": send, "worker": work}
