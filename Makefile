@@ -54,6 +54,6 @@ bench: setup ## measure dibs beside the bare database drivers and other queues (
 	$(BIN)/python -m pip install -qq --group bench -c constraints.txt
 	@for each in $(BENCH); do $(BIN)/python -m bench.$$each $(ARGS) || exit 1; done
 
-clean: ## remove what the other commands made: .venv, caches, builds, coverage data
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist htmlcov .coverage .coverage.*
+clean: ## remove what the other commands made: .venv, .bench, caches, builds, coverage data
+	rm -rf .venv .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist htmlcov .coverage .coverage.*
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -48,6 +48,7 @@ class Engine(ABC):
 
     name: str
     version: str
+    has_dibs = True
 
     def __init__(self) -> None:
         self._filled: dict[tuple[Fill, int], str] = {}
@@ -182,6 +183,22 @@ class Postgres(Engine):
 
 
 ENGINES: dict[str, type[Engine]] = {"sqlite": Sqlite, "postgres": Postgres}
+
+
+@contextlib.contextmanager
+def counting(url: str) -> Iterator[Callable[[Any], int]]:
+    """What counts, on a connection that is open before it matters: an SQL query for a number."""
+    connection: Any = (
+        sqlite3.connect(_path(url)) if url.startswith("sqlite:") else psycopg.connect(url, autocommit=True)
+    )
+    with contextlib.closing(connection):
+        yield lambda query: int(connection.execute(query).fetchone()[0])
+
+
+def number(url: str, query: Any) -> int:
+    """What a query counts."""
+    with counting(url) as count:
+        return count(query)
 
 
 def _expected(scenario: Scenario) -> tuple[Counts, Counts]:

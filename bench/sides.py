@@ -10,21 +10,14 @@ from dibs import Claim, Completed, Dibs, DibsError, NewTask
 TYPE = "bench"
 
 
-class Producer(Protocol):
-    """One process's way into the queue. `prepare` is not timed."""
+class Side(Protocol):
+    """One process's way into the queue and out of it. `prepare` and `prepare_claims` are not timed."""
 
     def prepare(self, numbers: Sequence[int]) -> Any:
         """What `enqueue` will be called with to store these tasks."""
 
     def enqueue(self, call: Any) -> None:
         """Store the tasks, durably, in one transaction."""
-
-    def close(self) -> None:
-        """Let go of the database."""
-
-
-class Side(Producer, Protocol):
-    """One process's way into the queue and out of it. `prepare_claims` is not timed either."""
 
     def prepare_claims(self) -> None:
         """Get ready to claim."""
@@ -34,6 +27,9 @@ class Side(Producer, Protocol):
 
     def finish(self, claims: list[Any]) -> None:
         """Complete what was claimed, in one transaction."""
+
+    def close(self) -> None:
+        """Let go of the database."""
 
 
 class DibsSide:

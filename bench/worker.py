@@ -20,12 +20,13 @@ if __name__ == "__main__":  # run as a script, from anywhere; in place of this f
 
 from bench.contest import Contestant, Meeting, conclude
 from bench.databases import ENGINES, Engine
-from bench.queues.contests import Sizes, contests, tune
+from bench.queues.contests import Sizes, contests
+from bench.queues.peers import PEERS
+from bench.queues.systems import PeerSystem
 from bench.tables import Report
 from bench.worker_report import WORKER
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "worker.md"
-LIBRARIES = ("huey", "pgqueuer", "asyncpg", "psycopg")
 
 
 def main() -> None:
@@ -44,18 +45,15 @@ def measure(arguments: argparse.Namespace, console: Console) -> Report:
     with contextlib.ExitStack() as stack:
         for engine in engines:
             stack.callback(engine.close)
-        return meeting.hold(_all_contests(arguments, engines, sizes, console), engines, LIBRARIES)
+        return meeting.hold(_all_contests(arguments, engines, sizes, console), engines, ("psycopg",))
 
 
 def _all_contests(
     arguments: argparse.Namespace, engines: list[Engine], sizes: Sizes, console: Console
 ) -> Iterator[list[Contestant]]:
     for engine in engines:
-        tuned = {}
-        if "drain" in arguments.only and sizes.tuning:
-            console.print(f"choosing the best settings of the other queue on {engine.name} ...", style="dim")
-            tuned = tune(engine, sizes)
-        for contest in contests(engine, sizes, tuned):
+        peers = [PeerSystem(peer) for peer in PEERS if peer.engine == engine.name]
+        for contest in contests(engine, sizes, peers):
             if contest[0].kind in arguments.only:
                 yield contest
 

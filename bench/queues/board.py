@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 WIDTH = 8
 """Bytes of a moment: nanoseconds since 1970, the clock that all processes of the machine share."""
@@ -23,6 +24,15 @@ class Seat:
 
     asks: Callable[[], None]
     ran: Callable[[int], None]
+
+    def noting(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
+        """The function with which the process asks for tasks, with a note before it; it may be a coroutine's."""
+
+        def noted(*arguments: Any, **options: Any) -> Any:
+            self.asks()
+            return fetch(*arguments, **options)
+
+        return noted
 
 
 class Board:

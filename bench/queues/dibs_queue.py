@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from bench.queues.board import Seat
-from dibs import Dibs
+from bench.queues.producing import Producer
+from dibs import AsyncDibs, Dibs, NewTask
 
 TYPE = "bench"
 PLAIN, COROUTINE = "def", "async def"
@@ -20,6 +22,23 @@ def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None])
         _declare_function(app, seat)
     wait_for_start()
     return app.worker().run()
+
+
+@contextlib.contextmanager
+def producer(url: str) -> Iterator[Producer]:
+    """One task a call, or many."""
+    with Dibs(url) as app:
+        yield Producer(
+            lambda number: app.enqueue(TYPE, {"number": number}),
+            lambda numbers: app.enqueue_many([NewTask(TYPE, {"number": number}) for number in numbers]),
+        )
+
+
+@contextlib.asynccontextmanager
+async def async_producer(url: str, callers: int) -> AsyncIterator[Producer]:
+    """The same, awaited."""
+    async with AsyncDibs(url) as app:
+        yield Producer(lambda number: app.enqueue(TYPE, {"number": number}))
 
 
 def _declare_function(app: Dibs, seat: Seat) -> None:

@@ -1,28 +1,37 @@
-"""Huey on SQLite: its consumer as it comes, with so many threads."""
+"""Huey on SQLite: its consumer with so many threads (it comes with one)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from huey import SqliteHuey
 
 from bench.queues.board import Seat
+from bench.queues.producing import Producer
 
 
-def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> int:
+def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
     """Run the consumer; `setting` is the number of its threads."""
-    huey, _ = open_huey(url, seat)
-    _note_first(huey, seat)
+    huey, _ = _open(url, seat)
+    huey.storage.dequeue = seat.noting(huey.storage.dequeue)
     consumer = huey.create_consumer(workers=int(setting))
     wait_for_start()
     consumer.run()
-    return 0
 
 
-def open_huey(url: str, seat: Seat | None = None, **options: Any) -> tuple[SqliteHuey, Any]:
+@contextlib.contextmanager
+def producer(url: str) -> Iterator[Producer]:
+    """One task a call; threads share its connection."""
+    huey, task = _open(url)
+    yield Producer(task)
+    huey.storage.close()
+
+
+def _open(url: str, seat: Seat | None = None) -> tuple[SqliteHuey, Any]:
     """The queue and its task, which runs in a process that has a seat."""
-    huey = SqliteHuey("bench", filename=url.removeprefix("sqlite:///"), **options)
+    huey = SqliteHuey("bench", filename=url.removeprefix("sqlite:///"), fsync=True)
 
     @huey.task(name="bench")
     def bench(number: int) -> None:
@@ -30,14 +39,3 @@ def open_huey(url: str, seat: Seat | None = None, **options: Any) -> tuple[Sqlit
         seat.ran(number)
 
     return huey, bench
-
-
-def _note_first(huey: SqliteHuey, seat: Seat) -> None:
-    dequeue = huey.storage.dequeue
-
-    def dequeue_first() -> Any:
-        huey.storage.dequeue = dequeue
-        seat.asks()
-        return dequeue()
-
-    huey.storage.dequeue = dequeue_first

@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 60.0
 """Seconds until a worker that does not come up, or does not stop, counts as hung."""
 
+RUNNING = 300.0
+"""Seconds until anything else does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Door:
@@ -33,18 +36,39 @@ class Door:
     processes: list[psutil.Process] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """bench/queues/program.py for one queue: its module, the Python that runs it, and what stops a worker."""
+
+    module: str
+    python: str = sys.executable
+    stop_with: signal.Signals = signal.SIGTERM
+
+    def command(self, verb: str, *arguments: str) -> list[str]:
+        """What starts it."""
+        return [self.python, "-m", "bench.queues.program", self.module, verb, *arguments]
+
+    def run(self, verb: str, *arguments: object) -> str:
+        """Run it to its end: what it printed."""
+        done = subprocess.run(  # noqa: S603 - ourselves
+            self.command(verb, *map(str, arguments)), cwd=ROOT, capture_output=True, timeout=RUNNING, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"'{verb}' failed: {done.stderr.decode(errors='replace')[-2000:]}")
+        return done.stdout.decode()
+
+
 class Workers:
     """So many processes of one queue, each with the same setting."""
 
-    def __init__(self, program: str, door: Door, setting: str, board: Board, stop_with: signal.Signals) -> None:
+    def __init__(self, program: Program, door: Door, setting: str, board: Board) -> None:
         self.door = door
-        self._stop_with = stop_with
+        self._stop_with = program.stop_with
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the workers
-        place = [door.url, str(board.path), str(board.tasks), str(board.seats)]
-        command = [sys.executable, "-m", "bench.queues.program", program, *place]
+        command = program.command("work", door.url, setting, str(board.path), str(board.tasks), str(board.seats))
         self._processes = [
             subprocess.Popen(  # noqa: S603 - ourselves
-                [*command, str(seat), setting],
+                [*command, str(seat)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -89,8 +113,9 @@ class Workers:
 
     @property
     def found(self) -> list[psutil.Process]:
-        """The processes, to be measured."""
-        return [psutil.Process(process.pid) for process in self._processes]
+        """The processes and their children, to be measured."""
+        ours = [psutil.Process(process.pid) for process in self._processes]
+        return ours + [child for process in ours for child in process.children(recursive=True)]
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +142,7 @@ def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     return total
 
 
-def megabytes(process: psutil.Process) -> tuple[float, float]:
-    """Memory: what is resident, and this process's share of it where pages are shared (0: the system does not tell)."""
-    memory = process.memory_full_info()
-    return memory.rss / 1e6, getattr(memory, "pss", 0) / 1e6
+def megabytes(processes: Iterable[psutil.Process]) -> tuple[float, float]:
+    """Memory: what is resident, and their share of it where pages are shared (0: the system does not tell)."""
+    memory = [process.memory_full_info() for process in processes]
+    return sum(each.rss for each in memory) / 1e6, sum(getattr(each, "pss", 0) for each in memory) / 1e6

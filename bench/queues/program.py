@@ -1,29 +1,141 @@
-"""A worker process: `python -m bench.queues.program QUEUE URL BOARD TASKS SEATS SEAT SETTING`.
+"""What is done in a process of a queue's own: `python -m bench.queues.program QUEUE work|fill|enqueue|pick-up ...`.
 
-It imports what its queue needs and nothing else, so that its memory is that of a real worker.
+It imports what its queue needs and nothing else, so that its memory is that of a real worker, and so that it runs in
+the queue's own virtual environment. What it has measured it prints, as one line of JSON.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import json
+import random
 import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from bench.queues.board import Board
+from bench.queues.producing import Producer, produce, produce_awaited
+from bench.scenarios import Scenario, Verb
+
+PAUSE = (0.03, 0.09)
+"""Seconds between two tasks for an idle worker."""
 
 
 def main() -> None:
-    """Work until a signal."""
-    name, url, board, tasks, seats, number, setting = sys.argv[1:]
+    """Do what the arguments say."""
+    name, verb, *arguments = sys.argv[1:]
     queue = importlib.import_module(f"bench.queues.{name}")
+    sys.exit(_VERBS[verb](queue, *arguments))
+
+
+def _work(queue: ModuleType, url: str, setting: str, *place: str) -> int:
+    """Work until a signal."""
+    board, tasks, seats, number = place
     seat = Board(Path(board), int(tasks), int(seats)).seat(int(number))
-    sys.exit(queue.work(url, setting, seat, wait_for_start))
+    return queue.work(url, setting, seat, _wait_for_start) or 0
 
 
-def wait_for_start() -> None:
+def _wait_for_start() -> None:
     """Say that everything is imported and open, and wait for the others."""
     print("ready", flush=True)
     sys.stdin.readline()
+
+
+def _fill(queue: ModuleType, url: str, tasks: str) -> None:
+    """Make the tables, where the queue does not do that by itself, and so many tasks."""
+    if hasattr(queue, "install"):
+        queue.install(url)
+    numbers = list(range(int(tasks)))
+
+    def in_turn(producer: Producer) -> None:
+        for call in producer.calls(numbers):
+            producer.enqueue(call)
+
+    async def awaited(producer: Producer) -> None:
+        for call in producer.calls(numbers):
+            await producer.enqueue(call)
+
+    _with_producer(queue, url, 1, in_turn, awaited)
+
+
+def _enqueue(queue: ModuleType, url: str, verb: str, batch: str, tasks: str) -> None:
+    """Say how long it takes to enqueue."""
+    scenario = Scenario(Verb(verb), int(batch), 1, int(tasks))
+    callers = scenario.callers
+
+    def in_turn(producer: Producer) -> Any:
+        return produce(producer.enqueue, scenario, _no_wait)
+
+    def awaited(producer: Producer) -> Awaitable[Any]:
+        return produce_awaited(producer.enqueue, scenario, _no_wait)
+
+    done = _with_producer(queue, url, callers, in_turn, awaited, is_async=scenario.verb is Verb.COROUTINES)
+    print(json.dumps(asdict(done)))
+
+
+def _pick_up(queue: ModuleType, url: str, tasks: str, settle: str) -> None:
+    """Enqueue a task now and then, and say when each was called and when it returned. The first opens connections."""
+    pauses = [0.0, float(settle), *(random.uniform(*PAUSE) for _ in range(int(tasks) - 2))]
+
+    def in_turn(producer: Producer) -> list[tuple[int, int]]:
+        return [_call(producer, number, pause) for number, pause in enumerate(pauses)]
+
+    async def awaited(producer: Producer) -> list[tuple[int, int]]:
+        return [await _call_awaited(producer, number, pause) for number, pause in enumerate(pauses)]
+
+    print(json.dumps(_with_producer(queue, url, 1, in_turn, awaited)))
+
+
+def _call(producer: Producer, number: int, pause: float) -> tuple[int, int]:
+    time.sleep(pause)
+    called = time.time_ns()
+    producer.one(number)
+    return called, time.time_ns()
+
+
+async def _call_awaited(producer: Producer, number: int, pause: float) -> tuple[int, int]:
+    await asyncio.sleep(pause)
+    called = time.time_ns()
+    await producer.one(number)
+    return called, time.time_ns()
+
+
+def _with_producer(
+    queue: ModuleType,
+    url: str,
+    connections: int,
+    plain: Callable[[Producer], Any],
+    awaited: Callable[[Producer], Awaitable[Any]],
+    *,
+    is_async: bool = False,
+) -> Any:
+    """What is made of the queue's producer: the plain one, unless it has none, or an event loop is asked for."""
+    if hasattr(queue, "producer") and not is_async:
+        with queue.producer(url) as producer:
+            return plain(producer)
+
+    async def run() -> Any:
+        async with queue.async_producer(url, connections) as producer:
+            return await awaited(producer)
+
+    return asyncio.run(run())
+
+
+def _no_wait() -> None:
+    """There are no others to start with."""
+
+
+_VERBS: dict[str, Callable[..., int | None]] = {
+    "work": _work,
+    "fill": _fill,
+    "enqueue": _enqueue,
+    "pick-up": _pick_up,
+}
 
 
 if __name__ == "__main__":

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import signal
-import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import ClassVar
 
-import asyncpg
-import psycopg
-from pgqueuer.db import AsyncpgDriver
-from pgqueuer.queries import Queries
-
-from bench.databases import COUNTS, EVENTS, FILL, Engine, Fill, fill_dibs
+from bench.databases import COUNTS, EVENTS, Engine, Fill, fill_dibs, number
 from bench.queues.board import Board
-from bench.queues.huey_queue import open_huey
-from bench.queues.pgqueuer_queue import ENTRYPOINT
-from bench.queues.processes import PATIENCE, Door, Workers
-from bench.queues.sides import payload
+from bench.queues.peers import Count, Peer
+from bench.queues.processes import PATIENCE, Door, Program, Workers
+from bench.queues.venvs import python_for
+from bench.scenarios import Verb
 from dibs import Dibs
 
 QUEUE = "default"
@@ -29,20 +21,22 @@ NANO = 1_000_000_000
 
 
 class System(ABC):
-    """A queue. `settings` are those that are tried; the first is how it comes, and `usual` one that often wins."""
+    """A queue. `settings`, in words, are those with which it drains; the first is how it comes."""
 
     name: str
-    program: str
-    settings: tuple[str, ...]
-    usual: str
-    at_once: str
+    settings: dict[str, str]
+    program: Program
     fill: Fill
-    stop_with = signal.SIGTERM
-    UNFINISHED: str
+    unfinished: Count
+    processes: tuple[int, ...] = (1, 2)
 
-    def describe(self, setting: str) -> str:
-        """The setting, in words."""
-        return setting
+    def share(self, tasks: int) -> int:
+        """How many tasks it gets where others get so many."""
+        return tasks
+
+    def can(self, verb: Verb, batch: int) -> bool:
+        """Whether it can enqueue like that."""
+        return True
 
     @contextlib.contextmanager
     def door(self, url: str) -> Iterator[Door]:
@@ -72,26 +66,15 @@ class System(ABC):
     def check_enqueued(self, engine: Engine, url: str, tasks: int) -> None:
         """Raise unless so many wait."""
 
-    @contextlib.contextmanager
-    def look(self, url: str):  # type: ignore[no-untyped-def]
-        """A function that says whether anything is unfinished, on a connection that is open before it matters."""
-        connection = _connect(url)
-        try:
-            yield lambda: bool(connection.execute(self.UNFINISHED).fetchone()[0])
-        finally:
-            connection.close()
-
 
 class DibsSystem(System):
     """dibs: the workers come up and register while the queue is paused, and the clock starts before it is resumed."""
 
     name = "dibs"
-    program = "dibs_queue"
-    settings = ("def", "async def")
-    usual = "def"
-    at_once = "threads"
+    program = Program("dibs_queue")
+    settings: ClassVar = {"def": "def", "async def": "async def"}
     fill = staticmethod(fill_dibs)
-    UNFINISHED = (
+    unfinished = (
         "SELECT EXISTS (SELECT 1 FROM dibs_tasks WHERE state = 'claimed')"
         " OR EXISTS (SELECT 1 FROM dibs_tasks WHERE state = 'pending')"
     )
@@ -133,94 +116,42 @@ class DibsSystem(System):
 class PeerSystem(System):
     """Another queue: its clock starts when it asks for its first task, so that its start-up costs it nothing."""
 
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.name, self.settings, self.unfinished = peer.name, peer.settings, peer.unfinished
+        self.processes = peer.processes
+        self.program = Program(peer.module, str(python_for(peer.venv, peer.python)), peer.stop_with)
+
+    def share(self, tasks: int) -> int:
+        """See System."""
+        return max(1, round(tasks * self.peer.share))
+
+    def can(self, verb: Verb, batch: int) -> bool:
+        """See System."""
+        if verb is Verb.ENQUEUE:
+            return batch == 1 or self.peer.bulk
+        return self.peer.at_once == ("threads" if verb is Verb.THREADS else "coroutines")
+
+    def fill(self, url: str, tasks: int) -> None:
+        """See System."""
+        self.program.run("fill", url, tasks)
+
     def began(self, released: int, board: Board) -> int:
         """See System."""
         return board.first_asked
 
-
-class HueySystem(PeerSystem):
-    """Huey deletes a task before it runs and keeps no books, so its board is all that says what ran."""
-
-    name = "Huey"
-    program = "huey_queue"
-    settings = ("1", "2", "4")
-    usual = "1"
-    at_once = "threads"
-    stop_with = signal.SIGINT  # lets what runs end
-    UNFINISHED = "SELECT EXISTS (SELECT 1 FROM task)"
-    WAITING = "SELECT 'waiting', count(*) FROM task"
-
-    def describe(self, setting: str) -> str:
-        """See System."""
-        return f"{setting} thread{'s' if setting != '1' else ''}"
-
-    @staticmethod
-    def fill(url: str, tasks: int) -> None:
-        """See System."""
-        huey, task = open_huey(url, fsync=False)
-        for number in range(tasks):
-            task(number)
-        huey.storage.close()
-
     def check_completed(self, engine: Engine, url: str, tasks: int) -> None:
         """See System."""
-        _must_be({"waiting": 0}, engine.count(url, self.WAITING))
+        _must_be(0, number(url, self.peer.unfinished))
+        if self.peer.completed:
+            _must_be(tasks, number(url, self.peer.completed))
 
     def check_enqueued(self, engine: Engine, url: str, tasks: int) -> None:
         """See System."""
-        _must_be({"waiting": tasks}, engine.count(url, self.WAITING))
-
-
-class PgqueuerSystem(PeerSystem):
-    """PGQueuer deletes a job when its log says how it ended; that is the durable end."""
-
-    name = "PGQueuer"
-    program = "pgqueuer_queue"
-    settings = ("1x10", "5x10", "1x100", "1x500")
-    usual = "1x100"
-    at_once = "coroutines"
-    UNFINISHED = "SELECT EXISTS (SELECT 1 FROM pgqueuer)"
-    WAITING = "SELECT status::text, count(*) FROM pgqueuer GROUP BY status"
-    LOGGED = "SELECT status::text, count(DISTINCT job_id) FROM pgqueuer_log WHERE status = 'successful' GROUP BY status"
-
-    def describe(self, setting: str) -> str:
-        """See System."""
-        consumers, batch = setting.split("x")
-        return f"batch {batch}" if consumers == "1" else f"{consumers} consumers, batch {batch}"
-
-    @staticmethod
-    def fill(url: str, tasks: int) -> None:
-        """See System."""
-        asyncio.run(_fill_pgqueuer(url, tasks))
-
-    def check_completed(self, engine: Engine, url: str, tasks: int) -> None:
-        """See System."""
-        _must_be({}, engine.count(url, self.WAITING))
-        _must_be({"successful": tasks}, engine.count(url, self.LOGGED))
-
-    def check_enqueued(self, engine: Engine, url: str, tasks: int) -> None:
-        """See System."""
-        _must_be({"queued": tasks}, engine.count(url, self.WAITING))
+        _must_be(tasks, number(url, self.peer.unfinished))
 
 
 DIBS = DibsSystem()
-PEERS: dict[str, System] = {"SQLite": HueySystem(), "PostgreSQL": PgqueuerSystem()}
-
-
-async def _fill_pgqueuer(url: str, tasks: int) -> None:
-    connection = await asyncpg.connect(url)
-    queries = Queries(AsyncpgDriver(connection))
-    await queries.install()
-    for first in range(0, tasks, FILL):
-        numbers = range(first, min(first + FILL, tasks))
-        await queries.enqueue([ENTRYPOINT] * len(numbers), [payload(n) for n in numbers], [0] * len(numbers))
-    await connection.close()
-
-
-def _connect(url: str):  # type: ignore[no-untyped-def]
-    if url.startswith("sqlite:"):
-        return sqlite3.connect(Path(url.removeprefix("sqlite:///")))
-    return psycopg.connect(url, autocommit=True)
 
 
 def _until(true: Callable[[], bool], what: str) -> None:
