@@ -92,11 +92,11 @@ class Heard:
     def read(cls, folder: Path) -> Heard:
         """From the files in this folder."""
         heard = cls(told=list(acknowledged(folder)))
-        for name, (kind, what, more) in lines(folder):
+        for _, (kind, what, more) in lines(folder):
             if kind == ENQUEUED:
                 heard._note_keys(what, more)
             elif kind == REFUSED:
-                heard.refused |= {Acknowledged(task_id, token, Event(event), name) for task_id, token, event in what}
+                heard.refused.update(Acknowledged(*told, Event(event), worker) for *told, event, worker in what)
         return heard
 
     def _note_keys(self, ids: list[int], keys: list[str | None]) -> None:
@@ -138,7 +138,7 @@ class _Watched:
             self._found.wrong(f"task {task.id}: still {task.state} after healthy workers had their time", lost=1)
         if task.key is not None and self._heard.keys.get(task.key, task.id) != task.id:
             self._found.wrong(f"task {task.id}: its key {task.key} was told as task {self._heard.keys[task.key]}")
-        if task.state is State.COMPLETED and _token_in(task) not in (None, task.token):
+        if task.workflow_id is None and task.state is State.COMPLETED and _token_in(task) not in (None, task.token):
             what = f"task {task.id}: its result is of token {_token_in(task)}, its own is {task.token}"
             self._found.wrong(what, honoured=1)
         return task

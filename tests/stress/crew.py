@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from multiprocessing.connection import wait as wait_for_sentinel
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,7 @@ class Crew:
         return {member.name: member.deaths for member in self.all if member.deaths}
 
     def _role(self, options: dict[str, Any]) -> Role:
-        name = f"{self.kind}-{next(_numbers)}"
+        name = f"{self.kind.rpartition(':')[2]}-{next(_numbers)}"
         mixture = {**self.options, **options}
         return Role(self.kind, name, self.url, str(self.folder), self.chance.randrange(2**32), mixture)
 
@@ -216,7 +216,7 @@ class _Forked:
     """A process from a server that has imported everything before: it starts in milliseconds."""
 
     def __init__(self, role: Role) -> None:
-        self._process = _context.Process(target=members.play, args=[replace(role)], daemon=True)
+        self._process = _context.Process(target=members.play, args=[role])
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid

@@ -9,6 +9,7 @@ import faulthandler
 import importlib
 import json
 import logging
+import multiprocessing
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ import dibs
 from dibs import (
     Claim,
     ClaimLost,
+    ClaimRef,
     Completed,
     DibsError,
     Event,
@@ -66,10 +68,18 @@ def play(role: Role) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     faulthandler.enable()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, force=True)
     code = kind_of(role)(role)
     sys.stderr.flush()
     os._exit(code or 0)  # a member may have been forked in the middle of a test: no exit handlers of that
+
+
+def end_with_parent() -> None:
+    """Nobody works on after a run that broke off."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 class Member:
@@ -159,7 +169,7 @@ class Hand(Member):
         for (claim, outcome), answer in zip(reports, answers, strict=True):
             kind = event_of(outcome, answer)
             if kind == REFUSED:
-                heard.setdefault(REFUSED, []).append((claim.task_id, claim.token, event_of(outcome, None)))
+                heard.setdefault(REFUSED, []).append(refusal(claim, outcome))
             else:
                 heard.setdefault(kind, []).append((claim.task_id, claim.token))
         for kind, what in heard.items():
@@ -224,6 +234,11 @@ def a_nap(member: Member, name: str, n: int) -> NewTask:
     """For real workers, in a queue of its own: hands look there only if they are told to."""
     params = {"folder": member.folder, "seconds": member.options["naps"]}
     return NewTask("nap", params, key=f"{name}-{n}", max_attempts=MAX_ATTEMPTS, queue="naps")
+
+
+def refusal(claim: Claim | ClaimRef, outcome: Outcome) -> tuple[int, int, str, str]:
+    """How it is written down."""
+    return claim.task_id, claim.token, event_of(outcome, None), claim.worker_id
 
 
 def event_of(outcome: Outcome, answer: Finished | DibsError | None) -> str:

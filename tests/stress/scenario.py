@@ -58,6 +58,8 @@ class Tally:
     refused: int = 0
     recovery: list[float] = field(default_factory=list)
     promised: float | None = None
+    must_refuse: bool = False
+    """Where the fault makes stale writers: if none of them tried, nothing is shown."""
     operations: int = 0
     lost: int = 0
     doubled: int = 0
@@ -84,6 +86,8 @@ class Tally:
         self.problems += found.problems
         if not self.injected:
             self.problems.append("the fault never happened, so nothing is shown")
+        if self.must_refuse and not self.refused:
+            self.problems.append("no stale write was tried, so nothing is shown about them")
         if self.promised and self.recovery and percentile(self.recovery, 0.99) > self.promised + SLACK:
             self.problems.append(f"recovery took {percentile(self.recovery, 0.99):.1f} s, promised {self.promised} s")
 
@@ -110,7 +114,7 @@ class Stage:
         self.checks: list[Callable[[dibs.Dibs], Iterable[str]]] = []
         """More to be looked at once all is done; each gives what is wrong."""
         self._serve, self._url = serve, None if serve else database
-        self._seconds, self._show = seconds, show
+        self.seconds, self._show = seconds, show
         self._stack = contextlib.ExitStack()
         self._crews: list[Crew] = []
         self._began = time.monotonic()
@@ -140,8 +144,9 @@ class Stage:
     def crew(self, count: int, *, kind: str = "hand", url: str | None = None, **options: Any) -> Crew:
         """Processes that work: by hand, or (kind="worker") as real workers. All are at work when this returns.
 
-        Options of hands: lease, batch, sends, upkeep_every, mixed, queues; of workers: those of `app.worker`, which
-        begin with the handlers' first task. `under`: a program to run them under; `env`: more of an environment.
+        Options of hands: lease, batch, sends, upkeep_every, mixed, queues, linger, replays; of workers: those of
+        `app.worker`, which begin with the handlers' first task. `kind` may also be "module:function" of a scenario.
+        `under`: a program to run them under; `env`: more of an environment.
         """
         crew = Crew(kind, url or self.url, self.folder, self.chance, **options)
         self._crews.append(crew)
@@ -165,9 +170,9 @@ class Stage:
             self._show(f"round {number}, {self.tally.injected:,} faults, {told:,} answers")
 
     def _goes_on(self, number: int) -> bool:
-        if self._seconds is None:
+        if self.seconds is None:
             return number < SHORT_ROUNDS
-        return number == 0 or time.monotonic() - self._began < self._seconds
+        return number == 0 or time.monotonic() - self._began < self.seconds
 
     def finish(self) -> None:
         """Let healthy workers empty the store, then read the books and judge."""

@@ -18,7 +18,7 @@ from dibs import Event
 from dibs.observe.verify import Acknowledged
 
 REFUSED = "refused"
-"""An outcome that was answered with ClaimLost: [[task id, token, event], …]."""
+"""An outcome that was answered with ClaimLost: [[task id, token, event, worker], …]."""
 
 TROUBLE = "trouble"
 """An answer that was an error of the store, by its code. It is not counted as progress."""
@@ -27,6 +27,8 @@ ENQUEUED = Event.ENQUEUED.value
 """[ids], [keys]. Every other event comes with [[task id, token], …]."""
 
 Line = tuple[str, list[Any], list[Any]]
+
+_EVENTS = frozenset(event.value for event in Event)
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(tuple[str, list[Any], list[Any]])
@@ -88,7 +90,7 @@ def acknowledged(folder: Path) -> Iterator[Acknowledged]:
     for name, (kind, what, _) in lines(folder):
         if kind == ENQUEUED:
             yield from (Acknowledged(task_id, 0, Event.ENQUEUED) for task_id in what)
-        elif kind not in (REFUSED, TROUBLE):
+        elif kind in _EVENTS:
             yield from (Acknowledged(task_id, token, Event(kind), name) for task_id, token in what)
 
 

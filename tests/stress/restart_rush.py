@@ -1,0 +1,74 @@
+"""Everything comes back at once: fifty workers on a hundred thousand tasks that came due while nobody was there.
+
+Promises 2 to 5. Among the tasks are those that the dead still hold, and those that were scheduled; in the middle of the
+rush all workers are killed and started again.
+"""
+
+from __future__ import annotations
+
+import dibs
+from dibs import Event, NewTask
+from dibs.observe.verify import Acknowledged
+from tests.helpers.waiting import until
+from tests.stress.crew import Crew
+from tests.stress.handlers import nap
+from tests.stress.scenario import Scenario, Stage, main
+
+SHORT, LONG = (6, 600), (50, 100_000)
+"""Workers, tasks."""
+
+A_TASK = 1 / 2500
+"""Seconds; in less time than all tasks would take, there are fewer."""
+
+LEASE, UPKEEP = 3.0, 0.5
+
+
+def play(stage: Stage) -> None:
+    stage.tally.promised = LEASE + UPKEEP
+    app, (workers, tasks) = stage.open(), SHORT if stage.short else LONG
+    tasks = min(tasks, int((stage.seconds or 60) / A_TASK))
+    await_many(app, stage, tasks)
+    crew = stage.crew(0, kind="worker", lease=LEASE, upkeep_every=UPKEEP, concurrency=2)
+    for _ in stage.rounds():
+        stage.tally.injected += rush(crew, workers)
+        crew.wait_for(tasks // 5)
+        if is_empty(app):
+            await_many(app, stage, tasks)
+    rush(crew, workers)
+    until(lambda: is_empty(app), 300)
+
+
+def rush(crew: Crew, count: int) -> int:
+    """All at once, after all were gone; how many."""
+    while crew.members:
+        crew.kill(crew.members[-1])
+    return len(crew.start(count))
+
+
+def await_many(app: dibs.Dibs, stage: Stage, count: int) -> None:
+    """What has come together: tasks that wait, tasks that came due, and some in the hands of the dead."""
+    for begin in range(0, count, 1000):
+        new = [a_task(stage, number) for number in range(begin, min(begin + 1000, count))]
+        stage.tally.told(*(Acknowledged(task.id, 0, Event.ENQUEUED) for task in app.enqueue_many(new)))
+    claims = app.claim_many("dead", min(1000, count // 10), lease=0.05)
+    stage.tally.told(*(Acknowledged(claim.task_id, claim.token, Event.CLAIMED, "dead") for claim in claims))
+
+
+def a_task(stage: Stage, number: int) -> NewTask:
+    return nap.options(delay=0.05 if number % 2 else 0).new(folder=str(stage.folder))
+
+
+def is_empty(app: dibs.Dibs) -> bool:
+    return app.stats().depth.keys() <= {"completed"}
+
+
+SCENARIO = Scenario(
+    name="restart_rush",
+    fault="50 workers and 100,000 due tasks after a restart",
+    promises=(2, 3, 4, 5),
+    engines=("sqlite", "postgres"),
+    play=play,
+)
+
+if __name__ == "__main__":
+    main(SCENARIO)

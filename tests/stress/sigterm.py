@@ -1,0 +1,66 @@
+"""Workers that are asked to stop, with and without enough grace: what they do not end is given back at once, for free.
+
+Promises 2 to 4: no lease runs out, no attempt is spent, and the worker's exit code is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dibs
+from dibs import Event, Task
+from tests.stress.checking import pages, stored
+from tests.stress.handlers import doze, nap
+from tests.stress.scenario import Scenario, Stage, main
+
+ENOUGH, NOT_ENOUGH = 20.0, 0.05
+LENGTHS = (0.0, 0.0, 0.0, 0.01, 0.1, 0.3)
+
+
+def play(stage: Stage) -> None:
+    app = stage.open()
+    workers = stage.crew(2, kind="worker", lease=20.0, grace=ENOUGH)
+    for number in stage.rounds():
+        if app.stats().depth.get("pending", 0) < 500:
+            send(app, stage)
+        member = workers.members[0]
+        member.wait_for(stage.chance.randint(1, 40))
+        member.terminate()
+        if (code := member.exit_code()) != 0:
+            stage.tally.problems.append(f"{member.name} ended with {code}: {member.log}")
+        stage.tally.injected += 1
+        workers.members.remove(member)
+        workers.start(1, grace=(NOT_ENOUGH, ENOUGH)[number % 2])
+    workers.stop()
+    stage.checks += [recoveries, attempts]
+
+
+def send(app: dibs.Dibs, stage: Stage) -> list[Task]:
+    """Some that are over at once, and some that take longer than too short a grace."""
+    kinds = [stage.chance.choice([nap, doze]) for _ in range(150 if stage.short else 1500)]
+    return app.enqueue_many(
+        [kind.new(folder=str(stage.folder), seconds=stage.chance.choice(LENGTHS)) for kind in kinds]
+    )
+
+
+def recoveries(app: dibs.Dibs) -> Iterator[str]:
+    """Claims that were not given back."""
+    for page in pages(app):
+        yield from (f"task {entry.task_id}: was not given back" for entry in page if entry.event is Event.RECOVERED)
+
+
+def attempts(app: dibs.Dibs) -> Iterator[str]:
+    """Attempts that were charged for being given back."""
+    yield from (f"task {task.id}: {task.attempts} attempts" for task in stored(app) if task.attempts != 1)
+
+
+SCENARIO = Scenario(
+    name="sigterm",
+    fault="SIGTERM, with and without enough grace",
+    promises=(2, 3, 4),
+    engines=("sqlite", "postgres", "http"),
+    play=play,
+)
+
+if __name__ == "__main__":
+    main(SCENARIO)

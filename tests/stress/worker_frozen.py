@@ -1,0 +1,43 @@
+"""Workers frozen past the end of their leases, and thawed: others have taken over, and what they still say is refused.
+
+Promises 2 to 5. A frozen worker holds its claims and knows nothing of the time that has passed.
+"""
+
+from __future__ import annotations
+
+import dibs
+from tests.helpers.waiting import until
+from tests.stress.scenario import Scenario, Stage, main
+
+LEASE, UPKEEP = 0.5, 0.2
+
+
+def play(stage: Stage) -> None:
+    stage.tally.promised, stage.tally.must_refuse = LEASE + UPKEEP, True
+    hands = stage.crew(3, lease=LEASE, upkeep_every=UPKEEP, linger=0.02)
+    app = stage.open()
+    for _ in stage.rounds():
+        frozen = hands.pick()
+        frozen.wait_for(stage.chance.randint(2, 10))
+        frozen.freeze(stage.database)
+        until(lambda name=frozen.name: holds_nothing(app, name), 60)  # type: ignore[misc]
+        frozen.thaw()
+        frozen.wait_for(2)
+        stage.tally.injected += 1
+
+
+def holds_nothing(app: dibs.Dibs, worker: str) -> bool:
+    """True once all that it had has been taken back."""
+    return not any(task.worker_id == worker for task in app.list_tasks(state="claimed", limit=1000))
+
+
+SCENARIO = Scenario(
+    name="worker_frozen",
+    fault="a worker is frozen (SIGSTOP) past its lease, and thawed",
+    promises=(2, 3, 4, 5),
+    engines=("sqlite", "postgres", "http", "http+postgres"),
+    play=play,
+)
+
+if __name__ == "__main__":
+    main(SCENARIO)
