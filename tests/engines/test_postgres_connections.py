@@ -12,11 +12,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import dibs
+from dibs.store.operation import Operation, Statement, Steps
 from dibs.store.postgres import connection
 from dibs.store.postgres.connection import watchful
 from dibs.store.postgres.store import PostgresStore
 from tests.helpers import postgres
 from tests.helpers.silent import silent_server
+from tests.helpers.waiting import until
 
 SETTINGS = {
     "connect_timeout": "10",
@@ -101,3 +103,44 @@ async def left_after_closing(url: str) -> list[str]:
         await asyncio.gather(app.close(), app.get(1), app.enqueue("t"), app.close(), app.list_tasks())
     await app.close()
     return [name for each in asyncio.all_tasks() if (name := each.get_name()).startswith("pool-")]
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_the_server_notices_that_we_are_gone_as_soon_as_we_notice_it(url: str) -> None:
+    store = PostgresStore(url)
+    with store._opened().pool().connection() as borrowed:
+        shown = borrowed.execute("SHOW idle_in_transaction_session_timeout").fetchone()
+    store.close()
+    assert shown == ("10s",)
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_what_the_url_says_of_open_transactions_holds(url: str) -> None:
+    store = PostgresStore(f"{url}&options=-c%20idle_in_transaction_session_timeout%3D3s")
+    with store._opened().pool().connection() as borrowed:
+        shown = borrowed.execute("SHOW idle_in_transaction_session_timeout").fetchone()
+    store.close()
+    assert shown == ("3s",)
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_who_falls_silent_in_a_transaction_keeps_nobody_from_its_rows(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker frozen, or cut off, between two statements: its locks would hide its tasks from every recovery."""
+    monkeypatch.setitem(connection.NOTICED_THERE, "idle_in_transaction_session_timeout", "200ms")
+    store, tries = PostgresStore(url), iter(range(10))
+    with dibs.Dibs(url) as app:
+        app.enqueue("t")
+        claim = app.claim("w", lease=0.05)
+        assert claim is not None
+
+        def fall_silent() -> Steps[int]:
+            yield Statement("hold_tasks", {"ids": [claim.task_id]})
+            if next(tries) == 0:
+                until(lambda: app.upkeep().recovered == 1)
+            yield Statement("clock")
+            return next(tries)
+
+        assert store.run(Operation("fall_silent", fall_silent, atomic=True)) == 2  # it was begun anew, by itself
+    store.close()

@@ -31,7 +31,18 @@ NOTICES_DEATH: dict[str, Any] = {
 """How libpq notices that the other end is gone: within half a minute, idle (keepalives) or writing (tcp_user_timeout).
 Without these a worker would wait for hours on a server whose machine lost its power, its leases long run out."""
 
+NOTICED_THERE = {
+    "idle_in_transaction_session_timeout": "10s",
+    "tcp_keepalives_idle": "15",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30s",
+}
+"""How the server notices that we are gone, or frozen. It would keep the transaction of a client that lost its power
+between two statements for two hours: with its locks, which hide its tasks from every recovery."""
+
 NOT_EXECUTED = (
+    errors.IdleInTransactionSessionTimeout,
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.AdminShutdown,
@@ -49,29 +60,40 @@ def watchful(url: str) -> str:
 
 
 def prepare_unless_pooled(connection: psycopg.Connection[Any]) -> None:
-    """Prepared statements belong to a session, and behind a pooler each transaction may run in another one: there the
-    name of ours may be the name of somebody else's statement, which would be run in its place."""
-    if is_pooled(connection):
+    """Make the session ours, unless each transaction may run in another one. Behind a pooler the name of a statement
+    that we prepared may be the name of somebody else's, which would be run in its place."""
+    if not _is_ours(connection.execute(SETTLE, _as_noticed_there(connection)).fetchone()):
         connection.prepare_threshold = None
 
 
 async def prepare_unless_pooled_async(connection: psycopg.AsyncConnection[Any]) -> None:
     """`prepare_unless_pooled`, awaited."""
-    if _is_another(connection, await (await connection.execute(WHO)).fetchone()):
+    settled = await connection.execute(SETTLE, _as_noticed_there(connection))
+    if not _is_ours(await settled.fetchone()):
         connection.prepare_threshold = None
 
 
 def is_pooled(connection: psycopg.Connection[Any]) -> bool:
-    """True where somebody stands between us and the server, and hands our transactions to its own sessions."""
-    return _is_another(connection, connection.execute(WHO).fetchone())
+    """True where somebody stands between us and the server, and hands our transactions to its own sessions. It cannot
+    know which process will serve us, so it makes the number up that it tells us when we connect."""
+    row = connection.execute("SELECT pg_backend_pid() = %s::bigint", [connection.info.backend_pid]).fetchone()
+    return not _is_ours(row)
 
 
-WHO = "SELECT pg_backend_pid()"
+SETTLE = """
+    SELECT count(set_config(name, value, false)) > 0
+    FROM unnest(%(names)s::text[], %(values)s::text[]) AS noticed (name, value)
+    WHERE pg_backend_pid() = %(told)s::bigint
+      AND (name <> 'idle_in_transaction_session_timeout' OR current_setting(name) = '0')"""
 
 
-def _is_another(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], who: Any) -> bool:
-    """A pooler cannot know which process will serve us, so it makes a number up when we connect."""
-    return bool(who[0] != connection.info.backend_pid)
+def _as_noticed_there(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> dict[str, Any]:
+    names, values = list(NOTICED_THERE), list(NOTICED_THERE.values())
+    return {"names": names, "values": values, "told": connection.info.backend_pid}
+
+
+def _is_ours(row: Any) -> bool:
+    return bool(row[0])
 
 
 class Executor:
