@@ -1,0 +1,39 @@
+"""The connection is cut after COMMIT and before the answer, or before the request arrives: unknown is safe to repeat.
+
+Promises 6 and 9. Members ask again with the same key, token or request, and must come to the same task, claim and
+outcome; a worker must notice by itself, and go on.
+"""
+
+from __future__ import annotations
+
+from tests.stress.line import ANSWERS, REQUESTS, Line
+from tests.stress.scenario import Scenario, Stage, main
+
+LEASE = 2.0
+
+
+def play(stage: Stage) -> None:
+    line = stage.enter(Line(stage.url))
+    naps = stage.senders(1, url=line.url, naps=0.001, batch=5, backlog=200)
+    workers = stage.crew(1, kind="worker", url=line.url, lease=LEASE)
+    hands = stage.crew(2, url=line.url, lease=LEASE, queues=["queue-0", "queue-1"])
+    for _ in stage.rounds():
+        for _ in range(5 if stage.short else stage.chance.randint(5, 50)):
+            line.lose(1, ANSWERS if stage.chance.random() < 0.8 else REQUESTS)
+            stage.tally.injected += 1
+            hands.wait_for(stage.chance.randint(0, 5))
+        workers.pick().wait_for(2)
+    for crew in (hands, workers, naps):
+        crew.pick().wait_for(2)
+
+
+SCENARIO = Scenario(
+    name="reply_dropped",
+    fault="the connection is reset after COMMIT, before the answer (one in five: before the request)",
+    promises=(1, 2, 3, 4, 6, 9),
+    engines=("postgres", "http", "http+postgres"),
+    play=play,
+)
+
+if __name__ == "__main__":
+    main(SCENARIO)
