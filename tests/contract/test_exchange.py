@@ -184,29 +184,34 @@ def test_an_exchange_whose_answer_was_lost_can_be_repeated(app: Any, url: str) -
 # Both or neither
 
 REFUSE = {
-    "sqlite": ("CREATE TRIGGER refuse BEFORE INSERT ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, 'refused'); END",),
+    "sqlite": ("CREATE TRIGGER refuse BEFORE {verb} ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, 'refused'); END",),
     "postgres": (
         "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'refused'; END$$",
-        "CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION refuse()",
+        "CREATE TRIGGER refuse BEFORE {verb} ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION refuse()",
     ),
 }
 
 
-def refuse(url: str, table: str, when: str) -> None:
+def refuse(url: str, table: str, when: str, verb: str = "INSERT") -> None:
     """Let the database refuse such rows."""
     statements = REFUSE["sqlite" if url.startswith("sqlite") else "postgres"]
-    run_sql(url, *(statement.format(table=table, when=when) for statement in statements))
+    run_sql(url, *(statement.format(table=table, when=when, verb=verb) for statement in statements))
 
 
 @pytest.mark.parametrize(
-    ("table", "when", "order"),
-    [("dibs_history", "NEW.event = 'claimed'", "priority"), ("dibs_races", "NEW.kind = 'random'", "random")],
+    ("verb", "table", "when", "order"),
+    [
+        ("INSERT", "dibs_history", "NEW.event = 'claimed'", "priority"),
+        ("UPDATE", "dibs_races", "NEW.kind = 'random'", "random"),
+    ],
     ids=["the claim fails", "what follows the claim fails"],
 )
-def test_if_the_claim_fails_no_outcome_is_written(app: Any, url: str, table: str, when: str, order: str) -> None:
+def test_if_the_claim_fails_no_outcome_is_written(
+    app: Any, url: str, verb: str, table: str, when: str, order: str
+) -> None:
     fill(app, 10)
-    claims = app.claim_many("worker-1", 2)
-    refuse(url, table, when)
+    claims = app.claim_many("worker-1", 2, order=order)
+    refuse(url, table, when, verb)
     before = tables.read(url)
     with pytest.raises(StoreError, match="refused"):
         app.exchange(done(claims), "worker-1", 2, order=order)

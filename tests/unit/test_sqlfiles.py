@@ -28,6 +28,8 @@ ONLY = {
         "paused",
         "pick",  # tasks are picked line by line under the write lock
         "pick_race",
+        "race",  # where a race stands; on PostgreSQL a part of the claim
+        "note_drawn",  # two tables take two statements
         "note_finalization",  # PostgreSQL does it in the function that claims, for those who call that in SQL
         "fresh_keys",  # both keys of a task in one fragment; PostgreSQL's enqueue needs them one by one
     },
@@ -38,6 +40,8 @@ ONLY = {
         "in_line",
         "candidates_ordered",
         "candidates_race",
+        "undrawn",
+        "undrawn_lines",  # on SQLite each line is looked at anyway
         "random_place",
         "weighted_place",
         "still",  # keeps plans made on an empty table away from partial indexes
@@ -61,6 +65,7 @@ WORDS = {
     "order",
     "index",
     "key",
+    "rate",
     "count",
     "limit",
     "reach",

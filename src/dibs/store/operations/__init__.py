@@ -10,6 +10,7 @@ from dibs.store.operations.looking import Looking
 from dibs.store.operations.managing import Managing
 from dibs.store.operations.measuring import Measuring
 from dibs.store.operations.outlining import Outlining
+from dibs.store.operations.racing import Racing
 from dibs.store.operations.registering import Registering
 from dibs.store.operations.sampling import Sampling
 from dibs.store.operations.scheduling import Scheduling
@@ -20,6 +21,7 @@ from dibs.store.operations.workflows import Workflows
 
 
 class SqlOperations(
+    Racing,
     Exchanging,
     Managing,
     Workflows,

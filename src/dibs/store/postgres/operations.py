@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dibs.claim import ClaimRequest, Filters, Order
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
 from dibs.store.operations.enqueueing import Inserted
+from dibs.store.operations.racing import CHUNK, RACES, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
 from dibs.store.postgres import tallying
 from dibs.store.sqlfiles import Words
@@ -28,7 +29,11 @@ _ORDERS = {
     Order.WEIGHTED: ("{{candidates_race}}", "weighted_key"),
 }
 
-RACES = (Order.RANDOM, Order.WEIGHTED)
+_KEYS: dict[str, Words] = {
+    Order.RANDOM: (("key", "random_key"), ("rate", "1")),
+    Order.WEIGHTED: (("key", "weighted_key"), ("rate", "greatest(task.priority::bigint + 1, 1)")),
+}
+"""The number of a task in each race, and the rate of its draw."""
 
 
 class PostgresOperations(SqlOperations):
@@ -67,9 +72,12 @@ class PostgresOperations(SqlOperations):
         params = {**_filter_params(request), **claim_params(request)}
         rows = yield _claim("claim", params, request, request.count, hands)
         seen, claimed = rows[0][0], [row for row in rows if row[1] is not None]
+        if seen == 0 and request.order in RACES:
+            yield from _check_drawn(request)
         missing = request.count - len(claimed)
         try:
-            if missing and seen > len(claimed):  # not for want of tasks: others are claiming the same ones right now
+            # Not for want of tasks: others are claiming the same ones right now, or some have no number in their race.
+            if missing and (seen > len(claimed) or (seen == 0 and request.order in RACES)):
                 claimed += yield _claim("claim_any", params, request, missing, hands and hands[len(claimed) :])
             if claimed and request.order in RACES:
                 yield from _advance(request, claimed)
@@ -81,8 +89,16 @@ class PostgresOperations(SqlOperations):
 
     def pick(self, filters: Filters) -> Steps[list[int]]:
         """See Claiming."""
-        rows = yield Statement("peek", _filter_params(filters), words=_words(filters, filters.count))
-        return [row[0] for row in rows]
+        params = {**_filter_params(filters), "undrawn_too": True}
+        rows = yield Statement("peek", params, words=_words(filters, filters.count))
+        if filters.order in RACES and len(rows) < filters.count:  # those that have no number yet, after those that have
+            rows += yield Statement("peek", params, words=_words(filters, filters.count, Order.FIFO))
+        return list(dict.fromkeys(row[0] for row in rows))[: filters.count]
+
+    def draw_some(self, kind: str, line: Line) -> Steps[bool]:
+        """See Racing."""
+        rows = yield Statement("draw", {**line, "kind": kind}, words=(*_KEYS[kind], *limited(CHUNK)))
+        return any(drawn_to is not None for (drawn_to,) in rows)
 
     def vitals(self) -> Operation[Vitals]:
         """See Measuring."""
@@ -94,12 +110,20 @@ def _vitals() -> Steps[Vitals]:
     return Vitals(size, oldest_transaction=oldest)
 
 
+def _check_drawn(filters: Filters) -> Steps[None]:
+    lines = yield Statement("undrawn_lines", _filter_params(filters))
+    if lines:
+        names = ("queue", "type", "attempts_left")
+        raise Undrawn(str(filters.order), [dict(zip(names, line, strict=True)) for line in lines])
+
+
 def _claim(name: str, params: dict[str, Any], request: ClaimRequest, count: int, hands: Hands | None) -> Statement:
     params = {**params, "exactly": count}
+    order = Order.FIFO if name == "claim_any" and request.order in RACES else None
     if hands is None:
-        return Statement(name, params, words=(*_words(request, count), ("hands", "{{to_one}}")))
+        return Statement(name, params, words=(*_words(request, count, order), ("hands", "{{to_one}}")))
     workers, incarnations = [list(each) for each in zip(*hands, strict=True)]
-    words = _words(request, _rounded_up(count))
+    words = _words(request, _rounded_up(count), order)
     return Statement(
         name, {**params, "workers": workers, "incarnations": incarnations}, words=(*words, ("hands", "{{to_many}}"))
     )
@@ -110,9 +134,9 @@ def _rounded_up(count: int) -> int:
     return next(size for size in (8, 64, 512, count) if size >= count)
 
 
-def _words(filters: Filters, count: int) -> Words:
-    candidates, order = _ORDERS[Order(filters.order)]
-    return (("candidates", candidates), ("order", order), ("reach", str(count + SLACK)), ("count", str(count)))
+def _words(filters: Filters, count: int, order: Order | None = None) -> Words:
+    candidates, by = _ORDERS[order or Order(filters.order)]
+    return (("candidates", candidates), ("order", by), ("reach", str(count + SLACK)), ("count", str(count)))
 
 
 def _filter_params(filters: Filters) -> dict[str, Any]:
@@ -121,9 +145,11 @@ def _filter_params(filters: Filters) -> dict[str, Any]:
         "types": None if filters.types is None else list(filters.types),
         "least": max(filters.max_attempts_remaining or 0, 1),
         "kind": str(filters.order),
+        "undrawn_too": False,
     }
 
 
 def _advance(request: ClaimRequest, claimed: list[Row]) -> Steps[None]:
     distance = max(0.0, *(row[1] for row in claimed))
-    yield Statement("advance_race", {**_filter_params(request), "distance": distance})
+    params = {**_filter_params(request), "distance": distance}
+    yield Statement("advance_race", params, words=_KEYS[str(request.order)])

@@ -82,8 +82,8 @@ class PostgresStore(PostgresOperations):
         """Where to wait for changes."""
         return self._opened().wakeups
 
-    def run(self, operation: Operation[T], on: Any = None) -> T:
-        """Run the operation and return its result; with `on`, inside that connection's transaction."""
+    def run_once(self, operation: Operation[T], on: Any = None) -> T:
+        """See Racing."""
         if on is not None:
             return self._run_joined(operation, on)
         tries, patience = 1, _Patience()
@@ -104,8 +104,8 @@ class PostgresStore(PostgresOperations):
                 opened.wrote(operation, result)
                 return operation.result(result)
 
-    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
-        """`run`, without blocking the event loop."""
+    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
+        """See Racing."""
         if on is not None:
             return await self._run_joined_async(operation, on)
         tries, patience = 1, _Patience()

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from dibs.claim import ClaimRequest, Filters, Order
 from dibs.step import ClaimReason, WorkflowState
 from dibs.store.operation import Row, Rows, Statement, Steps
@@ -16,12 +18,9 @@ from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
 from dibs.store.operations.enqueueing import Inserted
 from dibs.store.operations.finalizing import Answered, already_complete, not_found
+from dibs.store.operations.racing import CHUNK, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
 from dibs.store.sqlite import tallying
-
-Line = dict[str, Any]
-"""One waiting line: the pending tasks of a queue and type with the same number of attempts left. Every filter is a
-choice of lines, and every order an index that begins with the line, so a claim reads only what it takes."""
 
 _ORDERS = {
     Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
@@ -31,8 +30,8 @@ _ORDERS = {
     Order.LIFO: ("dibs_tasks_by_age", "id DESC", lambda row: -row[0]),
 }
 _RACES = {
-    Order.RANDOM: (("index", "dibs_tasks_by_random"), ("key", "random_key")),
-    Order.WEIGHTED: (("index", "dibs_tasks_by_weight"), ("key", "weighted_key")),
+    Order.RANDOM: (("index", "dibs_tasks_by_random"), ("key", "random_key"), ("rate", "1")),
+    Order.WEIGHTED: (("index", "dibs_tasks_by_weight"), ("key", "weighted_key"), ("rate", "max(priority + 1, 1)")),
 }
 
 
@@ -132,6 +131,16 @@ class SqliteOperations(SqlOperations):
         lines = yield from _lines(filters)
         return (yield from _pick(lines, filters, advance=False))
 
+    def draw_some(self, kind: str, line: Line) -> Steps[bool]:
+        """See Racing."""
+        [(position, drawn_to)] = yield Statement("race", {**line, "kind": kind})
+        if drawn_to is None:  # others have done it
+            return False
+        params = {**line, "kind": kind, "position": position, "drawn_to": drawn_to, "count": CHUNK, "last": CHUNK - 1}
+        yield Statement("draw", params, words=_RACES[Order(kind)])
+        [(drawn_to,)] = yield Statement("note_drawn", params)
+        return drawn_to is not None
+
 
 def _dealt(ids: list[int], hands: Hands | None) -> Iterator[tuple[dict[str, Any], list[int]]]:
     """The ids for each worker; all for that of the request where no others are named."""
@@ -189,14 +198,31 @@ def _pick(lines: list[Line], filters: Filters, advance: bool = True) -> Steps[li
 
 def _pick_winners(lines: list[Line], filters: Filters, advance: bool) -> Steps[list[int]]:
     kind, words = str(filters.order), _RACES[Order(filters.order)]
+    races = yield from _races(lines, kind, drawn=advance)
     found = []
-    for line in lines:
-        found += yield Statement("pick_race", {**line, "kind": kind, "count": filters.count}, words=words)
+    for race in races:
+        found += yield Statement("pick_race", {**race, "count": filters.count}, words=words)
     winners = sorted(found, key=lambda row: row[1])[: filters.count]
     if winners and advance:
         distance = max(winners[-1][1], 0.0)
-        yield Statement("advance_race", rows=[{**line, "kind": kind, "distance": distance} for line in lines])
-    return _ids(winners)
+        yield Statement("advance_race", rows=[{**race, "distance": distance} for race in races])
+    ids = _ids(winners)
+    if len(ids) < filters.count:  # after those that have a number, what has none
+        ids += yield from _pick(lines, msgspec.structs.replace(filters, order=Order.FIFO))
+    return list(dict.fromkeys(ids))[: filters.count]
+
+
+def _races(lines: list[Line], kind: str, drawn: bool) -> Steps[list[Line]]:
+    """The lines that race, each with its position; Undrawn if they must all have `drawn` their numbers and have not."""
+    races, undrawn = [], []
+    for line in lines:
+        rows = yield Statement("race", {**line, "kind": kind})
+        races += [{**line, "kind": kind, "position": position} for position, _ in rows]
+        if not rows or rows[0][1] is not None:
+            undrawn.append(line)
+    if undrawn and drawn:
+        raise Undrawn(kind, undrawn)
+    return races
 
 
 def _ids(rows: Iterable[tuple[Any, ...]]) -> list[int]:

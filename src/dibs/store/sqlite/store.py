@@ -20,7 +20,7 @@ from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, Steps, drive
 from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
 from dibs.store.sqlite import doctor, maintenance
-from dibs.store.sqlite.connection import Clock, Executor, clock, connect, translate
+from dibs.store.sqlite.connection import Clock, Executor, ReadOnly, clock, connect, translate
 from dibs.store.sqlite.joined import run_joined
 from dibs.store.sqlite.migrating import migrate
 from dibs.store.sqlite.operations import SqliteOperations
@@ -57,8 +57,8 @@ class SqliteStore(SqliteOperations):
         """Where to wait for changes."""
         return self._opened().wakeups
 
-    def run(self, operation: Operation[T], on: Any = None) -> T:
-        """Run the operation and return its result; with `on`, inside that connection's transaction."""
+    def run_once(self, operation: Operation[T], on: Any = None) -> T:
+        """See Racing."""
         if on is not None:
             return self._run_joined(operation, on)
         while True:
@@ -69,12 +69,13 @@ class SqliteStore(SqliteOperations):
                 return operation.result(opened.read(operation, self.clock()))
             except Closed:  # by a fork, or by another thread: open it again
                 continue
-            except StoreError:
+            except StoreError as error:
                 self._check_in_place(opened)
+                self._check_writable(opened, error)
                 raise
 
-    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
-        """`run`, without blocking the event loop (but a handed-in sqlite3 connection belongs to its thread)."""
+    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
+        """See Racing."""
         if on is not None:
             return self._run_joined(operation, on)
         while True:
@@ -87,8 +88,9 @@ class SqliteStore(SqliteOperations):
                 return operation.result(await opened.read_async(operation, self.clock()))
             except Closed:
                 continue
-            except StoreError:
+            except StoreError as error:
                 self._check_in_place(opened)
+                self._check_writable(opened, error)
                 raise
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
@@ -153,14 +155,21 @@ class SqliteStore(SqliteOperations):
         """A file that is gone takes everything with it that is written to it, without an error: say so, and let go."""
         if opened.in_place:
             return
-        with self._opening:
-            if self._open is opened:  # otherwise another thread has let go of it, and may have opened the new one
-                self._open = None
-                self._finalize()
+        self._let_go(opened)
         raise StoreError(
             f"The file {self.path} was deleted or replaced while it was open.",
             hint="What was written since went with the old file. Stop every program before you move the file.",
         )
+
+    def _check_writable(self, opened: _Open, error: StoreError) -> None:
+        if isinstance(error, ReadOnly):
+            self._let_go(opened)
+
+    def _let_go(self, opened: _Open) -> None:
+        with self._opening:
+            if self._open is opened:  # otherwise another thread has let go of it, and may have opened the new one
+                self._open = None
+                self._finalize()
 
     def _opened(self) -> _Open:
         if (opened := self._open) is not None:

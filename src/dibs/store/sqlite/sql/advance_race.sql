@@ -1,4 +1,3 @@
 -- Promise: a race of a line moves on by `distance`. Parameters: the line, kind, distance. Rows: none.
-INSERT INTO dibs_races (queue, type, attempts_left, kind, position)
-VALUES (:queue, :type, :attempts_left, :kind, :distance)
-ON CONFLICT (queue, type, attempts_left, kind) DO UPDATE SET position = position + excluded.position
+UPDATE dibs_races SET position = position + :distance
+WHERE queue = :queue AND type = :type AND attempts_left = :attempts_left AND kind = :kind

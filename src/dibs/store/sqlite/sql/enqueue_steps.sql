@@ -9,10 +9,8 @@ INSERT INTO dibs_tasks (
          WHEN coalesce(:run_at, :now + :delay, :now) > :now THEN 'scheduled' ELSE 'pending' END,
     :priority, :params, :max_attempts, :timeout, :backoff_base, :backoff_cap,
     :now, coalesce(:run_at, :now + :delay, :now), :now, :trace,
-    coalesce((SELECT position FROM dibs_races
-              WHERE queue = :queue AND type = :type AND attempts_left = :max_attempts AND kind = 'random'), 0)
-        + dibs_exponential(),
-    coalesce((SELECT position FROM dibs_races
-              WHERE queue = :queue AND type = :type AND attempts_left = :max_attempts AND kind = 'weighted'), 0)
-        + dibs_exponential() / max(:priority + 1, 1)
+    (SELECT position + dibs_exponential() FROM dibs_races
+     WHERE queue = :queue AND type = :type AND attempts_left = :max_attempts AND kind = 'random'),
+    (SELECT position + dibs_exponential() / max(:priority + 1, 1) FROM dibs_races
+     WHERE queue = :queue AND type = :type AND attempts_left = :max_attempts AND kind = 'weighted')
 )

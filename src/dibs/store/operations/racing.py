@@ -1,0 +1,89 @@
+"""Races: the orders `random` and `weighted`, which only those lines pay for that somebody claims from in them.
+
+The first claim in such an order finds that its lines have no race: their tasks have drawn no numbers. It gives way to
+the drawing, which is done in short transactions of its own, and then begins again.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from dibs.claim import Order
+from dibs.store.operation import Operation, Statement, Steps
+
+T = TypeVar("T")
+
+Line = dict[str, Any]
+"""One waiting line: the pending tasks of a queue and type with the same number of attempts left. Every filter is a
+choice of lines, and every order an index that begins with the line, so a claim reads only what it takes."""
+
+RACES = (Order.RANDOM, Order.WEIGHTED)
+
+DRAW_FOR = 0.02
+"""Seconds after which a transaction that draws numbers lets others write."""
+
+CHUNK = 500
+"""Tasks that draw their numbers in one statement."""
+
+
+class Undrawn(Exception):
+    """Raised by the steps of a claim before they have claimed anything: these lines must draw their numbers first."""
+
+    def __init__(self, kind: str, lines: list[Line]) -> None:
+        super().__init__(kind)
+        self.kind, self.lines = kind, lines
+
+
+class Racing(ABC):
+    """Runs operations, and draws numbers for those that lack them."""
+
+    @abstractmethod
+    def run_once(self, operation: Operation[T], on: Any = None) -> T:
+        """Run the operation, unless it is Undrawn."""
+
+    @abstractmethod
+    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
+        """`run_once`, without blocking the event loop."""
+
+    @abstractmethod
+    def draw_some(self, kind: str, line: Line) -> Steps[bool]:
+        """Draw numbers for the next CHUNK tasks of the line; True if there may be more."""
+
+    def run(self, operation: Operation[T], on: Any = None) -> T:
+        """Run the operation and return its result; with `on`, inside that connection's transaction."""
+        while True:
+            try:
+                return self.run_once(operation, on)
+            except Undrawn as undrawn:
+                lines = undrawn.lines
+                while lines:
+                    lines = self.run_once(self.draw(undrawn.kind, lines), on)
+
+    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+        """`run`, without blocking the event loop (but a handed-in sqlite3 connection belongs to its thread)."""
+        while True:
+            try:
+                return await self.run_once_async(operation, on)
+            except Undrawn as undrawn:
+                lines = undrawn.lines
+                while lines:
+                    lines = await self.run_once_async(self.draw(undrawn.kind, lines), on)
+
+    def draw(self, kind: str, lines: Sequence[Line]) -> Operation[list[Line]]:
+        """Let these lines race: from here on their tasks draw numbers when they come, and now some of those that wait
+        already do. The lines that are not done. Those who found nothing while tasks were held by this look again."""
+        return Operation("draw", lambda: self._draw(kind, lines), wakes=True)
+
+    def _draw(self, kind: str, lines: Sequence[Line]) -> Steps[list[Line]]:
+        until = time.monotonic() + DRAW_FOR
+        yield Statement("begin_races", rows=[{**line, "kind": kind} for line in lines])
+        left = list(lines)
+        while left:
+            if not (yield from self.draw_some(kind, left[-1])):
+                left.pop()
+            if time.monotonic() > until:
+                break
+        return left
