@@ -17,7 +17,7 @@ from zlib import crc32
 import pytest
 
 import dibs
-from tests.helpers import mutation, postgres
+from tests.helpers import memory, mutation, postgres
 from tests.helpers.clients import AsyncAsSync, Clock, Loop
 
 ENGINES = ("sqlite", "postgres")
@@ -39,7 +39,8 @@ ON_SQLITE_ONLY = frozenset({"test_examples"})
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the data folder of the private PostgreSQL once, before worker processes inherit the environment."""
+    """Choose where files are kept once, before worker processes inherit the environment."""
+    memory.keep_files_there()
     os.environ.setdefault("DIBS_TEST_PGDATA", postgres.new_data_folder())
     if broken := os.environ.get("DIBS_TEST_MUTATION"):
         mutation.apply(mutation.read(broken))

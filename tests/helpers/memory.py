@@ -1,0 +1,23 @@
+"""The files of a test run are kept in memory where there is room: thousands of small databases wait for a disk otherwise.
+
+Nothing is tested less by that. What a killed process has written is there afterwards, in memory as on a disk; that fsync
+is asked for, and what happens when it fails, is seen at the system call.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+PLACE = Path("/dev/shm")  # noqa: S108 - a folder of the run's own is made in it
+ROOM = 8 * 2**30
+"""Bytes that must be free: the largest databases of the whole suite take a quarter of that."""
+
+
+def keep_files_there() -> None:
+    """Let temporary files of this process, and of those it starts, be made in memory; TMPDIR, if it is set, wins."""
+    if "TMPDIR" not in os.environ and PLACE.is_dir() and shutil.disk_usage(PLACE).free > ROOM:
+        os.environ["TMPDIR"] = str(PLACE)
+        tempfile.tempdir = None  # it is looked up anew
