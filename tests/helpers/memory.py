@@ -1,7 +1,7 @@
-"""The files of a test run are kept in memory where there is room: thousands of small databases wait for a disk otherwise.
+"""The files of a test run are kept in memory where there is room: thousands of small databases would wait for a disk.
 
-Nothing is tested less by that. What a killed process has written is there afterwards, in memory as on a disk; that fsync
-is asked for, and what happens when it fails, is seen at the system call.
+Nothing is tested less by that. What a killed process has written is there afterwards, in memory as on a disk; that
+fsync is asked for, and what happens when it fails, is seen at the system call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-PLACE = Path("/dev/shm")  # noqa: S108 - a folder of the run's own is made in it
+PLACE = Path("/dev/shm")
 ROOM = 8 * 2**30
 """Bytes that must be free: the largest databases of the whole suite take a quarter of that."""
 
