@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A contract test runs sync or async, the one on SQLite and the other on PostgreSQL: the two differ only in how a
     statement is sent. Those at the core run both ways. What stands above the store (the command line, the server and
-    its pages) is tested on SQLite or on PostgreSQL: the store below is tested on both.
+    its pages) is tested on SQLite or on PostgreSQL: the store below is tested on both. So is what takes_turns.
     """
     if os.environ.get("DIBS_TEST_EVERYTHING"):
         return
@@ -80,12 +80,16 @@ def _is_other_engine(item: pytest.Item) -> bool:
 
 
 def _on_several_engines(items: list[pytest.Item]) -> set[str]:
-    """Tests above the store that would run on both engines."""
-    above = [item for item in items if not ABOVE.isdisjoint(item.path.parts) and "engine" in _params(item)]
+    """Tests that take turns, and would run on both engines."""
     engines: dict[str, set[str]] = {}
-    for item in above:
+    for item in filter(_takes_turns, items):
         engines.setdefault(_name_of(item), set()).add(_params(item)["engine"])
     return {name for name, found in engines.items() if found == set(ENGINES)}
+
+
+def _takes_turns(item: pytest.Item) -> bool:
+    said = item.get_closest_marker("takes_turns") is not None or not ABOVE.isdisjoint(item.path.parts)
+    return said and "engine" in _params(item)
 
 
 def _name_of(item: pytest.Item) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.helpers import postgres
+from tests.helpers import memory, postgres
 from tests.helpers.mutation import Mutation, mutations
 
 SUITE = "tests/contract/test_fencing.py"
@@ -38,6 +38,7 @@ def main() -> int:
     if options.list or not options.check:
         print(*mutations(), sep="\n")
         return 0
+    memory.keep_files_there()
     os.environ.setdefault("DIBS_TEST_PGDATA", postgres.new_data_folder())
     postgres.start()  # one server for all runs
     return check()
