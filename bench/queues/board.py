@@ -6,8 +6,11 @@ or never, is found out on every side alike.
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +36,20 @@ class Seat:
             return fetch(*arguments, **options)
 
         return noted
+
+
+def stopped() -> threading.Event:
+    """Set when this process is told to end; for queues that leave that to their caller."""
+    event = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: event.set())
+    return event
+
+
+def stopped_in_loop() -> asyncio.Event:
+    """The same for an event loop."""
+    event = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, event.set)
+    return event
 
 
 class Board:

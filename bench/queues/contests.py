@@ -49,7 +49,7 @@ def contests(engine: Engine, sizes: Sizes, peers: list[PeerSystem]) -> Iterator[
     for kind, measure in (("pick-up", _pick_up), ("idle", _idle)):
         yield [
             Contestant(kind, kind, engine.name, each.name, 1, _as_it_comes(each), partial(measure, engine, each, sizes))
-            for each in (DIBS, *peers)
+            for each in (DIBS, *(peer for peer in peers if peer.peer.waits))
         ]
 
 

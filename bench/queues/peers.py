@@ -17,7 +17,7 @@ class Peer:
 
     `settings` are those with which it drains, in words; with the first it also waits and idles. `share` is how many of
     the tasks it gets: a slow one would take all day. `unfinished` counts what is not durably done, `completed` what its
-    books say was done (None: it keeps none).
+    books say was done (None: it keeps none). `waits`: it has workers, so that it makes sense to let one wait for work.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Peer:
     share: float = 1.0
     at_once: str = ""
     bulk: bool = False
+    waits: bool = True
     processes: tuple[int, ...] = (1, 2)
     python: tuple[int, int] = (3, 11)
     stop_with: signal.Signals = signal.SIGTERM
@@ -69,5 +70,99 @@ PEERS = (
         lacks="completions are not fenced and are written in batches; a job is deleted when it is done",
         at_once="coroutines",
         bulk=True,
+    ),
+    Peer(
+        name="litequeue",
+        engine="SQLite",
+        module="litequeue_queue",
+        package="litequeue",
+        settings={"FULL": "synchronous=FULL", "NORMAL": "as it comes (NORMAL: not durable)"},
+        unfinished="SELECT count(*) FROM Queue WHERE status < 2",
+        completed="SELECT count(*) FROM Queue WHERE status = 2",
+        source="github.com/litements/litequeue, README; FULL is set after it has set NORMAL",
+        lacks="a message queue: no workers, retries, leases, fencing, history; what a dead process held stays locked",
+        share=0.25,
+        waits=False,
+    ),
+    Peer(
+        name="persist-queue",
+        engine="SQLite",
+        module="persistqueue_queue",
+        package="persist-queue",
+        settings={"ack": "SQLiteAckQueue"},
+        unfinished="SELECT count(*) FROM ack_queue_default WHERE status < 5",
+        completed="SELECT count(*) FROM ack_queue_default WHERE status = 5",
+        source="github.com/peter-wangxu/persist-queue, README: SQLiteAckQueue, auto_commit",
+        lacks="one process only; no workers, retries, leases, fencing, history",
+        share=0.25,
+        processes=(1,),
+        waits=False,
+    ),
+    Peer(
+        name="DBOS",
+        engine="SQLite",
+        module="dbos_queue",
+        package="dbos",
+        settings={"1": "as it comes, polls every second", "0.1": "polls every 0.1 s"},
+        unfinished="SELECT count(*) FROM workflow_status WHERE status IN ('ENQUEUED', 'PENDING')",
+        completed="SELECT count(*) FROM workflow_status WHERE status = 'SUCCESS'",
+        source="docs.dbos.dev/python/reference/queues: no limits, polling_interval_sec",
+        lacks="polls; no leases: what a dead process ran waits until a process with its id starts",
+        share=0.05,
+    ),
+    Peer(
+        name="DBOS",
+        engine="PostgreSQL",
+        module="dbos_queue",
+        package="dbos",
+        settings={"1": "as it comes, polls every second", "0.1": "polls every 0.1 s"},
+        unfinished="SELECT count(*) FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING')",
+        completed="SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS'",
+        source="docs.dbos.dev/python/reference/queues: no limits, polling_interval_sec",
+        lacks="polls; no leases: what a dead process ran waits until a process with its id starts",
+        share=0.05,
+    ),
+    Peer(
+        name="Procrastinate",
+        engine="PostgreSQL",
+        module="procrastinate_queue",
+        package="procrastinate",
+        settings={"1": "as it comes, 1 at once", "30": "30 at once"},
+        unfinished="SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",
+        completed="SELECT count(*) FROM procrastinate_jobs WHERE status = 'succeeded'",
+        source="procrastinate.readthedocs.io/en/stable/howto/production/concurrency.html",
+        lacks="completions are not fenced; jobs of a dead worker stay until a task of yours retries them",
+        share=0.05,
+        at_once="coroutines",
+        bulk=True,
+    ),
+    Peer(
+        name="Chancy",
+        engine="PostgreSQL",
+        module="chancy_queue",
+        package="chancy",
+        settings={"10": "asyncio, 10 at once", "1000": "asyncio, 1,000 at once"},
+        unfinished="SELECT count(*) FROM chancy_jobs WHERE state IN ('pending', 'running', 'retrying')",
+        completed="SELECT count(*) FROM chancy_jobs WHERE state = 'succeeded'",
+        source="tkte.ch/chancy: AsyncExecutor, eager_polling",
+        lacks="completions are written once a second; no history of moves",
+        share=0.1,
+        at_once="coroutines",
+        bulk=True,
+    ),
+    Peer(
+        name="Oban",
+        engine="PostgreSQL",
+        module="oban_queue",
+        package="oban",
+        settings={"10": "10 at once, as in its guide", "100": "100 at once"},
+        unfinished="SELECT count(*) FROM oban_jobs WHERE state IN ('available', 'executing', 'scheduled', 'retryable')",
+        completed="SELECT count(*) FROM oban_jobs WHERE state = 'completed'",
+        source="oban.pro/docs/py, guide: queues and their limits",
+        lacks="no lease: rescued after 5 minutes, also if it still runs; inserting and acknowledging in bulk is paid for",
+        share=0.1,
+        at_once="coroutines",
+        bulk=True,
+        python=(3, 12),
     ),
 )

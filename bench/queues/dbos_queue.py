@@ -1,0 +1,65 @@
+"""DBOS on SQLite or PostgreSQL: a queue of workflows without steps, with so many seconds between its polls."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dbos import DBOS, DBOSClient
+from dbos._sys_db import SystemDatabase
+
+from bench.queues.board import Seat, stopped
+from bench.queues.producing import Producer
+
+NAME = "bench"
+_seats: list[Seat] = []
+
+
+@DBOS.workflow(name=NAME)
+def bench(number: int) -> None:
+    """The handler."""
+    _seats[0].ran(number)
+
+
+def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
+    """Run it in this process; `setting` is how often it polls."""
+    _seats.append(seat)
+    _configure(url)
+    fetch: Any = SystemDatabase.start_queued_workflows
+    SystemDatabase.start_queued_workflows = seat.noting(fetch)  # type: ignore[method-assign]
+    stop = stopped()
+    wait_for_start()
+    DBOS.launch()
+    DBOS.register_queue(NAME, polling_interval_sec=float(setting), on_conflict="always_update")
+    stop.wait()
+    DBOS.destroy()
+
+
+@contextlib.contextmanager
+def producer(url: str) -> Iterator[Producer]:
+    """One workflow a call, from its client."""
+    client = DBOSClient(system_database_url=url, application_name=NAME)
+    yield Producer(lambda number: client.enqueue({"queue_name": NAME, "workflow_name": NAME}, number))
+    client.destroy()
+
+
+def install(url: str) -> None:
+    """Its tables."""
+    _configure(url)
+    DBOS.launch()
+    DBOS.destroy()
+
+
+def _configure(url: str) -> None:
+    """Each process must have an id of its own."""
+    DBOS(
+        config={
+            "name": NAME,
+            "system_database_url": url,
+            "executor_id": str(os.getpid()),
+            "application_version": "1",
+            "log_level": "ERROR",
+        }
+    )

@@ -1,0 +1,39 @@
+"""litequeue on SQLite: messages in a loop of ours, since it has no workers. It sets synchronous=NORMAL by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from litequeue import LiteQueue
+
+from bench.queues.board import Seat, stopped
+from bench.queues.producing import Producer
+
+
+def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
+    """Take a message, note that it ran, say that it is done; `setting` is SQLite's synchronous."""
+    queue, stop = _open(url, setting), stopped()
+    wait_for_start()
+    seat.asks()
+    while not stop.is_set():
+        if message := queue.pop():
+            seat.ran(int(message.data))
+            queue.done(message.message_id)
+        else:
+            time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def producer(url: str) -> Iterator[Producer]:
+    """One message a call, durably."""
+    queue = _open(url, "FULL")
+    yield Producer(lambda number: queue.put(str(number)))
+    queue.close()
+
+
+def _open(url: str, synchronous: str) -> LiteQueue:
+    queue = LiteQueue(url.removeprefix("sqlite:///"), timeout=60)
+    queue.conn.execute(f"PRAGMA synchronous = {synchronous}")
+    return queue

@@ -1,0 +1,68 @@
+"""Oban for Python on PostgreSQL: a queue with so many jobs at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import uvloop
+from oban import Oban, worker
+from oban._query import Query
+from oban.schema import install as install_schema
+
+from bench.queues.board import Seat, stopped_in_loop
+from bench.queues.producing import Producer
+
+NAME = "bench"
+_seats: list[Seat] = []
+
+
+@worker(queue=NAME)
+class Bench:
+    """The handler."""
+
+    async def process(self, job: Any) -> None:
+        """Note that it ran."""
+        _seats[0].ran(job.args["number"])
+
+
+def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
+    """Run its queue; `setting` is the limit of jobs at once."""
+    _seats.append(seat)
+    uvloop.run(_work(url, int(setting), seat, wait_for_start))
+
+
+@contextlib.asynccontextmanager
+async def async_producer(url: str, callers: int) -> AsyncIterator[Producer]:
+    """One job a call, or many."""
+    pool = await Oban.create_pool(url, min_size=1, max_size=callers)
+    oban = Oban(pool=pool)
+    yield Producer(
+        lambda number: oban.enqueue(Bench.new({"number": number})),
+        lambda numbers: oban.enqueue_many([Bench.new({"number": number}) for number in numbers]),
+    )
+    await pool.close()
+
+
+def install(url: str) -> None:
+    """Its tables."""
+    asyncio.run(_install(url))
+
+
+async def _install(url: str) -> None:
+    pool = await Oban.create_pool(url)
+    await install_schema(pool)
+    await pool.close()
+
+
+async def _work(url: str, limit: int, seat: Seat, wait_for_start: Callable[[], None]) -> None:
+    fetch: Any = Query.fetch_jobs
+    Query.fetch_jobs = seat.noting(fetch)
+    pool = await Oban.create_pool(url)
+    stop = stopped_in_loop()
+    wait_for_start()
+    async with Oban(pool=pool, queues={NAME: limit}):
+        await stop.wait()
+    await pool.close()

@@ -1,0 +1,37 @@
+"""persist-queue on SQLite: its queue with acknowledgements, in a loop of ours; it serves one process only."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from persistqueue import Empty, SQLiteAckQueue
+
+from bench.queues.board import Seat, stopped
+from bench.queues.producing import Producer
+
+
+def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
+    """Take an item, note that it ran, acknowledge it."""
+    queue, stop = _open(url), stopped()
+    wait_for_start()
+    seat.asks()
+    while not stop.is_set():
+        with contextlib.suppress(Empty):
+            item = queue.get(timeout=0.05)
+            seat.ran(item)
+            queue.ack(item)
+
+
+@contextlib.contextmanager
+def producer(url: str) -> Iterator[Producer]:
+    """One item a call; each is committed."""
+    queue = _open(url)
+    yield Producer(queue.put)
+    queue.close()
+
+
+def _open(url: str) -> SQLiteAckQueue:
+    file = Path(url.removeprefix("sqlite:///"))
+    return SQLiteAckQueue(str(file.parent), db_file_name=file.name, multithreading=True, auto_commit=True)

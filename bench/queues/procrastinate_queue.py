@@ -1,0 +1,62 @@
+"""Procrastinate on PostgreSQL: its worker with so many jobs at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import uvloop
+from procrastinate import App, PsycopgConnector
+from procrastinate.manager import JobManager
+
+from bench.queues.board import Seat
+from bench.queues.producing import Producer
+
+
+def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
+    """Run the worker; `setting` is its concurrency."""
+    uvloop.run(_work(url, int(setting), seat, wait_for_start))
+
+
+@contextlib.asynccontextmanager
+async def async_producer(url: str, callers: int) -> AsyncIterator[Producer]:
+    """One job a call, or many in one statement."""
+    app, task = _app(url, callers)
+    async with app.open_async():
+        yield Producer(
+            lambda number: task.defer_async(number=number),
+            lambda numbers: task.batch_defer_async(*({"number": number} for number in numbers)),
+        )
+
+
+def install(url: str) -> None:
+    """Its tables."""
+    asyncio.run(_install(url))
+
+
+async def _install(url: str) -> None:
+    app, _ = _app(url)
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+
+
+async def _work(url: str, concurrency: int, seat: Seat, wait_for_start: Callable[[], None]) -> None:
+    app, _ = _app(url, seat=seat)
+    fetch: Any = JobManager.fetch_job
+    JobManager.fetch_job = seat.noting(fetch)  # type: ignore[method-assign]
+    async with app.open_async():
+        wait_for_start()
+        await app.run_worker_async(concurrency=concurrency)
+
+
+def _app(url: str, connections: int = 8, seat: Seat | None = None) -> tuple[App, Any]:
+    app = App(connector=PsycopgConnector(conninfo=url, min_size=1, max_size=max(4, connections)))
+
+    @app.task(name="bench")
+    async def bench(number: int) -> None:
+        assert seat is not None
+        seat.ran(number)
+
+    return app, bench
