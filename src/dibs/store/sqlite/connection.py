@@ -23,6 +23,11 @@ OPEN_TIMEOUT = 10.0
 _encode = msgspec.json.encode
 
 
+class ReadOnly(StoreError):
+    """The file could not be written to when it was opened. SQLite then reads it and never tries again: only who opens
+    it anew learns that it can be written to now."""
+
+
 def clock() -> int:
     """The database's clock, in microseconds: SQLite runs in this process, so it is this machine's."""
     return time.time_ns() // 1000
@@ -135,9 +140,7 @@ def translate(error: sqlite3.Error) -> DibsError:
     if code.startswith("SQLITE_FULL"):
         return StoreError("The disk is full; nothing was written.", hint="Free some space and try again.")
     if code.startswith("SQLITE_READONLY"):
-        return StoreError(
-            "The SQLite file is read-only.", hint="Give this user write access to the file and its folder."
-        )
+        return ReadOnly("The SQLite file is read-only.", hint="Give this user write access to the file and its folder.")
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         hint = "Run the doctor's checks, then restore a backup or `sqlite3 FILE .recover` it."
         return StoreError(f"The SQLite file is damaged or no database at all ({error}).", hint=hint)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from dibs.store.doctor import Check, Verdict, judge, judge_schema
@@ -11,6 +12,7 @@ from dibs.store.sqlite.connection import SQL
 from dibs.store.sqlite.migrating import KNOWN
 
 WAL_WARNING = 256 * 1024 * 1024
+RESTORE = "Restore a backup, or save what can be read with `sqlite3 FILE .recover`."
 
 
 def examine(connection: sqlite3.Connection, path: Path) -> list[Check]:
@@ -19,8 +21,7 @@ def examine(connection: sqlite3.Connection, path: Path) -> list[Check]:
 
 
 def _file(connection: sqlite3.Connection, path: Path) -> Iterator[Check]:
-    found = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
-    yield judge("integrity", found == ["ok"], f"integrity_check says: {'; '.join(found)}", "Restore a backup.")
+    yield _unless_damaged("integrity", lambda: _integrity(connection))
     version = sqlite3.sqlite_version
     yield judge(
         "sqlite version",
@@ -36,6 +37,21 @@ def _file(connection: sqlite3.Connection, path: Path) -> Iterator[Check]:
     yield judge("wal size", size < WAL_WARNING, f"{size / 2**20:.1f} MiB", hint, otherwise=Verdict.WARN)
 
 
+def _integrity(connection: sqlite3.Connection) -> Check:
+    found = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
+    return judge("integrity", found == ["ok"], f"integrity_check says: {'; '.join(found)}", RESTORE)
+
+
+def _unless_damaged(name: str, look: Callable[[], Check]) -> Check:
+    """A check that comes across damage says so, and lets the others be made."""
+    try:
+        return look()
+    except sqlite3.DatabaseError as error:
+        if not error.sqlite_errorname.startswith("SQLITE_CORRUPT"):
+            raise
+        return judge(name, False, f"it cannot be read: {error}", RESTORE)
+
+
 def _has_wal_fix(version: tuple[int, int, int]) -> bool:
     if version[:2] == (3, 44):
         return version >= (3, 44, 6)
@@ -47,13 +63,21 @@ def _has_wal_fix(version: tuple[int, int, int]) -> bool:
 def _settings(connection: sqlite3.Connection) -> Iterator[Check]:
     mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
     yield judge("journal mode", mode == "wal", f"journal_mode is {mode}", "dibs needs WAL; is it a network disk?")
-    yield judge_schema(KNOWN, dict(connection.execute("SELECT version, compatible FROM dibs_migrations")))
+    yield _unless_damaged("schema", lambda: _schema(connection))
+
+
+def _schema(connection: sqlite3.Connection) -> Check:
+    return judge_schema(KNOWN, dict(connection.execute("SELECT version, compatible FROM dibs_migrations")))
 
 
 def _books(connection: sqlite3.Connection) -> Iterator[Check]:
-    for name, hint in (
+    for statement, hint in (
         ("books_tokens", "A task's token differs from the last one its history issued: somebody wrote past dibs."),
         ("books_states", "A task's state differs from where its history ends: somebody wrote past dibs."),
     ):
-        count = connection.execute(SQL.text(name)).fetchone()[0]
-        yield judge(name.replace("_", " "), count == 0, f"{count} tasks disagree with their history", hint)
+        yield _unless_damaged(statement.replace("_", " "), partial(_book, connection, statement, hint))
+
+
+def _book(connection: sqlite3.Connection, statement: str, hint: str) -> Check:
+    count = connection.execute(SQL.text(statement)).fetchone()[0]
+    return judge(statement.replace("_", " "), count == 0, f"{count} tasks disagree with their history", hint)

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -254,8 +254,8 @@ class _Open:
             except sqlite3.Error as error:
                 raise translate(error) from error
             finally:
-                if connection.in_transaction:
-                    connection.execute("COMMIT")
+                with suppress(sqlite3.Error):  # where the file is damaged, what was raised before says more
+                    connection.execute("ROLLBACK")
 
     async def read_async(self, operation: Operation[Any], now: int) -> Any:
         """`read`, in a thread, unless it is over sooner than a thread would begin."""
