@@ -159,6 +159,26 @@ def test_code_that_knows_no_traces_still_enqueues(engine: str, url: str, open_ap
     assert (claim.task.trace, claim.task.params) == (None, {"image": 7})
 
 
+@pytest.mark.parametrize("order", ["random", "weighted"])
+def test_a_database_in_which_every_task_had_drawn_numbers_is_claimed_at_random_as_before(
+    engine: str, empty_url: str, open_app: Callable[..., Any], order: str
+) -> None:
+    make_version(engine, empty_url, 7)  # its task has no number, as if it had been enqueued without dibs
+    an_enqueue = AN_OLD_ENQUEUE.replace("ready_at)", "ready_at, random_key, weighted_key)")
+    in_a_race = [an_enqueue.replace("0, 0, 0)", f"0, 0, 0, {5 + n}, {7 + n})") for n in range(10)]
+    in_none = [each.replace("'default'", "'mail'") for each in in_a_race]
+    race = (
+        "INSERT INTO dibs_races (kind, queue, type, attempts_left, position) VALUES ('{}', 'default', 'resize', 3, 5)"
+    )
+    run_sql(empty_url, *in_a_race, *in_none, *(race.format(kind) for kind in ("random", "weighted")))
+    app = open_app(empty_url)
+    new = app.enqueue("resize", max_attempts=3)
+    claimed = []
+    while claims := app.claim_many("worker-1", 4, order=order):
+        claimed += [claim.task_id for claim in claims]
+    assert sorted(claimed) == list(range(1, new.id + 1))
+
+
 def test_a_migrated_old_schema_is_the_same_as_a_new_one(
     engine: str, empty_url: str, url: str, open_app: Callable[..., Any]
 ) -> None:

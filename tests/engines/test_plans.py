@@ -29,7 +29,7 @@ from dibs.store.operation import Operation, Statement, Steps
 from dibs.store.operations.looking import TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.outlining import FEW as FEW_WORKFLOWS
-from dibs.store.operations.racing import RACES
+from dibs.store.operations.racing import CHUNK, RACES
 from dibs.store.operations.searching import SPAN, TaskSearch
 from dibs.store.operations.tallying import Position
 from dibs.store.operations.tending import BATCH, SWEEP_BATCH
@@ -138,6 +138,20 @@ def only(name: str, **params: Any) -> Operation[Any]:
     return Operation(name, steps)
 
 
+def drawing(store: Any) -> Operation[Any]:
+    """The first numbers of a race that nobody has run yet; that the tasks have numbers changes nothing in the plan."""
+    params = {"queue": "default", "type": "type-1", "attempts_left": 1, "kind": "third"}
+    more = {"position": 0.0, "drawn_to": 0, "count": CHUNK, "last": CHUNK - 1}  # which PostgreSQL finds by itself
+
+    def steps() -> Steps[Any]:
+        yield Statement("begin_races", rows=[params])
+        yield Statement("draw", params | more, words=(("key", "random_key"), ("rate", "1"), ("limit", str(CHUNK))))
+        if not store.many_writers:
+            yield Statement("note_drawn", params | more)
+
+    return Operation("draw", steps)
+
+
 def hours(count: int) -> datetime:
     """So many hours after the first task was created."""
     return from_micros(START + count * 3_600_000_000)
@@ -219,6 +233,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     ),
     "a session": (1, lambda store, shape: store.get_session("digest")),
     "a sample": (1, lambda store, shape: store.note_sample(60_000_000, "{}")),
+    "draw": (CHUNK, lambda store, shape: drawing(store)),
     "exchange": (SWEEP_BATCH, lambda store, shape: store.exchange([(ref, Completed(1)) for ref in held(shape)], NEXT)),
 }
 """name -> (how many rows it is about, the operation)"""
