@@ -8,6 +8,7 @@ JSON on the way in and the annotated type on the way out. Params whose annotatio
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Union, get_type_hints
@@ -125,9 +126,24 @@ class Arguments:
                 required.append((name, kind))
             else:
                 optional.append((name, Any if kind is Any else Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
-        return msgspec.defstruct(
+        shape = msgspec.defstruct(
             "Params", [*required, *optional], forbid_unknown_fields=self._rest is None, kw_only=True
         )
+        return _described(shape)
+
+
+_describing = threading.Lock()
+
+
+def _described(shape: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The struct, once msgspec knows all of its types.
+
+    It would find them out at the first conversion, and a second thread that converts meanwhile finds half of them and
+    kills the process (seen with msgspec 0.22). One lock for all: two handlers may share the types of their arguments.
+    """
+    with _describing:
+        msgspec.json.Decoder(shape)
+    return shape
 
 
 def _known(annotation: Any) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from dibs import Context, Dibs, InvalidValue, Lane
 from dibs.store.operation import Operation
+from tests.helpers.processes import ROOT
 
 
 @pytest.fixture
@@ -198,3 +201,8 @@ def test_a_scheduled_handler_must_not_want_arguments(app: Dibs) -> None:
         def report(year: int) -> None: ...
 
     assert not app.handlers
+
+
+def test_the_first_calls_of_a_handler_may_come_to_many_threads_at_once() -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.helpers.first_calls"], cwd=ROOT, check=False, timeout=60)
+    assert done.returncode == 0
