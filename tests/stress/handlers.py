@@ -33,16 +33,23 @@ async def doze(ctx: dibs.Context, folder: str, seconds: float = 0) -> dict[str, 
 
 
 @app.task(max_attempts=1000)
-def hog(ctx: dibs.Context, folder: str, length: int) -> dict[str, Any]:
-    """Holds the interpreter's lock, in C, for longer the longer the text: twice as long for each letter more."""
+def hog(ctx: dibs.Context, folder: str, letters: int, seconds: float = 0) -> dict[str, Any]:
+    """Holds the interpreter's lock, in C, twice as long for each letter more; again and again for so many seconds."""
     begin(ctx, folder)
-    re.match(r"(a+)+$", "a" * length + "b")
+    end = time.monotonic() + seconds
+    backtrack(letters)
+    while time.monotonic() < end:
+        backtrack(letters)
     return {"token": ctx.token}
 
 
+def backtrack(letters: int) -> None:
+    re.match(r"(a+)+$", "a" * letters + "b")
+
+
 @app.task(lane="process", max_attempts=1000)
-def hog_apart(ctx: dibs.Context, folder: str, length: int) -> dict[str, Any]:
-    return hog.function(ctx, folder, length)
+def hog_apart(ctx: dibs.Context, folder: str, letters: int, seconds: float = 0) -> dict[str, Any]:
+    return hog.function(ctx, folder, letters, seconds)
 
 
 @app.task(max_attempts=3)

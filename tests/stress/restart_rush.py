@@ -14,13 +14,13 @@ from tests.stress.crew import Crew
 from tests.stress.handlers import nap
 from tests.stress.scenario import Scenario, Stage, main
 
-SHORT, LONG = (6, 600), (50, 100_000)
+SHORT, LONG = (4, 300), (50, 100_000)
 """Workers, tasks."""
+
+LEASE, UPKEEP = 1.0, 0.3
 
 A_TASK = 1 / 2500
 """Seconds; in less time than all tasks would take, there are fewer."""
-
-LEASE, UPKEEP = 3.0, 0.5
 
 
 def play(stage: Stage) -> None:

@@ -23,12 +23,13 @@ FAR = 10**6
 
 def play(stage: Stage) -> None:
     stage.tally.must_refuse = True
-    stage.crew(2, lease=5.0, linger=0.01, replays=True)
+    hands = stage.crew(2, lease=5.0, linger=0.01, replays=True)
     intruders = stage.crew(2, kind=f"{__spec__.name}:intrude")
     for _ in stage.rounds():
         intruders.wait_for(5 if stage.short else 100)
         stage.tally.injected = sum(member.kinds().get(REFUSED, 0) for member in intruders.all)
     intruders.stop()
+    hands.stop()
     stage.checks.append(lambda _: honoured(stage))
 
 
