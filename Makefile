@@ -6,8 +6,11 @@ ARGS =
 BIN = .venv/bin
 BENCH = core worker http workflows dashboard
 STRESS_EXAMPLES = 2000
+MINUTES = 30
+SEED =
+FAULTS =
 
-.PHONY: help setup demo test stress check format coverage bench clean
+.PHONY: help setup demo test stress faults check format coverage bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -29,9 +32,13 @@ demo: setup ## start a server with its dashboard and three workers on a lively s
 test: setup ## run the whole suite, on SQLite and on a real PostgreSQL
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-stress: setup ## ask the API for longer (STRESS_EXAMPLES=2000 for each operation), and run every test in every way, with a million rows
+stress: setup ## ask the API for longer (STRESS_EXAMPLES=2000 each), run every test in every way, with a million rows; then the faults
 	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) tests/server/test_schemathesis.py $(ARGS)
 	DIBS_TEST_EVERYTHING=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(MAKE) faults
+
+faults: setup ## inject every fault of docs/reliability.md and print its table, MINUTES=30 in all (SEED=7: a run again)
+	$(BIN)/python -m tests.stress --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(FAULTS)
 
 check: setup ## check format, lint, types, imports, and that every fence is tested
 	$(BIN)/ruff format --check .

@@ -15,11 +15,13 @@ from tests.stress.checking import pages
 from tests.stress.handlers import backtrack, hog, hog_apart, nap
 from tests.stress.scenario import Scenario, Stage, main
 
-LEASE = 1.0
-APART = 1.3
-"""Seconds for which a handler in a child process hogs."""
+SHORT, LONG = 2.0, 5.0
+"""Seconds: leases. A busy machine gives a hog a part of a processor, which makes it that much longer."""
 
-AT_ONCE = 0.1
+APART = 1.2
+"""Leases for which a handler in a child process hogs."""
+
+AT_ONCE = 0.05
 """Seconds for which the lock is held at once, at least, and twice that at most: measured here and now, with a whole
 processor. It is all that a handler in a thread takes."""
 
@@ -28,11 +30,12 @@ NAPS = 50
 
 def play(stage: Stage) -> None:
     app, folder, letters = stage.open(), str(stage.folder), letters_for(AT_ONCE)
-    workers = stage.crew(1 if stage.short else 2, kind="worker", lease=LEASE, children=1)
+    lease = SHORT if stage.short else LONG
+    workers = stage.crew(1 if stage.short else 2, kind="worker", lease=lease, children=1)
     for _ in stage.rounds():
         hogs = [hog.new(folder=folder, letters=letters)]
         if not stage.short or not stage.tally.injected:
-            hogs.append(hog_apart.new(folder=folder, letters=letters, seconds=APART))
+            hogs.append(hog_apart.new(folder=folder, letters=letters, seconds=APART * lease))
         naps = [nap.new(folder=folder, seconds=stage.chance.choice([0, 0.01])) for _ in range(NAPS)]
         for task in app.enqueue_many([*hogs, *naps]):
             app.wait(task.id, 60)
