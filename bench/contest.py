@@ -81,7 +81,13 @@ class Meeting:
     began: float = field(default_factory=time.monotonic)
     load: float = field(default_factory=lambda: os.getloadavg()[0])
 
-    def hold(self, contests: Iterable[list[Contestant]], engines: list[Engine], libraries: tuple[str, ...]) -> Report:
+    def hold(
+        self,
+        contests: Iterable[list[Contestant]],
+        engines: list[Engine],
+        libraries: tuple[str, ...],
+        versions: dict[str, str] | None = None,
+    ) -> Report:
         """Let the members of each contest take turns, and say how it went."""
         entries = [[Entry(each) for each in contest] for contest in contests]
         for entry in progress(list(_turns(entries, self.repeat)), _title, self.console):
@@ -95,7 +101,7 @@ class Meeting:
             size=self.size,
             quick=self.quick,
             machine=_machine(),
-            versions=_versions(engines, libraries),
+            versions=_versions(engines, libraries) | (versions or {}),
             command=" ".join([f"python -m {self.program}", *sys.argv[1:]]),
             load=self.load,
             lines=[entry.line for contest in entries for entry in contest],

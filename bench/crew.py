@@ -6,7 +6,7 @@ import multiprocessing
 import signal
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
@@ -22,11 +22,11 @@ class ProcessFailed(Exception):
 
 
 class Crew:
-    """`size` processes; the first ones take part in a run that needs fewer."""
+    """`size` processes; the first ones take part in a run that needs fewer, as `parties` says in advance."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, parties: Iterable[int] = (1,)) -> None:
         context = multiprocessing.get_context("spawn")
-        self._barriers = {parties: context.Barrier(parties) for parties in {1, size}}
+        self._barriers = {count: context.Barrier(count) for count in {size, *parties}}
         self._pipes: list[Connection[Any, Any]] = []
         self._processes = []
         for _ in range(size):

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import psycopg
+import redis
 
 from bench.scenarios import Scenario, Verb
 from bench.sides import TYPE, params
@@ -49,9 +50,12 @@ class Engine(ABC):
     name: str
     version: str
     has_dibs = True
+    kinds: tuple[str, ...] = ("drain", "enqueue", "pick-up", "idle", "growth", "contention")
+    """What is measured on it."""
 
     def __init__(self) -> None:
         self._filled: dict[tuple[Fill, int], str] = {}
+        self._kept: list[str] = []
 
     @contextlib.contextmanager
     def fresh(self, scenario: Scenario) -> Iterator[str]:
@@ -71,9 +75,17 @@ class Engine(ABC):
         finally:
             self._drop(url)
 
+    def empty(self) -> str:
+        """The URL of a new database with nothing in it, which stays until all are removed."""
+        self._kept.append(self._new())
+        return self._kept[-1]
+
+    def tidy(self, url: str) -> None:  # noqa: B027 - most do that as they go
+        """What the database does by itself after a while, at once."""
+
     def close(self) -> None:
         """Remove what the copies were made from."""
-        for url in self._filled.values():
+        for url in [*self._filled.values(), *self._kept]:
             self._drop(url)
 
     def check(self, url: str, scenario: Scenario) -> None:
@@ -82,6 +94,11 @@ class Engine(ABC):
         expected = _expected(scenario)
         if found != expected:
             raise RuntimeError(f"After '{scenario.name}' on {self.name} there is {found}; it should be {expected}.")
+
+    @property
+    def family(self) -> str:
+        """What queues call it, however it is set up."""
+        return self.name.partition(",")[0]
 
     @property
     def processes(self) -> list[psutil.Process]:
@@ -118,7 +135,7 @@ class Sqlite(Engine):
         self._folder = tempfile.TemporaryDirectory(prefix="dibs-bench-")
         self._numbers = itertools.count(1)
         with contextlib.closing(connect(_path(self._new()))) as connection:
-            _require(FULL, {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in FULL})
+            require_settings(FULL, {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in FULL})
 
     def _new(self) -> str:
         return f"sqlite:///{self._folder.name}/{next(self._numbers)}.db"
@@ -151,7 +168,7 @@ class Postgres(Engine):
         with psycopg.connect(self._server) as connection:
             self.version = str(connection.info.parameter_status("server_version"))
             rows = connection.execute("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [list(DURABLE)])
-            _require(DURABLE, dict(rows.fetchall()))
+            require_settings(DURABLE, dict(rows.fetchall()))
 
     def _new(self) -> str:
         return postgres.empty(self._server)
@@ -170,9 +187,13 @@ class Postgres(Engine):
 
     def _fill(self, tasks: int, fill: Fill) -> str:
         url = super()._fill(tasks, fill)
+        self.tidy(url)
+        return url
+
+    def tidy(self, url: str) -> None:
+        """See Engine."""
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
-        return url
 
     def _drop(self, url: str) -> None:
         postgres.drop(self._server, url)
@@ -187,7 +208,11 @@ ENGINES: dict[str, type[Engine]] = {"sqlite": Sqlite, "postgres": Postgres}
 
 @contextlib.contextmanager
 def counting(url: str) -> Iterator[Callable[[Any], int]]:
-    """What counts, on a connection that is open before it matters: an SQL query for a number."""
+    """What counts, on a connection that is open before it matters: a query for a number, or a function of a client."""
+    if url.startswith("redis:"):
+        with redis.Redis.from_url(url) as client:
+            yield lambda function: int(function(client))
+        return
     connection: Any = (
         sqlite3.connect(_path(url)) if url.startswith("sqlite:") else psycopg.connect(url, autocommit=True)
     )
@@ -210,9 +235,10 @@ def _expected(scenario: Scenario) -> tuple[Counts, Counts]:
     return {"pending": tasks}, {"enqueued": tasks}
 
 
-def _require(wanted: dict[str, Any], found: dict[str, Any]) -> None:
+def require_settings(wanted: dict[str, Any], found: dict[str, Any]) -> None:
+    """Raise unless the database keeps what it was asked to keep."""
     if found != wanted:
-        raise RuntimeError(f"A commit would not be durable: {found} instead of {wanted}.")
+        raise RuntimeError(f"The settings are not those to measure: {found} instead of {wanted}.")
 
 
 def _path(url: str) -> Path:

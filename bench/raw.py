@@ -18,7 +18,7 @@ import psycopg
 from bench.sides import TYPE, params
 from dibs import NewTask
 from dibs.claim import ClaimRequest
-from dibs.store.operation import WIDTH, Rows, Statement, Steps
+from dibs.store.operation import WIDTH, Row, Rows, Statement, Steps
 from dibs.store.postgres.connection import SQL as POSTGRES
 from dibs.store.postgres.connection import bind
 from dibs.store.postgres.store import PostgresStore
@@ -44,24 +44,21 @@ class RawSqlite:
         self._complete = SQLITE.text("complete")
         self._append_history = SQLITE.text("append_history")
 
-    def prepare(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """See Side."""
-        statement = _first("enqueue", self._store.enqueue(_tasks(numbers)).begin())
-        return [dict(row) for row in statement.rows or ()]
+    def prepare(self, numbers: Sequence[int]) -> list[Row]:
+        """See Side. The ids are those of an empty database; `enqueue` counts on from the last one."""
+        return list(_first("enqueue", self._store.enqueue(_tasks(numbers)).begin()).values or ())
 
-    def enqueue(self, call: list[dict[str, Any]]) -> None:
+    def enqueue(self, call: list[Row]) -> None:
         """See Side."""
         execute, now = self._connection.execute, _now()
+        insert = Executor(self._connection, now, None)
         execute("BEGIN IMMEDIATE")
-        last = execute(SQLITE.text("last_id")).fetchone()
-        first = last[0] + 1 if last else 1
-        for place, row in enumerate(call, first):
-            row["id"], row["now"] = place, now
-        self._connection.executemany(SQLITE.text("enqueue"), call)
-        noted = {"first": first, "last": first + len(call) - 1, "now": now, "by": None}
-        rows = execute(SQLITE.text("enqueue_history"), noted).fetchall()
+        [(_, last, _)] = execute(SQLITE.text("last_id"), {"now": now}).fetchall()
+        insert(Statement("enqueue", values=[(last + row[0], *row[1:]) for row in call]))
+        noted = {"first": last + 1, "last": last + len(call), "now": now, "by": None}
+        written = execute(SQLITE.text("enqueue_history"), noted).rowcount
         execute("COMMIT")
-        _must_be(len(call), rows)
+        _must_be(len(call), written)
 
     def prepare_claims(self) -> None:
         """See Side. The statements that look for tasks are those that dibs runs on this database."""
@@ -172,7 +169,7 @@ def _first(name: str, steps: Steps[Any]) -> Statement:
     """The statement of this name, with its parameters, as the operation would run it on an empty database."""
     statement = next(steps)
     while statement.name != name:
-        statement = steps.send([])
+        statement = steps.send([(_now(), 0, False)] if statement.name == "last_id" else [])
     return statement
 
 
@@ -184,6 +181,7 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
-def _must_be(expected: int, rows: Rows) -> None:
-    if len(rows) != expected:
-        raise RuntimeError(f"A raw statement changed {len(rows)} rows instead of {expected}.")
+def _must_be(expected: int, rows: Rows | int) -> None:
+    changed = rows if isinstance(rows, int) else len(rows)
+    if changed != expected:
+        raise RuntimeError(f"A raw statement changed {changed} rows instead of {expected}.")

@@ -47,6 +47,7 @@ class Report(msgspec.Struct, frozen=True):
     command: str
     load: float
     lines: list[Line]
+    absent: dict[str, str] = {}
 
     def all(self, kind: str, engine: str, queue: str, **other: object) -> list[float]:
         """The medians of `figure` (else: of how many per second) on the lines that are like that."""
@@ -76,6 +77,7 @@ class Report(msgspec.Struct, frozen=True):
         return (
             f"A {kind} of {self.seconds:.0f} seconds on {self.date}, {self.machine}, load {self.load:.1f} before "
             f"it; {versions}; {self.size}, medians of {self.repeat} (from the lowest to the highest)."
+            + "".join(f" Not measured: {name}, {reason}." for name, reason in self.absent.items())
         )
 
 
@@ -108,6 +110,8 @@ class Chapter:
     title: str
     figures: dict[str, str]
     goals: Callable[[Report], Iterator[Goal]]
+    count: str | None = None
+    """What is counted of each side, if it is not what the book says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +127,9 @@ class Book:
         for title, rows in self._all_rows(report):
             yield _table(title, rows)
 
-    def markdown(self, report: Report) -> str:
+    def markdown(self, report: Report, made_with: str | None = None) -> str:
         """For the documentation: the tables, what they were measured with, and how to do it again."""
-        parts = [f"{report.made_with}\n\n```\n{report.command}\n```"]
+        parts = [made_with or f"{report.made_with}\n\n```\n{report.command}\n```"]
         parts += [_markdown_table(title, rows) for title, rows in self._all_rows(report)]
         return "\n\n".join([*parts, *(f"- **{each}**" for each in report.failures)])
 
@@ -144,14 +148,14 @@ class Book:
 
     def _rows(self, report: Report, kind: str) -> Iterator[list[str]]:
         figures = self.chapters[kind].figures
-        yield ["scenario", self.side, self.count, *figures.values()]
+        yield ["scenario", self.side, self.chapters[kind].count or self.count, *figures.values()]
         for line in report.lines:
             if line.kind == kind:
                 who = f"{line.queue}, {line.setting}" if line.setting else line.queue
                 cells = [_cell(line, figure) for figure in figures]
                 if line.failures:
                     cells[-1] = "FAILED"
-                yield [f"{line.scenario}, {line.engine}", who, str(line.processes), *cells]
+                yield [f"{line.scenario}, {line.engine}", who, f"{line.processes:,}", *cells]
 
 
 def replace(document: Path, text: str) -> None:

@@ -9,17 +9,32 @@ from bench.tables import Book, Chapter, Goal, Report, times
 ENGINES = ("SQLite", "PostgreSQL")
 ONE, THREADS, COROUTINES = "enqueue one by one", "enqueue, 16 threads", "enqueue, 16 coroutines"
 BULK = "enqueue 1,000 a call"
+OURS = ("dibs", "raw SQL")
+GROWTH = {"p50": "one task", "filtered_p50": "one, filtered", "many_p50": "100 tasks"}
 
 
 def _drain_goals(report: Report) -> Iterator[Goal]:
-    for engine, processes, peer, factor in (("SQLite", 1, "Huey", 5.0), ("PostgreSQL", 2, "PGQueuer", 1.5)):
-        fastest = max(report.all("drain", engine, peer), default=None)
+    for engine, processes, factor in (("SQLite", 1, 5.0), ("PostgreSQL", 2, 1.5)):
+        peer, fastest = _fastest_peer(report, engine)
         raw = report.find("drain", engine, "raw SQL", processes=processes)
         for setting in ("def", "async def"):
             found = report.find("drain", engine, "dibs", setting=setting, processes=processes)
             what = f"drain, {engine}, {processes} process{'es' if processes > 1 else ''}, {setting}"
             yield Goal(what, f"≥ {factor:g} times the best of {peer}", found, times(fastest, factor))
             yield Goal(what, "≥ 40 % of raw SQL at batch 100", found, times(raw, 0.4))
+
+
+def _fastest_peer(report: Report, engine: str) -> tuple[str, float | None]:
+    """The durable one: a setting that says of itself that it is not does not count."""
+    rates = {
+        line.queue: rate
+        for line in sorted(report.lines, key=lambda line: line.median("per_second") or 0.0)
+        if (line.kind, line.engine) == ("drain", engine)
+        and line.queue not in OURS
+        and "not durable" not in line.setting
+        if (rate := line.median("per_second"))
+    }
+    return max(rates.items(), key=lambda each: each[1], default=("the peers", None))
 
 
 def _enqueue_goals(report: Report) -> Iterator[Goal]:
@@ -55,6 +70,37 @@ def _idle_goals(report: Report) -> Iterator[Goal]:
             yield Goal(f"idle, {engine}", wanted, found, limit, most=True)
 
 
+def _growth_goals(report: Report) -> Iterator[Goal]:
+    """The worst order on each engine: its largest store beside its smallest."""
+    for engine in ENGINES:
+        lines = [line for line in report.lines if (line.kind, line.engine) == ("growth", engine)]
+        sizes = sorted({line.processes for line in lines})
+        for figure, what in GROWTH.items():
+            costs = {(line.scenario, line.processes): line.median(figure) for line in lines}
+            ratios = [_ratio(costs[order, sizes[-1]], costs[order, sizes[0]]) for order in {name for name, _ in costs}]
+            found = None if None in ratios else max((ratio for ratio in ratios if ratio), default=None)
+            if lines:
+                wanted = f"≤ 1.5 times at {sizes[-1]:,} of what it is at {sizes[0]:,}, every order"
+                yield Goal(f"claim of {what}, {engine}", wanted, found, 1.5, most=True)
+
+
+def _ratio(large: float | None, small: float | None) -> float | None:
+    return None if large is None or not small else large / small
+
+
+def _contention_goals(report: Report) -> Iterator[Goal]:
+    for engine in ENGINES:
+        lines = [line for line in report.lines if (line.kind, line.engine) == ("contention", engine)]
+        rates = {line.processes: line.median("per_second") for line in lines}
+        if not lines or None in rates.values():
+            continue
+        best, most = max(rate for rate in rates.values() if rate), max(rates)
+        yield Goal(f"{most} workers, {engine}", "≥ 80 % of the best number of workers", rates[most], times(best, 0.8))
+        if engine == "SQLite":
+            worst = max(value for line in lines for value in line.figures["worst"])
+            yield Goal(f"worst claim of all runs, {engine}", "< 250 ms", worst, 250.0, most=True)
+
+
 WORKER = Book(
     chapters={
         "drain": Chapter(
@@ -81,6 +127,18 @@ WORKER = Book(
             "Idle: one worker process with nothing to do",
             {"cpu": "% of a core", "database_cpu": "database, %", "rss": "RSS MB", "pss": "PSS MB"},
             _idle_goals,
+        ),
+        "growth": Chapter(
+            "Growth: milliseconds of a claim, with so many pending and as many finished tasks in the store",
+            GROWTH | {"worst": "worst of one", "first": "the very first"},
+            _growth_goals,
+            count="pending",
+        ),
+        "contention": Chapter(
+            "Contention: workers at one store, each claims ten tasks, completes them, and claims again",
+            {"per_second": "tasks/s", "worst": "worst claim, ms", "cpu": "CPU s per 1,000, workers"},
+            _contention_goals,
+            count="workers",
         ),
     },
     side="queue",

@@ -43,13 +43,15 @@ class Sizes:
 
 def contests(engine: Engine, sizes: Sizes, peers: list[PeerSystem]) -> Iterator[list[Contestant]]:
     """Those on this engine. The members of each take turns."""
+    systems: list[System] = [*([DIBS] if engine.has_dibs else []), *peers]
     for processes in (1, 2):
-        yield list(_drains(engine, processes, sizes.tasks, peers))
-    yield from _enqueues(engine, sizes.tasks, peers)
+        yield list(_drains(engine, processes, sizes.tasks, systems))
+    yield from _enqueues(engine, sizes.tasks, systems)
     for kind, measure in (("pick-up", _pick_up), ("idle", _idle)):
         yield [
             Contestant(kind, kind, engine.name, each.name, 1, _as_it_comes(each), partial(measure, engine, each, sizes))
-            for each in (DIBS, *(peer for peer in peers if peer.peer.waits))
+            for each in systems
+            if each.waits
         ]
 
 
@@ -60,8 +62,8 @@ def _as_it_comes(system: System) -> str:
 # Drains
 
 
-def _drains(engine: Engine, processes: int, tasks: int, peers: list[PeerSystem]) -> Iterator[Contestant]:
-    for system in (DIBS, *peers):
+def _drains(engine: Engine, processes: int, tasks: int, systems: list[System]) -> Iterator[Contestant]:
+    for system in systems:
         if processes not in system.processes:
             continue
         for setting, words in system.settings.items():
@@ -136,7 +138,7 @@ def _workers(
 # Enqueueing
 
 
-def _enqueues(engine: Engine, tasks: int, peers: list[PeerSystem]) -> Iterator[list[Contestant]]:
+def _enqueues(engine: Engine, tasks: int, systems: list[System]) -> Iterator[list[Contestant]]:
     for verb, batch, count in (
         (Verb.ENQUEUE, 1, tasks // 4),
         (Verb.THREADS, 1, tasks // 2),
@@ -145,7 +147,7 @@ def _enqueues(engine: Engine, tasks: int, peers: list[PeerSystem]) -> Iterator[l
     ):
         contest = [
             _enqueueing(engine, system, Scenario(verb, batch, 1, max(batch, system.share(count))))
-            for system in (DIBS, *peers)
+            for system in systems
             if system.can(verb, batch)
         ]
         if contest:

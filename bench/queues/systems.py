@@ -29,6 +29,7 @@ class System(ABC):
     fill: Fill
     unfinished: Count
     processes: tuple[int, ...] = (1, 2)
+    waits = True
 
     def share(self, tasks: int) -> int:
         """How many tasks it gets where others get so many."""
@@ -119,7 +120,7 @@ class PeerSystem(System):
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.name, self.settings, self.unfinished = peer.name, peer.settings, peer.unfinished
-        self.processes = peer.processes
+        self.processes, self.waits = peer.processes, peer.waits
         self.program = Program(peer.module, str(python_for(peer.venv, peer.python)), peer.stop_with)
 
     def share(self, tasks: int) -> int:

@@ -1,0 +1,46 @@
+"""Dramatiq with Redis: its worker with so many threads (it comes with eight)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dramatiq
+from dramatiq.brokers.redis import RedisBroker
+
+from bench.queues.board import Seat, stopped
+from bench.queues.producing import Producer
+
+NAME = "bench"
+
+
+def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None]) -> None:
+    """Run the worker; `setting` is the number of its threads."""
+    broker, _ = _open(url, seat)
+    worker, stop = dramatiq.Worker(broker, worker_threads=int(setting)), stopped()
+    wait_for_start()
+    seat.asks()
+    worker.start()
+    stop.wait()
+    worker.stop()
+    broker.close()
+
+
+@contextlib.contextmanager
+def producer(url: str) -> Iterator[Producer]:
+    """One message a call."""
+    broker, actor = _open(url)
+    yield Producer(actor.send)
+    broker.close()
+
+
+def _open(url: str, seat: Seat | None = None) -> tuple[RedisBroker, Any]:
+    broker = RedisBroker(url=url)
+
+    @dramatiq.actor(broker=broker, actor_name=NAME, queue_name=NAME)
+    def bench(number: int) -> None:
+        assert seat is not None
+        seat.ran(number)
+
+    return broker, bench
