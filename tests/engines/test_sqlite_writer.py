@@ -129,6 +129,49 @@ def app_of_a_loop(app: dibs.Dibs) -> dibs.AsyncDibs:
     return looped
 
 
+@contextmanager
+def inserts(app: dibs.Dibs) -> Iterator[list[str]]:
+    """The statements with which tasks are stored meanwhile."""
+    connection = app._store._opened().writer._connection  # type: ignore[attr-defined]
+    seen: list[str] = []
+    connection.set_trace_callback(lambda sql: "INTO dibs_tasks" in sql and seen.append(sql))
+    try:
+        yield seen
+    finally:
+        connection.set_trace_callback(None)
+
+
+def test_enqueues_that_wait_at_the_same_moment_are_one_statement(app: dibs.Dibs, other: sqlite3.Connection) -> None:
+    with inserts(app) as seen:
+        tasks = call_while_locked(other, [lambda n=n: app.enqueue("t", {"n": n}) for n in range(CALLERS)])
+    assert [task.params["n"] for task in tasks] == list(range(CALLERS))
+    assert [app.get(task.id) for task in tasks] == tasks
+    assert len(seen) <= 3, f"{CALLERS} enqueues took {len(seen)} statements"
+
+
+def test_who_signs_differently_is_not_done_with_others(app: dibs.Dibs, other: sqlite3.Connection) -> None:
+    names = [f"sender-{n}" for n in range(4)]
+    calls = [lambda by=by: app.signed(by).enqueue("t", {"n": 0}) for by in names * 3]
+    tasks = call_while_locked(other, calls)
+    assert [app.history(task.id)[0].by for task in tasks] == names * 3
+
+
+def test_callers_with_one_key_who_are_done_at_once_get_one_task(app: dibs.Dibs, other: sqlite3.Connection) -> None:
+    same = [lambda: app.enqueue("t", {"n": 0}, key="k") for _ in range(6)]
+    others = [lambda n=n: app.enqueue("t", {"n": n}, key="k") for n in (1, 2)]
+    free = [lambda n=n: app.enqueue("t", {"n": n}, key=f"k{n}") for n in (3, 4)]
+    answers = call_while_locked(other, [*same, *others, *free])
+    stored = params_stored(app, "t")
+    assert stored[-2:] == [3, 4]
+    assert len(stored) == 3
+    agreed = [answer for answer in answers[:8] if isinstance(answer, dibs.Task)]
+    assert {(answer.id, answer.params["n"]) for answer in agreed} == {(agreed[0].id, stored[0])}
+    assert sum(not answer.deduplicated for answer in agreed) == 1
+    refused = [answer for answer in answers[:8] if not isinstance(answer, dibs.Task)]
+    assert [(type(answer), answer.task_id) for answer in refused] == [(KeyConflict, agreed[0].id)] * len(refused)
+    assert len(refused) == (2 if stored[0] == 0 else 7)
+
+
 def test_an_error_of_one_caller_is_no_other_callers(app: dibs.Dibs, path: Path, other: sqlite3.Connection) -> None:
     app.enqueue("keyed", {"n": 0}, key="taken")
     app.register_type("strict", {"required": ["n"]})

@@ -22,6 +22,7 @@ ONLY = {
         "append_history",  # it cannot update one table and insert into another in one statement
         "enqueue_history",  # the same, for all new tasks at once
         "last_id",  # the ids of new tasks are counted under the write lock
+        "draw_places",  # plain values are inserted, and only where a line races more than that is done
         "next_queue",  # lines are found by small probes, one statement each
         "next_type",
         "next_attempts_left",
@@ -76,6 +77,7 @@ WORDS = {
     "hands",
     "which",
     "whose",
+    "rows",
 }
 
 # The only SQL that is put together in Python. Each part is a constant of its module.

@@ -20,14 +20,15 @@ Rows = list[Row]
 class Statement:
     """One `.sql` file of the engine, with its parameters.
 
-    `rows`: run it for each of these (an engine may do that in one go). `words`: fixed words for the file's
-    placeholders, never user input. `change`: it moves tasks, and its rows begin with what the history needs
+    `rows`: run it for each of these (an engine may do that in one go). `values`: insert these. `words`: fixed words for
+    the file's placeholders, never user input. `change`: it moves tasks, and its rows begin with what the history needs
     (see HISTORY_COLUMNS); where an engine cannot write the history in the same statement, the store appends it.
     """
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
-    rows: Sequence[Mapping[str, Any]] | None = None
+    rows: Sequence[Any] | None = None
+    values: Sequence[Row] | None = None
     words: tuple[tuple[str, str], ...] = ()
     change: bool = False
 
@@ -54,6 +55,7 @@ class Together:
 
 
 Steps = Generator[Statement | Together, Rows, T]
+Each = Callable[[Sequence[Any]], Generator[Any, Any, Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,9 @@ class Operation(Generic[T]):
     for a task should look again. `by`: who asked for it, for the history. `read`: what to make of the steps' result,
     where nobody waits for it any more: after the commit, with the connection given back. `quick`: one statement that
     reads a few rows by their key, which takes an engine in this process less time than handing it to a thread would.
-    `about`: what was asked for, where its result alone does not tell whoever counts.
+    `about`: what was asked for, where its result alone does not tell whoever counts. `each`: steps that do several
+    operations of this kind at once, given the `item` of each, and answer every one of them, with the error where one is
+    refused: operations with the same `each` and `by` that wait at the same moment may be done by it.
     """
 
     name: str
@@ -78,6 +82,8 @@ class Operation(Generic[T]):
     read: Callable[[Any], T] | None = None
     quick: bool = False
     about: Any = None
+    item: Any = None
+    each: Each | None = None
 
     def woke(self, of_steps: Any) -> bool:
         """True if those who wait should look again; not after a round of upkeep, say, that found nothing to do."""
@@ -87,6 +93,14 @@ class Operation(Generic[T]):
         """The result of the operation, from that of its steps."""
         result: T = of_steps if self.read is None else self.read(of_steps)
         return result
+
+
+def alone(each: Each, item: Any) -> Generator[Any, Any, Any]:
+    """The steps of an operation that could be done with others, and is not."""
+    [answer] = yield from each([item])
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 Y = TypeVar("Y")

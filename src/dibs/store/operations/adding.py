@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import asdict
+
 from dibs.codec import encode
 from dibs.errors import InvalidValue
 from dibs.step import (
@@ -23,7 +25,7 @@ from dibs.step import (
 )
 from dibs.store.operation import Rows, Statement, Steps
 from dibs.store.operations.advancing import Advancing, Tally
-from dibs.store.operations.enqueueing import Enqueueing
+from dibs.store.operations.enqueueing import Enqueueing, new_row
 from dibs.task import DEFAULT_QUEUE, NewTask, to_micros
 
 Known = Mapping[str, tuple[int, bool | None]]
@@ -77,7 +79,7 @@ class Adding(Advancing, Enqueueing, ABC):
         """Params fit the schemas of their types, as for any task; before anything is written."""
         yield from self.types.refresh()
         for task in tasks:
-            if (invalid := self._row(0, task)["invalid"]) is not None:
+            if (invalid := self._fitted(task, new_row(task))[1]) is not None:
                 raise invalid
 
     def known_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Steps[Known]:
@@ -172,10 +174,10 @@ class Adding(Advancing, Enqueueing, ABC):
         yield Statement("set_finalizer", {"id": home.workflow_id, "task_id": task_id})
 
     def _append(self, home: Home, task: NewTask, graph: Graph, *, name: str, kind: Kind, on_failure: str) -> int:
-        task_id, row = graph.next_id(), self._row(0, task)
-        graph.tasks.append({**row, "id": task_id, "workflow_id": home.workflow_id, "blocked": True, "invalid": None})
+        task_id, (row, _) = graph.next_id(), self._fitted(task, new_row(task))
+        graph.tasks.append({**asdict(row), "id": task_id, "workflow_id": home.workflow_id, "blocked": True})
         about = {"task_id": task_id, "workflow_id": home.workflow_id, "name": name, "kind": kind.value}
-        graph.steps.append({**about, "on_failure": str(on_failure), "waits": 0, "delay": row["delay"]})
+        graph.steps.append({**about, "on_failure": str(on_failure), "waits": 0, "delay": row.delay})
         return task_id
 
 

@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
 
 import msgspec
 
 from dibs.codec import decode, encode_params, fingerprint
-from dibs.errors import KeyConflict
+from dibs.errors import DibsError, KeyConflict, SchemaViolation
 from dibs.step import check_type
-from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operation import Operation, Statement, Steps, alone
 from dibs.store.operations.rows import STATES, read_task, seconds
 from dibs.store.operations.typecache import TypeCache
 from dibs.store.witness import Witnessed
 from dibs.task import NewTask, Task, from_micros, to_micros
 
-Rows = list[dict[str, Any]]
-Inserted = dict[int, Row]
-"""place in the batch -> (id, state, created_at) of the task that was inserted there"""
+
+class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A task on its way into the store: times in microseconds, params as JSON."""
+
+    type: str
+    queue: str
+    priority: int
+    params: str
+    max_attempts: int
+    backoff_base: int
+    backoff_cap: int
+    type_version: int | None = None
+    timeout: int | None = None
+    delay: int | None = None
+    run_at: int | None = None
+    key: str | None = None
+    key_content: str | None = None
+    trace: str | None = None
+
+
+Given = tuple[NewTask, NewRow]
+NewRows = Mapping[int, NewRow]
+"""Rows by their place among those that came together."""
+
+Stored = tuple[NewRow, int, str, int]
+"""The row, and the id, state and time of creation that the store gave it."""
+
+Answers = dict[int, "Stored | Task | DibsError"]
+Refuse = Callable[[int, DibsError], None]
 
 
 class Enqueueing(Witnessed, ABC):
     """Putting tasks in."""
+
+    many_writers: bool
 
     @property
     @abstractmethod
@@ -31,124 +60,161 @@ class Enqueueing(Witnessed, ABC):
         """The registered task types."""
 
     @abstractmethod
-    def insert_tasks(self, rows: Rows) -> Steps[Inserted]:
-        """Insert the rows whose key is free, with their history, and say which; a taken key is left out."""
+    def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
+        """Insert the rows whose key is free, with their history, and say which; a taken key is left out. No key is in
+        the rows twice."""
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
         """Store the tasks in this order, all or none; a key that is taken gives the task that has it."""
-        for task in tasks:
-            check_type(task)
-        return Operation("enqueue", lambda: self._enqueue(tasks), wakes=True, atomic=_several_keys(tasks))
+        # All that needs no database is done here: by the caller, not by whoever commits for all.
+        given = [_given(task) for task in tasks]
+        if len(given) == 1:
+            return self._enqueue_one(given[0])
+        atomic = any(task.key is not None for task in tasks)  # a conflict found after the insert must undo it
+        return Operation("enqueue", lambda: self._enqueue_all(given), wakes=True, atomic=atomic, read=_read_all)
+
+    def _enqueue_one(self, given: Given) -> Operation[list[Task]]:
+        # A key that somebody has inserted but not committed is waited for. Where there can be such, others who are done
+        # together with it would wait as well, and one of them may be the one to commit.
+        waits = self.many_writers and given[0].key is not None
+        return Operation(
+            "enqueue",
+            partial(alone, self._enqueue_each, given),
+            wakes=True,
+            read=_read_one,
+            item=given,
+            each=None if waits else self._enqueue_each,
+        )
 
     def _enqueue(self, tasks: Sequence[NewTask]) -> Steps[list[Task]]:
-        if not tasks:
+        """Enqueue as a part of another operation."""
+        answers = yield from self._enqueue_all([_given(task) for task in tasks])
+        return _read_all(answers)
+
+    def _enqueue_all(self, given: Sequence[Given]) -> Steps[list[Stored | Task]]:
+        """All of them or none."""
+        if not given:
             return []
-        yield from self.types.refresh()
-        rows = [self._row(place, task) for place, task in enumerate(tasks)]
-        stored: dict[int, Task] = {}
-        waiting = yield from self._settle_invalid(_first_of_each_key(rows), stored)
+        _check_keys_of(given)
+        return (yield from self._settle(given, {}, _raise))
+
+    def _enqueue_each(self, given: Sequence[Given]) -> Steps[list[Stored | Task | DibsError]]:
+        """Each for itself."""
+        answers: Answers = {}
+        return (yield from self._settle(given, answers, answers.__setitem__))
+
+    def _settle(self, given: Sequence[Given], answers: Answers, refuse: Refuse) -> Steps[list[Any]]:
+        """The answers in the order of what was given."""
+        waiting = yield from self._fit(given, answers, refuse)
         while waiting:
-            inserted = yield from self.insert_tasks(waiting)
-            stored.update((place, _new_task(rows[place], row)) for place, row in inserted.items())
+            inserted = yield from self.insert_tasks(_first_of_each_key(waiting))
+            answers.update(inserted)
+            self.witness.added([row.queue for row, *_ in inserted.values()])
             # A key is taken: somebody enqueued it before. If its task has been pruned since, the key is free again.
-            waiting = yield from self._join_existing([row for row in waiting if row["place"] not in inserted], stored)
-        self.witness.added(task.queue for task in stored.values() if not task.deduplicated)
-        return _in_order(rows, stored)
+            waiting = {place: row for place, row in waiting.items() if place not in inserted}
+            if waiting:
+                waiting = yield from self._join_existing(waiting, answers, refuse)
+        return [answers[place] for place in range(len(given))]
 
-    def _settle_invalid(self, rows: Rows, stored: dict[int, Task]) -> Steps[Rows]:
-        """A task whose params do not fit its type's schema is refused, unless its key says that it was stored when
-        they did: repeating an enqueue is safe whatever has been registered since."""
-        invalid = [row for row in rows if row["invalid"] is not None]
-        if not invalid:
-            return rows
-        yield from self._join_existing([row for row in invalid if row["key"] is not None], stored)
-        for row in invalid:
-            if row["place"] not in stored:
-                raise row["invalid"]
-        return [row for row in rows if row["invalid"] is None]
+    def _fit(self, given: Sequence[Given], answers: Answers, refuse: Refuse) -> Steps[NewRows]:
+        """The rows with the defaults of their types. A task whose params do not fit its type's schema is refused,
+        unless its key says that it was stored when they did: repeating an enqueue is safe whatever has been registered
+        since."""
+        yield from self.types.refresh()
+        if self.types.empty:
+            return {place: row for place, (_, row) in enumerate(given)}
+        fitted = [self._fitted(task, row) for task, row in given]
+        invalid = {place: row for place, (row, error) in enumerate(fitted) if error is not None}
+        if keyed := {place: row for place, row in invalid.items() if row.key is not None}:
+            yield from self._join_existing(keyed, answers, refuse)
+        for place in invalid:
+            if place not in answers and (error := fitted[place][1]) is not None:
+                refuse(place, error)
+        return {place: row for place, (row, error) in enumerate(fitted) if error is None}
 
-    def _row(self, place: int, task: NewTask) -> dict[str, Any]:
+    def _fitted(self, task: NewTask, row: NewRow) -> tuple[NewRow, SchemaViolation | None]:
         params, version, invalid = self.types.apply(task.type, task.params)
-        keyed = task.key is not None
-        return {
-            "place": place,
-            "invalid": invalid,
-            "type": task.type,
-            "type_version": version,
-            "queue": task.queue,
-            "priority": task.priority,
-            "params": encode_params(params),
-            "max_attempts": task.max_attempts,
-            "timeout": None if task.timeout is None else round(task.timeout * 1e6),
-            "backoff_base": round(task.backoff.base * 1e6),
-            "backoff_cap": round(task.backoff.cap * 1e6),
-            "delay": None if task.delay is None else round(task.delay * 1e6),
-            "run_at": None if task.run_at is None else to_micros(task.run_at),
-            "key": task.key,
-            "key_content": fingerprint(task.type, task.params) if keyed else None,
-            "trace": task.trace,
-        }
+        if version is None:
+            return row, None
+        return msgspec.structs.replace(row, params=encode_params(params), type_version=version), invalid
 
-    def _join_existing(self, rows: Rows, stored: dict[int, Task]) -> Steps[Rows]:
-        if not rows:
-            return []
-        found = yield Statement("find_keys", {"keys": [row["key"] for row in rows]})
+    def _join_existing(self, rows: NewRows, answers: Answers, refuse: Refuse) -> Steps[NewRows]:
+        """Answer those whose key has a task; the others come back."""
+        found = yield Statement("find_keys", {"keys": [row.key for row in rows.values()]})
         by_key = {row[1]: row for row in found}
-        for row in rows:
-            if existing := by_key.get(row["key"]):
-                _check_content(row, existing)
-                stored[row["place"]] = read_task(existing, 2, deduplicated=True)
-        return [row for row in rows if row["key"] not in by_key]
+        for place, row in rows.items():
+            if (existing := by_key.get(row.key)) is None:
+                continue
+            if existing[0] == row.key_content:
+                answers[place] = read_task(existing, 2, deduplicated=True)
+            else:
+                refuse(place, KeyConflict(existing[1], existing[2]))
+        return {place: row for place, row in rows.items() if row.key not in by_key}
 
 
-def _several_keys(tasks: Sequence[NewTask]) -> bool:
-    # Without keys one statement inserts everything. With several, a conflict found after the insert must undo it.
-    return len(tasks) > 1 and any(task.key is not None for task in tasks)
+def _raise(place: int, error: DibsError) -> NoReturn:
+    raise error
 
 
-def _first_of_each_key(rows: Rows) -> Rows:
-    firsts: dict[str, dict[str, Any]] = {}
-    chosen = []
-    for row in rows:
-        key = row["key"]
-        if key is None or (first := firsts.setdefault(key, row)) is row:
-            chosen.append(row)
-        elif row["key_content"] != first["key_content"]:
-            raise KeyConflict(key)
-    return chosen
+def _given(task: NewTask) -> Given:
+    check_type(task)
+    return task, new_row(task)
 
 
-def _check_content(row: dict[str, Any], existing: Row) -> None:
-    content, key, task_id = existing[:3]
-    if content != row["key_content"]:
-        raise KeyConflict(key, task_id)
-
-
-def _new_task(row: dict[str, Any], inserted: Row) -> Task:
-    task_id, state, created_at = inserted
-    run_at = row["run_at"] if row["run_at"] is not None else created_at + (row["delay"] or 0)
-    return Task(
-        id=task_id,
-        type=row["type"],
-        queue=row["queue"],
-        state=STATES[state],
-        params=decode(row["params"]),
-        priority=row["priority"],
-        attempts=0,
-        max_attempts=row["max_attempts"],
-        token=0,
-        created_at=from_micros(created_at),
-        run_at=from_micros(run_at),
-        type_version=row["type_version"],
-        timeout=seconds(row["timeout"]),
-        key=row["key"],
-        trace=row["trace"],
+def new_row(task: NewTask) -> NewRow:
+    """The task as it is stored where its type is not registered."""
+    backoff, key = task.backoff, task.key
+    return NewRow(
+        task.type,
+        task.queue,
+        task.priority,
+        encode_params(task.params),
+        task.max_attempts,
+        round(backoff.base * 1e6),
+        round(backoff.cap * 1e6),
+        None,
+        None if task.timeout is None else round(task.timeout * 1e6),
+        None if task.delay is None else round(task.delay * 1e6),
+        None if task.run_at is None else to_micros(task.run_at),
+        key,
+        None if key is None else fingerprint(task.type, task.params),
+        task.trace,
     )
 
 
-def _in_order(rows: Rows, stored: dict[int, Task]) -> list[Task]:
-    if len(stored) == len(rows):
-        return [stored[row["place"]] for row in rows]
-    by_key = {task.key: task for task in stored.values()}
-    again = {key: msgspec.structs.replace(task, deduplicated=True) for key, task in by_key.items()}
-    return [stored.get(row["place"]) or again[row["key"]] for row in rows]
+def _check_keys_of(given: Iterable[Given]) -> None:
+    """Of a batch that is stored as a whole, a key can stand for one content only."""
+    contents: dict[str, str | None] = {}
+    for _, row in given:
+        if row.key is not None and contents.setdefault(row.key, row.key_content) != row.key_content:
+            raise KeyConflict(row.key)
+
+
+def _first_of_each_key(rows: NewRows) -> NewRows:
+    firsts: dict[str, int] = {}
+    for place, row in rows.items():
+        if row.key is not None:
+            firsts.setdefault(row.key, place)
+    return (
+        {place: row for place, row in rows.items() if row.key is None or firsts[row.key] == place} if firsts else rows
+    )
+
+
+def _read_one(answer: Stored | Task) -> list[Task]:
+    return [_read(answer)]
+
+
+def _read_all(answers: Sequence[Stored | Task]) -> list[Task]:
+    return [_read(answer) for answer in answers]
+
+
+def _read(answer: Stored | Task) -> Task:
+    if isinstance(answer, Task):
+        return answer
+    row, task_id, state, created_at = answer
+    run_at = row.run_at if row.run_at is not None else created_at + (row.delay or 0)
+    return Task(
+        task_id, row.type, row.queue, STATES[state], decode(row.params), row.priority, 0, row.max_attempts, 0,
+        from_micros(created_at), from_micros(run_at), row.type_version, seconds(row.timeout), None, None, None, None,
+        row.key, False, None, None, None, None, False, 0, None, row.trace
+    )  # fmt: skip

@@ -28,6 +28,11 @@ class TypeCache:
         self._types: dict[str, _Type] = {}
         self._stale_at = 0.0
 
+    @property
+    def empty(self) -> bool:
+        """True where no type is registered."""
+        return not self._types
+
     def forget(self) -> None:
         """Ask again before the next enqueue."""
         self._stale_at = 0.0

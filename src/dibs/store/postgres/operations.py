@@ -9,7 +9,7 @@ from dibs.claim import ClaimRequest, Filters, Order
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
-from dibs.store.operations.enqueueing import Inserted
+from dibs.store.operations.enqueueing import NewRows, Stored
 from dibs.store.operations.racing import CHUNK, RACES, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
 from dibs.store.postgres import tallying
@@ -39,10 +39,11 @@ _KEYS: dict[str, Words] = {
 class PostgresOperations(SqlOperations):
     """The operations that PostgreSQL does in its own way."""
 
-    def insert_tasks(self, rows: list[dict[str, Any]]) -> Steps[Inserted]:
+    def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
         """See Enqueueing."""
-        inserted = yield Statement("enqueue", rows=rows)
-        return {row[0]: row[1:] for row in inserted}
+        places = list(rows)
+        inserted = yield Statement("enqueue", rows=list(rows.values()))
+        return {places[nth - 1]: (rows[places[nth - 1]], *new) for nth, *new in inserted}
 
     def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Steps[None]:
         """See Adding."""

@@ -16,7 +16,7 @@ from dibs.step import ClaimReason, WorkflowState
 from dibs.store.operation import Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
-from dibs.store.operations.enqueueing import Inserted
+from dibs.store.operations.enqueueing import NewRow, NewRows, Stored
 from dibs.store.operations.finalizing import Answered, already_complete, not_found
 from dibs.store.operations.racing import CHUNK, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
@@ -38,17 +38,20 @@ _RACES = {
 class SqliteOperations(SqlOperations):
     """The operations that SQLite does in its own way."""
 
-    def insert_tasks(self, rows: list[dict[str, Any]]) -> Steps[Inserted]:
-        """See Enqueueing. The ids are counted here, so that one `executemany` inserts all rows."""
-        taken = yield from _taken_keys(rows)
-        free = [row for row in rows if row["key"] not in taken]
+    def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
+        """See Enqueueing. Ids and states are found here, under the write lock, so that plain values are inserted."""
+        taken = yield from _taken_keys(rows.values())
+        free = {place: row for place, row in rows.items() if row.key not in taken} if taken else rows
         if not free:
             return {}
-        last = yield Statement("last_id")
-        first = last[0][0] + 1 if last else 1
-        yield Statement("enqueue", rows=[row | {"id": first + n} for n, row in enumerate(free)])
-        noted = yield Statement("enqueue_history", {"first": first, "last": first + len(free) - 1})
-        return {free[note[0] - first]["place"]: note for note in noted}
+        [(now, last, racing)] = yield Statement("last_id")
+        stored = [_stored(row, task_id, now) for task_id, row in enumerate(free.values(), last + 1)]
+        new = {"first": last + 1, "last": last + len(stored)}
+        yield Statement("enqueue", values=[_values(each) for each in stored])
+        if racing:
+            yield Statement("draw_places", new)
+        yield Statement("enqueue_history", new)
+        return dict(zip(free, stored, strict=True))
 
     def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Steps[None]:
         """See Adding."""
@@ -151,12 +154,29 @@ def _dealt(ids: list[int], hands: Hands | None) -> Iterator[tuple[dict[str, Any]
         yield {"worker_id": worker_id, "incarnation": incarnation}, [task_id for _, task_id in some]
 
 
-def _taken_keys(rows: list[dict[str, Any]]) -> Steps[set[str]]:
-    keys = [row["key"] for row in rows if row["key"] is not None]
+def _taken_keys(rows: Iterable[NewRow]) -> Steps[set[str]]:
+    keys = [row.key for row in rows if row.key is not None]
     if not keys:
         return set()
     found = yield Statement("find_keys", {"keys": keys})
     return {row[1] for row in found}
+
+
+def _stored(row: NewRow, task_id: int, now: int) -> Stored:
+    return row, task_id, "scheduled" if _due(row, now) > now else "pending", now
+
+
+def _values(stored: Stored) -> tuple[Any, ...]:
+    """The columns of enqueue.sql."""
+    row, task_id, state, now = stored
+    return (
+        task_id, row.type, row.type_version, row.queue, state, row.priority, row.params, row.max_attempts, row.timeout,
+        row.backoff_base, row.backoff_cap, now, _due(row, now), now, row.key, row.key_content, row.trace
+    )  # fmt: skip
+
+
+def _due(row: NewRow, now: int) -> int:
+    return row.run_at if row.run_at is not None else now + (row.delay or 0)
 
 
 def _lines(filters: Filters) -> Steps[list[Line]]:

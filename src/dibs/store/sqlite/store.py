@@ -224,12 +224,13 @@ class _Open:
 
     def __init__(self, path: Path, clock: Clock, may_migrate: bool) -> None:
         self._path = path
+        self._name = os.fspath(path)
         first = connect(path)
         try:
             migrate(first, clock, may_migrate)
         finally:
             first.close()
-        self._identity = _identity(path)
+        self._identity = _identity(self._name)
         self.wakeups = SqliteWakeups(path)
         self.writer = Writer(path, clock, self.wakeups.wake)
         self._executor = ThreadPoolExecutor(READERS, thread_name_prefix="dibs-reader")
@@ -243,7 +244,7 @@ class _Open:
     @property
     def in_place(self) -> bool:
         """False when the path leads to another file now, or to none."""
-        return _identity(self._path) == self._identity
+        return _identity(self._name) == self._identity
 
     def read(self, operation: Operation[Any], now: int) -> Any:
         """Run a reading operation on one snapshot."""
@@ -316,10 +317,10 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """What tells this file from another at the same path."""
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116  after every write: a Path takes longer than the look itself
     except OSError:
         return None
     return status.st_dev, status.st_ino

@@ -3,7 +3,8 @@
 There is one write connection. A caller puts its operation on the list; if nobody leads, it leads: it commits
 everything that is on the list, its own operation and those of all who came in the meantime, and hands the lead to
 one of those who came too late for that. A lone caller therefore pays no hop to another thread (some 70 µs), and
-sixteen callers pay one fsync together. Event loops never lead: a thread of the writer's own does it for them.
+sixteen callers pay one fsync together. Operations of one kind that can be done at once (enqueues) are: a few statements
+for all of them. Event loops never lead: a thread of the writer's own does it for them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,25 +72,24 @@ class _Job:
 class _LoopJob(_Job):
     """An operation whose owner is an event loop."""
 
-    __slots__ = ("_loop", "_turns", "future")
+    __slots__ = ("_turns", "future", "loop")
 
     def __init__(self, work: Work, turns: queue.SimpleQueue[bool]) -> None:
         super().__init__(work)
         self._turns = turns
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self._loop.create_future()
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
 
     def lead(self) -> None:
         """Let the writer's own thread lead."""
         self._turns.put(True)
 
     def deliver(self, answer: Answer) -> None:
-        """Answer it, in its event loop; a loop that is gone wants no answer."""
+        """Note the answer; whoever delivers tells the loop."""
         self.answer = answer
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._resolve)
 
-    def _resolve(self) -> None:
+    def resolve(self) -> None:
+        """Answer it, in its event loop."""
         if self.future.cancelled() or self.answer is None:
             return
         if isinstance(self.answer, Exception):
@@ -234,8 +236,11 @@ class Writer:
         return (result,)
 
     def _commit_together(self, jobs: list[_Job]) -> Sequence[Answer]:
+        """One transaction for all of them: those that can be done at once are, each other has a savepoint."""
         self._begin()
-        answers = [self._try_in_savepoint(job.work) for job in jobs]
+        answers: dict[_Job, Answer] = {}
+        for alike in _alike(jobs):
+            answers.update(zip(alike, self._try_at_once(alike), strict=True))
         try:
             if not self._connection.in_transaction:  # an error (disk full, say) ended it for all
                 return [self._do_alone(job.work) for job in jobs]
@@ -243,7 +248,18 @@ class Writer:
         except sqlite3.Error as error:
             self._roll_back()
             raise translate(error) from error
-        return answers
+        return [answers[job] for job in jobs]
+
+    def _try_at_once(self, jobs: list[_Job]) -> Sequence[Answer]:
+        """The answers of operations that are alike; one by one where they cannot be done at once."""
+        first = jobs[0].work
+        assert isinstance(first, Operation)
+        if len(jobs) > 1 and first.each is not None:
+            items = [job.work.item for job in jobs if isinstance(job.work, Operation)]
+            done = self._try_in_savepoint(replace(first, begin=partial(first.each, items)))
+            if isinstance(done, tuple):
+                return [answer if isinstance(answer, Exception) else (answer,) for answer in done[0]]
+        return [self._try_in_savepoint(job.work) for job in jobs]
 
     def _try_in_savepoint(self, operation: Work) -> Answer:
         assert isinstance(operation, Operation)
@@ -287,9 +303,30 @@ def _woke(work: Work, answer: Answer) -> bool:
     return isinstance(work, Operation) and isinstance(answer, tuple) and work.woke(answer[0])
 
 
+def _alike(jobs: list[_Job]) -> Iterable[list[_Job]]:
+    """The jobs, with those together that can be done at once: all wait at the same moment, none is before another."""
+    groups: dict[Any, list[_Job]] = {}
+    for job in jobs:
+        work = job.work
+        alike = (work.each, work.by) if isinstance(work, Operation) and work.each is not None else job
+        groups.setdefault(alike, []).append(job)
+    return groups.values()
+
+
 def _deliver(jobs: list[_Job], answers: Sequence[Answer]) -> None:
+    loops: dict[asyncio.AbstractEventLoop, list[_LoopJob]] = {}
     for job, answer in zip(jobs, answers, strict=True):
         job.deliver(answer)
+        if isinstance(job, _LoopJob):
+            loops.setdefault(job.loop, []).append(job)
+    for loop, those in loops.items():
+        with contextlib.suppress(RuntimeError):  # a loop that is gone wants no answer
+            loop.call_soon_threadsafe(_resolve, those)  # once for all: it wakes the loop by a system call
+
+
+def _resolve(jobs: list[_LoopJob]) -> None:
+    for job in jobs:
+        job.resolve()
 
 
 def _pause(waited: float) -> float:

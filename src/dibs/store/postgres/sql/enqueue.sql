@@ -1,16 +1,18 @@
 -- Promise: one new task for each row whose key is free, pending if it is due and scheduled if not, each with its
 -- first line of history. Parameters: said (a JSON array of the tasks), now, by.
--- Rows: (place, id, state, created_at) of those inserted.
+-- Rows: (place, id, state, created_at) of those inserted; the first of the array has the place 1.
 -- Index: dibs_tasks_key decides who owns a key. Safe: of many callers with one key, the first to insert wins; the
 -- others wait for its commit and leave their row out. Keys are inserted in order, so that two batches with the same
 -- keys wait for each other one way round and cannot deadlock.
 WITH {{moment}},
 given AS MATERIALIZED (
     SELECT nextval('dibs_tasks_id_seq') AS id, task.*
-    FROM json_to_recordset(%(said)s::json)
-        AS task (place int, type text, type_version int, queue text, priority int, params text, max_attempts int,
-                 timeout bigint, backoff_base bigint, backoff_cap bigint, delay bigint, run_at bigint, key text,
-                 key_content text, trace text)
+    FROM ROWS FROM (json_to_recordset(%(said)s::json)
+        AS (type text, type_version int, queue text, priority int, params text, max_attempts int, timeout bigint,
+            backoff_base bigint, backoff_cap bigint, delay bigint, run_at bigint, key text, key_content text,
+            trace text)) WITH ORDINALITY
+        AS task (type, type_version, queue, priority, params, max_attempts, timeout, backoff_base, backoff_cap, delay,
+                 run_at, key, key_content, trace, place)
 ),
 changed AS (
     INSERT INTO dibs_tasks (id, type, type_version, queue, state, priority, params, max_attempts, timeout,
