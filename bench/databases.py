@@ -53,6 +53,9 @@ class Engine(ABC):
     kinds: tuple[str, ...] = ("drain", "enqueue", "pick-up", "idle", "growth", "contention")
     """What is measured on it."""
 
+    workers: tuple[int, ...] = (1, 2)
+    """How many worker processes drain it."""
+
     def __init__(self) -> None:
         self._filled: dict[tuple[Fill, int], str] = {}
         self._kept: list[str] = []

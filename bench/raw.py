@@ -19,6 +19,7 @@ from bench.sides import TYPE, params
 from dibs import NewTask
 from dibs.claim import ClaimRequest
 from dibs.store.operation import WIDTH, Row, Rows, Statement, Steps
+from dibs.store.operations.finishing import PLAIN
 from dibs.store.postgres.connection import SQL as POSTGRES
 from dibs.store.postgres.connection import bind
 from dibs.store.postgres.store import PostgresStore
@@ -41,7 +42,7 @@ class RawSqlite:
         self._request = ClaimRequest(worker_id=worker, count=batch)
         self._connection = connect(path)
         self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT}")
-        self._complete = SQLITE.text("complete")
+        self._complete = SQLITE.text("complete", PLAIN)
         self._append_history = SQLITE.text("append_history")
 
     def prepare(self, numbers: Sequence[int]) -> list[Row]:
@@ -114,7 +115,7 @@ class RawPostgres:
         self._store = PostgresStore(url)
         self._worker, self._batch = worker, batch
         self._connection = psycopg.connect(url, autocommit=True)
-        self._complete = POSTGRES.text("complete")
+        self._complete = POSTGRES.text("complete", PLAIN)
         self._claims = functools.cache(self._claim_statements)
 
     def prepare(self, numbers: Sequence[int]) -> dict[str, Any]:

@@ -88,6 +88,7 @@ class DurableRedis(Redis):
 
     name = "Redis, fsync"
     kinds = ("drain", "enqueue")
+    workers = (2,)
     SETTINGS: ClassVar = {"save": "", "appendonly": "yes", "appendfsync": "always"}
 
 

@@ -31,9 +31,9 @@ class Sizes:
     """How much is measured. Times are seconds."""
 
     tasks: int
-    pick_ups: int = 60
-    settle: float = 2.0
-    idle: float = 8.0
+    pick_ups: int = 50
+    settle: float = 1.5
+    idle: float = 5.0
 
     @classmethod
     def quick(cls, tasks: int) -> Sizes:
@@ -44,7 +44,7 @@ class Sizes:
 def contests(engine: Engine, sizes: Sizes, peers: list[PeerSystem]) -> Iterator[list[Contestant]]:
     """Those on this engine. The members of each take turns."""
     systems: list[System] = [*([DIBS] if engine.has_dibs else []), *peers]
-    for processes in (1, 2):
+    for processes in engine.workers:
         yield list(_drains(engine, processes, sizes.tasks, systems))
     yield from _enqueues(engine, sizes.tasks, systems)
     for kind, measure in (("pick-up", _pick_up), ("idle", _idle)):

@@ -55,6 +55,7 @@ PEERS = (
         completed=None,
         source="huey.readthedocs.io/en/latest/consumer.html, SqliteHuey with fsync=True",
         lacks="deletes a task before it runs: lost if the worker dies; no fencing, no history",
+        share=0.5,
         at_once="threads",
         stop_with=signal.SIGINT,  # lets what runs end
     ),
