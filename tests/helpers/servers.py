@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,10 +79,12 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(url: str, folder: Path, *options: str, **env: str) -> Iterator[ServerProcess]:
-    """A server on any free port; killed in the end, whatever happens."""
+def server_process(
+    url: str, folder: Path, *options: str, under: Sequence[str] = (), **env: str
+) -> Iterator[ServerProcess]:
+    """A server on any free port; killed in the end, whatever happens. `under`: a program that runs it."""
     log = folder / f"server-{len(list(folder.glob('server-*')))}.log"
-    command = [*COMMAND, "server", *options]
+    command = [*under, *COMMAND, "server", *options]
     if "--port" not in options:
         command += ["--port", "0"]
     with (

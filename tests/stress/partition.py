@@ -1,0 +1,63 @@
+"""A partition: some clients are cut off from the store, in one direction or both, until their leases have run out.
+
+Promises 2 to 5 and 9. Nobody is told: connections stay open, and what was sent arrives when the line heals, or never.
+Others take over meanwhile; who comes back with an old token is refused, and goes on with new work.
+"""
+
+from __future__ import annotations
+
+from tests.helpers.databases import run_sql
+from tests.helpers.waiting import until
+from tests.stress.crew import Crew
+from tests.stress.line import ANSWERS, REQUESTS, Line
+from tests.stress.scenario import Scenario, Stage, main
+
+LEASE, UPKEEP = 1.0, 0.2
+
+SOON_NOTICED = "&options=-c%20idle_in_transaction_session_timeout%3D1s"
+"""Who is cut off in the middle of a transaction keeps its locks until the server ends it: after 10 s, unless we say."""
+
+DIRECTIONS = ((REQUESTS, ANSWERS), (REQUESTS,), (ANSWERS,))
+
+
+def play(stage: Stage) -> None:
+    line = stage.enter(Line(stage.url))
+    url = f"{line.url}{SOON_NOTICED}" if stage.short and stage.engine == "postgres" else line.url
+    queues = ["queue-0", "queue-1"]
+    near = stage.crew(1, lease=LEASE, batch=3, upkeep_every=UPKEEP, queues=queues)
+    naps = stage.senders(1, naps=0.02, batch=5, backlog=100)
+    far = stage.crew(2, url=url, lease=LEASE, upkeep_every=UPKEEP, queues=queues)
+    workers = stage.crew(1, kind="worker", url=url, lease=LEASE, upkeep_every=UPKEEP)
+    for crew in (far, workers):
+        crew.wait_for(5)
+    for number in stage.rounds():
+        line.part(*DIRECTIONS[number % len(DIRECTIONS)])
+        stage.tally.injected += 1
+        until(lambda: nothing_is_held_by(stage.database, far, workers), 60)
+        near.wait_for(2)
+        if stage.chance.random() < 0.5:
+            line.cut()  # what was on its way is gone
+        line.heal()
+        for crew in (far, workers):
+            for member in crew.members:
+                member.wait_for(2)
+    naps.wait_for(1)
+
+
+def nothing_is_held_by(database: str, *crews: Crew) -> bool:
+    """True once others have taken back everything that these hold."""
+    names = ", ".join(f"'{member.name}'" for crew in crews for member in crew.members)
+    held = f"SELECT count(*) FROM dibs_tasks WHERE state = 'claimed' AND worker_id IN ({names})"
+    return run_sql(database, held) == [(0,)]
+
+
+SCENARIO = Scenario(
+    name="partition",
+    fault="clients are cut off without a word, in one direction or both, until their leases have run out",
+    promises=(2, 3, 4, 5, 9),
+    engines=("postgres", "http", "http+postgres"),
+    play=play,
+)
+
+if __name__ == "__main__":
+    main(SCENARIO)

@@ -1,0 +1,40 @@
+"""PgBouncer in transaction mode with two sessions for everybody; now and then it is killed and comes back.
+
+Promises 1 to 4, 6 and 9. Every transaction may run in another session: nothing may depend on one.
+"""
+
+from __future__ import annotations
+
+from tests.helpers.pooler import Pooler
+from tests.stress.scenario import Scenario, Stage, main
+
+LEASE, UPKEEP = 1.5, 0.3
+
+
+def play(stage: Stage) -> None:
+    pooler = stage.enter(Pooler(stage.database))
+    naps = stage.senders(1, url=pooler.url, naps=0.001, batch=5, backlog=200)
+    workers = stage.crew(1, kind="worker", url=pooler.url, lease=LEASE, upkeep_every=UPKEEP)
+    hands = stage.crew(3, url=pooler.url, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
+    for number in stage.rounds():
+        hands.wait_for(20 if stage.short else stage.chance.randint(50, 300))
+        if number % 2:
+            pooler.kill()
+            pooler.start()
+        stage.tally.injected += 1
+        for crew in (hands, workers, naps):
+            for member in crew.members:
+                member.wait_for(2)
+
+
+SCENARIO = Scenario(
+    name="pgbouncer",
+    fault="everybody shares two sessions behind PgBouncer in transaction mode, which is also killed",
+    promises=(1, 2, 3, 4, 6, 9),
+    engines=("postgres",),
+    play=play,
+    needs=("pgbouncer",),
+)
+
+if __name__ == "__main__":
+    main(SCENARIO)

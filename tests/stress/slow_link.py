@@ -1,0 +1,45 @@
+"""A slow line: every message takes its time, in each direction, now more and now less. Leases are kept all the same.
+
+Promises 2 to 5. What takes longer than a lease is taken over by others, and refused when it comes in late.
+"""
+
+from __future__ import annotations
+
+from tests.stress.line import Line
+from tests.stress.scenario import Scenario, Stage, main
+
+LEASE, UPKEEP = 1.5, 0.3
+SLOWEST = LEASE / 2
+"""Seconds in one direction: a renewal then arrives when the lease is about to end."""
+
+RATE = 200_000.0
+
+
+def play(stage: Stage) -> None:
+    line = stage.enter(Line(stage.url))
+    near = stage.crew(1, lease=LEASE, batch=3, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
+    naps = stage.senders(1, naps=0.01, batch=5, backlog=100)
+    far = stage.crew(1, url=line.url, lease=LEASE, batch=5, queues=["queue-0", "queue-1"], upkeep_every=1000)
+    workers = stage.crew(1, kind="worker", url=line.url, lease=LEASE, upkeep_every=UPKEEP)
+    for number in stage.rounds():
+        line.slow(0.02 if stage.short else stage.chance.choice([0.01, 0.05, 0.2, SLOWEST]), RATE)
+        stage.tally.injected += 1
+        for crew in (far, workers):
+            crew.wait_for(2 if stage.short else 5)
+        if number % 3 == 2:
+            line.slow(0.0, float("inf"))
+            workers.wait_for(5)
+    for crew in (near, naps):
+        crew.wait_for(2)
+
+
+SCENARIO = Scenario(
+    name="slow_link",
+    fault="every message takes 10 to 750 ms in each direction, at 200 kB/s",
+    promises=(2, 3, 4, 5),
+    engines=("postgres", "http", "http+postgres"),
+    play=play,
+)
+
+if __name__ == "__main__":
+    main(SCENARIO)
