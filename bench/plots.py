@@ -20,12 +20,15 @@ DPI = 120
 Choice = Callable[[Line], bool]
 
 
-def draw(report: Report, folder: Path) -> None:
-    """All plots of what was measured."""
+def draw(report: Report, folder: Path) -> str:
+    """All plots of what was measured, as files; the Markdown that shows them."""
+    shown = []
     for name, plot in _PLOTS.items():
         if (figure := plot(report)) is not None:
             figure.savefig(folder / f"{name}.png", dpi=DPI, bbox_inches="tight", facecolor="white")
+            shown.append(f"![{figure.get_suptitle()}]({name}.png)")
             plt.close(figure)
+    return "\n\n".join(shown)
 
 
 def _drains(report: Report) -> Any:

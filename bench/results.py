@@ -26,9 +26,10 @@ class Results(msgspec.Struct, frozen=True):
         lines = sorted((line for run in self.runs for line in run.lines), key=lambda line: order.index(line.kind))
         return _only(self.runs[-1], lines)
 
-    def markdown(self, book: Book) -> str:
-        """For the documentation: when and how each part was measured, and all tables."""
-        return book.markdown(self.joined(book), "\n\n".join(_made_with(run) for run in self.runs))
+    @property
+    def made_with(self) -> str:
+        """When, on what and how each part was measured."""
+        return "\n\n".join(_made_with(run) for run in self.runs)
 
 
 def read(path: Path) -> Results:

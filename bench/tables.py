@@ -177,10 +177,11 @@ def _table(title: str, rows: list[list[str]]) -> Table:
 def _markdown_table(title: str, rows: list[list[str]]) -> str:
     first, *others = rows
     line = "|---|---|" + "--:|" * (len(first) - 2)
-    return "\n".join([f"### {title}", "", _markdown_row(first), line, *map(_markdown_row, others)])
+    return "\n".join([f"### {title}", "", markdown_row(first), line, *map(markdown_row, others)])
 
 
-def _markdown_row(cells: list[str]) -> str:
+def markdown_row(cells: list[str]) -> str:
+    """A row of a table in Markdown."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -188,7 +189,7 @@ def _cell(line: Line, figure: str) -> str:
     values = line.figures.get(figure)
     if not values:
         return NONE
-    middle, low, high = map(_number, (median(values), min(values), max(values)))
+    middle, low, high = map(readable, (median(values), min(values), max(values)))
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
@@ -197,10 +198,11 @@ def _goal_rows(goals: Iterator[Goal]) -> Iterator[list[str]]:
     for goal in goals:
         share = NONE if goal.met is None else f"{(goal.found or 0) / (goal.limit or 1):.2f}"
         verdict = {True: "met", False: "missed", None: "not measured"}[goal.met]
-        yield [goal.what, goal.wanted, _number(goal.limit), _number(goal.found), share, verdict]
+        yield [goal.what, goal.wanted, readable(goal.limit), readable(goal.found), share, verdict]
 
 
-def _number(value: float | None) -> str:
+def readable(value: float | None) -> str:
+    """With as many digits as say something."""
     if value is None:
         return NONE
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

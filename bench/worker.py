@@ -20,7 +20,7 @@ from rich.console import Console
 if __name__ == "__main__":  # run as a script, from anywhere; in place of this folder, whose http.py is not Python's
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench import results
+from bench import comparison, results
 from bench.contention import QUICK_WORKERS, WORKERS, Reserve, contentions
 from bench.contest import Contestant, Figures, Meeting
 from bench.databases import ENGINES, Engine
@@ -73,8 +73,10 @@ def measure(arguments: argparse.Namespace, console: Console) -> Report:
 def render(file: Path) -> None:
     """Put the tables and plots of what is in the file into the documentation."""
     kept = results.read(file)
-    replace(DOCUMENTS / "worker.md", kept.markdown(WORKER))
-    draw(kept.joined(WORKER), DOCUMENTS)
+    joined = kept.joined(WORKER)
+    plots = draw(joined, DOCUMENTS)
+    replace(DOCUMENTS / "worker.md", WORKER.markdown(joined, f"{kept.made_with}\n\n{plots}"))
+    replace(DOCUMENTS.parent / "comparison.md", comparison.markdown(joined, kept.made_with))
 
 
 class Team:

@@ -1,0 +1,81 @@
+"""The benchmark's own promises: every peer can be made and measured, what is wrong is found, no part is overwritten."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from bench.queues.board import Board
+from bench.queues.peers import PEERS, Peer
+from bench.queues.venvs import version_of
+from bench.results import Results
+from bench.tables import Line, Report
+from bench.worker_report import WORKER
+
+QUEUES = Path(__file__).parent.parent.parent / "bench" / "queues"
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: f"{peer.name}-{peer.engine}")
+def test_every_peer_has_pinned_versions_and_an_adapter_with_all_that_is_measured(peer: Peer) -> None:
+    functions = _functions(QUEUES / f"{peer.module}.py")
+
+    assert version_of(peer.venv, peer.package)
+    assert {"work"} <= functions
+    assert {"producer", "async_producer"} & functions
+    assert peer.at_once != "coroutines" or "async_producer" in functions
+    assert peer.source
+    assert peer.lacks
+
+
+def test_no_adapter_needs_dibs() -> None:
+    modules = {path: _imported(path) for path in QUEUES.glob("*_queue.py") if path.name != "dibs_queue.py"}
+
+    assert [path.name for path, names in modules.items() if "dibs" in names] == []
+
+
+def test_the_latest_run_of_a_part_counts_and_the_other_parts_stay() -> None:
+    first = _report("monday", _line("drain", "SQLite", 1.0), _line("idle", "SQLite", 2.0))
+    second = _report("tuesday", _line("drain", "SQLite", 3.0))
+
+    kept = Results([]).with_run(first).with_run(second)
+
+    assert [(run.date, [line.kind for line in run.lines]) for run in kept.runs] == [
+        ("monday", ["idle"]),
+        ("tuesday", ["drain"]),
+    ]
+    assert kept.joined(WORKER).find("drain", "SQLite", "dibs") == 3.0
+    assert kept.joined(WORKER).find("idle", "SQLite", "dibs") == 2.0
+
+
+def test_a_run_that_failed_gives_no_figure() -> None:
+    assert _line("drain", "SQLite", 5.0, failed=True).median("per_second") is None
+
+
+def test_a_task_that_ran_twice_or_never_is_found_on_the_board(tmp_path: Path) -> None:
+    board = Board(tmp_path / "board", tasks=3, seats=2)
+    board.seat(0).ran(0)
+    board.seat(1).ran(0)
+    board.seat(1).ran(2)
+
+    with pytest.raises(RuntimeError, match="Of 3 tasks 1 never ran, and 1 ran more than once"):
+        board.check()
+
+
+def _line(kind: str, engine: str, rate: float, *, failed: bool = False) -> Line:
+    return Line(kind, kind, engine, "dibs", 1, "def", {"per_second": [rate]}, ["it failed"] if failed else [])
+
+
+def _report(date: str, *lines: Line) -> Report:
+    return Report(date, 1.0, 1, "1 task", True, "a machine", {}, "a command", 0.0, list(lines))
+
+
+def _functions(path: Path) -> set[str]:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return {each.name for each in body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def _imported(path: Path) -> set[str]:
+    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {str(each.module).partition(".")[0] for each in tree if isinstance(each, ast.ImportFrom)}
