@@ -151,6 +151,7 @@ def _curves(lines: list[Line], title: str, what: str, figures: list[tuple[str, s
         for axis, (figure, label) in zip(row, figures, strict=True):
             _curve(axis, [line for line in lines if line.engine == engine], figure)
             axis.set_xscale("log", base=base)
+            _whole_ticks(axis, sorted({line.processes for line in lines}))
             axis.set_ylim(bottom=0)
             axis.set_title(f"{engine}: {label}", loc="left", fontsize=10, fontweight="bold")
             axis.set_xlabel(what, fontsize=8)
@@ -158,7 +159,7 @@ def _curves(lines: list[Line], title: str, what: str, figures: list[tuple[str, s
             axis.spines[["top", "right"]].set_visible(False)
             axis.grid(alpha=0.3)
     if len({line.scenario for line in lines}) > 1:
-        axes[0][-1].legend(fontsize=7)
+        axes[0][-1].legend(fontsize=7, ncol=2)
     canvas.suptitle(title, fontsize=11)
     canvas.tight_layout()
     return canvas
@@ -172,8 +173,11 @@ def _curve(axis: Any, lines: list[Line], figure: str) -> None:
         ]
         colour = {"color": DIBS} if len(scenarios) == 1 else {}
         axis.plot(*zip(*points, strict=True), marker="o", markersize=3, label=scenario, **colour)
-    if len(scenarios) == 1:
-        axis.set_xticks([line.processes for line in lines], [str(line.processes) for line in lines])
+
+
+def _whole_ticks(axis: Any, numbers: list[int]) -> None:
+    axis.set_xticks(numbers, [f"{number:,}" for number in numbers])
+    axis.minorticks_off()
 
 
 _PLOTS: dict[str, Callable[[Report], Any]] = {

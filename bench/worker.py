@@ -55,8 +55,8 @@ def measure(arguments: argparse.Namespace, console: Console) -> Report:
     sizes = Sizes.quick(arguments.tasks) if arguments.quick else Sizes(arguments.tasks)
     meeting = Meeting("bench.worker", arguments.repeat, arguments.quick, f"{sizes.tasks:,} tasks", console)
     with contextlib.ExitStack() as stack:
-        team = Team(arguments.peer, console)
-        names = team.engines(arguments.engine or list(ALL if PEERS_TOO & set(arguments.only) else ENGINES))
+        team = Team(arguments.peer, 1 if arguments.quick else None, console)
+        names = team.engines(arguments.engine)
         engines = [stack.enter_context(contextlib.closing(ALL[name]())) for name in names]
         reserve = stack.enter_context(
             contextlib.closing(Reserve(QUICK_WORKERS if arguments.quick else arguments.workers))
@@ -80,12 +80,12 @@ def render(file: Path) -> None:
 
 
 class Team:
-    """The other queues that can be measured here, those that cannot, and why."""
+    """The other queues that can be measured here, those that cannot, and why; each with so many of its settings."""
 
-    def __init__(self, only: list[str] | None, console: Console) -> None:
+    def __init__(self, only: list[str] | None, settings: int | None, console: Console) -> None:
         self.versions: dict[str, str] = {}
         self.absent: dict[str, str] = {}
-        self._only = only
+        self._only, self._settings = only, settings
         self._console = console
 
     def engines(self, wanted: list[str]) -> list[str]:
@@ -100,7 +100,7 @@ class Team:
             if peer.engine == engine.family and (not self._only or peer.name in self._only):
                 self._console.print(f"{peer.name} for {engine.name}: its environment ...", style="dim")
                 try:
-                    yield PeerSystem(peer)
+                    yield PeerSystem(peer, self._settings)
                     self.versions[peer.package] = version_of(peer.venv, peer.package)
                 except NotHere as reason:
                     self.absent[peer.name] = str(reason)
@@ -172,11 +172,19 @@ def _complete(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
     arguments.tasks = arguments.tasks or (400 if arguments.quick else 20_000)
     if arguments.markdown or arguments.render:
         arguments.json = arguments.json or DOCUMENTS / "worker.json"
+    arguments.engine = arguments.engine or [name for name in ALL if _belongs(name, arguments)]
     if arguments.repeat < 1 or arguments.tasks < 100:
         parser.error("--repeat must be at least 1, and --tasks at least 100")
     if arguments.quick and arguments.markdown:
         parser.error("a quick run is too noisy for the documentation")
     return arguments
+
+
+def _belongs(engine: str, arguments: argparse.Namespace) -> bool:
+    """Whether it is measured where nothing is said about engines: not all are by all kinds, or in a small version."""
+    if arguments.quick and engine == "redis-fsync":
+        return False
+    return engine in ENGINES or bool(PEERS_TOO & set(arguments.only))
 
 
 if __name__ == "__main__":

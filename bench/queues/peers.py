@@ -44,6 +44,26 @@ class Peer:
         return self.module.removesuffix("_queue")
 
 
+def _in_groups(groups: list[dict[str, Any]]) -> int:
+    """What a stream's only group has not read, or not acknowledged."""
+    return sum(group["pending"] + (group["lag"] or 0) for group in groups)
+
+
+def _dbos(engine: str, table: str) -> Peer:
+    return Peer(
+        name="DBOS",
+        engine=engine,
+        module="dbos_queue",
+        package="dbos",
+        settings={"1": "as it comes, polls every second", "0.1": "polls every 0.1 s"},
+        unfinished=f"SELECT count(*) FROM {table} WHERE status IN ('ENQUEUED', 'PENDING')",  # noqa: S608 - ours
+        completed=f"SELECT count(*) FROM {table} WHERE status = 'SUCCESS'",  # noqa: S608 - ours
+        source="docs.dbos.dev/python/reference/queues: no limits, polling_interval_sec",
+        lacks="polls; no leases: what a dead process ran waits until a process with its id starts",
+        share=0.05,
+    )
+
+
 PEERS = (
     Peer(
         name="Huey",
@@ -99,30 +119,8 @@ PEERS = (
         processes=(1,),
         waits=False,
     ),
-    Peer(
-        name="DBOS",
-        engine="SQLite",
-        module="dbos_queue",
-        package="dbos",
-        settings={"1": "as it comes, polls every second", "0.1": "polls every 0.1 s"},
-        unfinished="SELECT count(*) FROM workflow_status WHERE status IN ('ENQUEUED', 'PENDING')",
-        completed="SELECT count(*) FROM workflow_status WHERE status = 'SUCCESS'",
-        source="docs.dbos.dev/python/reference/queues: no limits, polling_interval_sec",
-        lacks="polls; no leases: what a dead process ran waits until a process with its id starts",
-        share=0.05,
-    ),
-    Peer(
-        name="DBOS",
-        engine="PostgreSQL",
-        module="dbos_queue",
-        package="dbos",
-        settings={"1": "as it comes, polls every second", "0.1": "polls every 0.1 s"},
-        unfinished="SELECT count(*) FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING')",
-        completed="SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS'",
-        source="docs.dbos.dev/python/reference/queues: no limits, polling_interval_sec",
-        lacks="polls; no leases: what a dead process ran waits until a process with its id starts",
-        share=0.05,
-    ),
+    _dbos("SQLite", "workflow_status"),
+    _dbos("PostgreSQL", "dbos.workflow_status"),
     Peer(
         name="Procrastinate",
         engine="PostgreSQL",
@@ -247,8 +245,3 @@ PEERS = (
         at_once="coroutines",
     ),
 )
-
-
-def _in_groups(groups: list[dict[str, Any]]) -> int:
-    """What a stream's only group has not read, or not acknowledged."""
-    return sum(group["pending"] + (group["lag"] or 0) for group in groups)

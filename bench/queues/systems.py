@@ -117,9 +117,10 @@ class DibsSystem(System):
 class PeerSystem(System):
     """Another queue: its clock starts when it asks for its first task, so that its start-up costs it nothing."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, settings: int | None = None) -> None:
         self.peer = peer
-        self.name, self.settings, self.unfinished = peer.name, peer.settings, peer.unfinished
+        self.name, self.unfinished = peer.name, peer.unfinished
+        self.settings = dict(list(peer.settings.items())[:settings])
         self.processes, self.waits = peer.processes, peer.waits
         self.program = Program(peer.module, str(python_for(peer.venv, peer.python)), peer.stop_with)
 
