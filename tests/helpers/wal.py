@@ -1,4 +1,5 @@
-"""How many transactions a SQLite file has seen since its WAL was last emptied, read from the WAL itself."""
+"""How many transactions a SQLite file has seen since its WAL was last emptied, and how much of the WAL is still to be
+moved into the file: read from the WAL and its index themselves, without a connection that would have a part in it."""
 
 from __future__ import annotations
 
@@ -24,3 +25,12 @@ def commits_in_wal(path: Path) -> int:
     page_size, salt = struct.unpack(">I", wal[8:12])[0], wal[16:24]
     frames = (wal[start : start + FRAME] for start in range(HEADER, len(wal), FRAME + page_size))
     return sum(frame[8:16] == salt and frame[4:8] != b"\0\0\0\0" for frame in frames)
+
+
+def written_and_moved(path: Path) -> tuple[int, int]:
+    """Frames in the WAL since it was last begun anew, and how many of them are in the file already. Not for a process
+    that has the file open: to close the index, as this does, lets go of its locks."""
+    index = path.with_name(path.name + "-shm").read_bytes()
+    [written] = struct.unpack_from("=I", index, 16)  # mxFrame of the index's header
+    [moved] = struct.unpack_from("=I", index, 96)  # nBackfill, after two copies of the header
+    return written, moved

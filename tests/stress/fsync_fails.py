@@ -1,0 +1,49 @@
+"""fsync fails: a write that the disk did not confirm is not acknowledged, and whoever asks again is told the truth.
+
+Promises 1 and 9. Of one hand every few fsyncs fail. SQLite has written the transaction by then, and takes it back; but
+if everybody dies before the next write covers it, the next to open the file finds it there and takes it for committed.
+So the answer is "unknown"; and now and then all are killed, so that it is found.
+"""
+
+from __future__ import annotations
+
+from tests.stress.crew import Crew
+from tests.stress.scenario import Scenario, Stage, main
+from tests.stress.syscalls import failing, injected
+
+LEASE, UPKEEP = 1.0, 0.3
+
+
+def play(stage: Stage) -> None:
+    stage.tally.promised = LEASE + UPKEEP
+    healthy = stage.crew(2, lease=LEASE, upkeep_every=UPKEEP, batch=3 if stage.short else 20)
+    for number in stage.rounds():
+        log = stage.folder / f"strace-{number}.log"
+        often = f"{stage.chance.randint(2, 12)}+{stage.chance.randint(2, 6)}"
+        sick = stage.crew(
+            1, lease=LEASE, upkeep_every=UPKEEP, under=failing(log, "fsync,fdatasync", "EIO", often)
+        )  # fmt: skip
+        sick.wait_for(stage.chance.randint(5, 10 if stage.short else 150))
+        kill_all(sick, healthy) if number % 2 else sick.kill()
+        stage.tally.injected += injected(log)
+    healthy.wait_for(5)
+
+
+def kill_all(sick: Crew, healthy: Crew) -> None:
+    """Nobody has the file open any more: what is in it is what the next to open it finds."""
+    dead = [sick.kill(), *(healthy.kill() for _ in list(healthy.members))]
+    for member in dead[1:]:
+        healthy.replace(member)
+
+
+SCENARIO = Scenario(
+    name="fsync_fails",
+    fault="every few fsyncs of a process fail (EIO)",
+    promises=(1, 9),
+    engines=("sqlite",),
+    play=play,
+    needs=("strace",),
+)
+
+if __name__ == "__main__":
+    main(SCENARIO)
