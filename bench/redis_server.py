@@ -15,6 +15,7 @@ import redis
 
 from bench.databases import Counts, Engine, require_settings
 
+HOST = "127.0.0.1"
 DATABASES = 4096
 PATIENCE = 10.0
 
@@ -32,11 +33,11 @@ class Redis(Engine):
         self._numbers = itertools.count(1)
         self._port = _free_port()
         options = [word for name, value in self.SETTINGS.items() for word in (f"--{name}", value)]
-        place = ["--port", str(self._port), "--dir", self._folder.name, "--databases", str(DATABASES)]
+        place = ["--bind", HOST, "--port", str(self._port), "--dir", self._folder.name, "--databases", str(DATABASES)]
         self._process = subprocess.Popen(  # noqa: S603 - the server
             [str(shutil.which("redis-server")), *place, *options], stdout=subprocess.DEVNULL
         )
-        self._client = redis.Redis(port=self._port)
+        self._client = redis.Redis(HOST, self._port)
         self._wait()
         self.version = str(self._client.info("server")["redis_version"])
         require_settings(self.SETTINGS, {name: self._client.config_get(name)[name] for name in self.SETTINGS})
@@ -57,7 +58,7 @@ class Redis(Engine):
         raise NotImplementedError
 
     def _new(self) -> str:
-        return f"redis://localhost:{self._port}/{next(self._numbers)}"
+        return f"redis://{HOST}:{self._port}/{next(self._numbers)}"
 
     def _copy(self, url: str) -> str:
         copy = self._new()
@@ -102,5 +103,5 @@ REDIS: dict[str, type[Any]] = {"redis": Redis, "redis-fsync": DurableRedis}
 
 def _free_port() -> int:
     with socket.socket() as free:
-        free.bind(("localhost", 0))
+        free.bind((HOST, 0))
         return int(free.getsockname()[1])
