@@ -392,3 +392,26 @@ def test_many_clients_may_open_a_new_file_at_the_same_moment(tmp_path: Path) -> 
         assert sorted(task.id for task in tasks) == list(range(1, len(apps) + 1))
         for app in apps:
             app.close()
+
+
+def test_who_has_waited_longest_tries_most_often() -> None:
+    patience = writer._Patience()
+    for _ in range(50):
+        patience.learn(0.5)
+    assert mean_pause(patience, 0.0) > 2 * mean_pause(patience, 0.5) > 2.2 * mean_pause(patience, 2.0)
+
+
+def test_the_longer_all_wait_the_less_often_they_try() -> None:
+    """Fifty that tried every half millisecond took the processors from the one who held the lock."""
+    patience, waited, tries = writer._Patience(), 0.0, 0
+    while waited < 10:
+        waited, tries = waited + patience.pause(waited), tries + 1
+    assert tries < 3000  # it was 34,000
+    seldom = writer._Patience()
+    for _ in range(50):
+        seldom.learn(2.0)
+    assert mean_pause(seldom, 1.0) > 5 * mean_pause(writer._Patience(), 0.05)
+
+
+def mean_pause(patience: writer._Patience, waited: float) -> float:
+    return sum(patience.pause(waited) for _ in range(2000)) / 2000

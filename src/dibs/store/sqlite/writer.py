@@ -107,6 +107,7 @@ class Writer:
         # lets newcomers overtake (2.2 s in the worst case with ten processes).
         self._connection.execute("PRAGMA busy_timeout = 0")
         self._clock = clock
+        self._patience = _Patience()
         self._on_change = on_change
         self._list = threading.Lock()  # guards the three below
         self._jobs: deque[_Job] = deque()
@@ -284,6 +285,7 @@ class Writer:
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
+                self._patience.learn(time.monotonic() - started)
                 return
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
@@ -291,7 +293,7 @@ class Writer:
                 waited = time.monotonic() - started
                 if waited > BUSY_TIMEOUT:
                     raise StoreBusy(f"The SQLite file has been locked for {waited:.0f} seconds.") from None
-            time.sleep(_pause(waited))
+            time.sleep(self._patience.pause(waited))
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # the error that brought us here says more
@@ -329,7 +331,23 @@ def _resolve(jobs: list[_LoopJob]) -> None:
         job.resolve()
 
 
-def _pause(waited: float) -> float:
-    """Seconds until the next try. The longer somebody has waited, the more often it tries: so the oldest waiter is
-    the likeliest to get the lock next, and nobody starves."""
-    return random.uniform(0.0005, 0.005 / (1 + waited * 20))
+class _Patience:
+    """How often to try for the lock.
+
+    The longer somebody has waited, the more often it tries: so the oldest waiter is the likeliest to get the lock next,
+    and nobody starves. But the longer everybody waits, the less often all of them try: a wait is as long as there are
+    waiters before us, and fifty that each try every millisecond leave no processor to the one who holds the lock.
+    """
+
+    def __init__(self) -> None:
+        self._usual = 0.0
+
+    def learn(self, waited: float) -> None:
+        """It took so long this time."""
+        self._usual += (waited - self._usual) * 0.2
+
+    def pause(self, waited: float) -> float:
+        """Seconds until the next try."""
+        usual = max(self._usual, waited / 4)
+        most = min(max(0.005, usual / 10), 0.1)
+        return random.uniform(most / 10, max(most / 10, most / (1 + 4 * waited / max(usual, 0.2))))
