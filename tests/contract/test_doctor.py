@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import dibs
 from dibs import Check, NewTask, Verdict
+from dibs.store.postgres.connection import SQL
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql, sqlite_path
 from tests.helpers.tasks import STATES, task_in
@@ -230,3 +232,17 @@ def test_a_server_that_cannot_be_reached_is_said_so(engine: str, tmp_path: Path,
     for verb in (app.doctor, app.stats, app.migrate):
         with pytest.raises(dibs.StoreUnavailable):
             verb()
+
+
+@on_postgres
+@pytest.mark.parametrize("books", ["books_states", "books_tokens"])
+def test_books_are_compared_over_an_index_also_before_there_are_statistics(empty_url: str, books: str) -> None:
+    with dibs.Dibs(empty_url) as app:
+        app.enqueue_many([NewTask("t") for _ in range(100)])
+    with psycopg.connect(empty_url) as connection:
+        connection.execute(
+            "INSERT INTO dibs_history (task_id, event, to_state, token, at)"
+            " SELECT n, 'enqueued', 'pending', 0, 0 FROM generate_series(1, 50000) AS n"
+        )
+        plan = connection.execute(f"EXPLAIN {SQL.text(books)}".encode()).fetchall()
+    assert "dibs_history_task" in str(plan), plan
