@@ -29,7 +29,8 @@ def play(stage: Stage) -> None:
         if number % 3 == 2:
             line.slow(0.0, float("inf"))
             workers.wait_for(5)
-    for crew in (near, naps):
+    line.slow(0.0, float("inf"))
+    for crew in (near, far, workers, naps):
         crew.wait_for(2)
 
 
