@@ -86,7 +86,8 @@ def _panels(
         best: dict[str, tuple[Line, float]] = {}
         for line in report.lines:
             value = _value(line, figure)
-            if (line.kind, line.engine) == (kind, engine) and choose(line) and value is not None:
+            durable = "not durable" not in line.setting
+            if (line.kind, line.engine) == (kind, engine) and durable and choose(line) and value is not None:
                 held = best.get(line.queue)
                 if held is None or (value < held[1] if least else value > held[1]):
                     best[line.queue] = line, value

@@ -23,7 +23,7 @@ PATIENCE = 10.0
 class Redis(Engine):
     """Nothing is kept: what a power cut takes, it takes. The fastest that there is, and not what dibs promises."""
 
-    name = "Redis"
+    name = "Redis, no persistence"
     has_dibs = False
     SETTINGS: ClassVar = {"save": "", "appendonly": "no", "appendfsync": "everysec"}
 
