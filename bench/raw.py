@@ -120,12 +120,12 @@ class RawPostgres:
 
     def prepare(self, numbers: Sequence[int]) -> dict[str, Any]:
         """See Side."""
-        statement = _first("enqueue", self._store.enqueue(_tasks(numbers)).begin())
+        statement = _first("enqueue_keyless", self._store.enqueue(_tasks(numbers)).begin())
         return bind(statement, UNSIGNED)
 
     def enqueue(self, call: dict[str, Any]) -> None:
         """See Side."""
-        rows = self._connection.execute(POSTGRES.text("enqueue").encode(), call).fetchall()
+        rows = self._connection.execute(POSTGRES.text("enqueue_keyless").encode(), call).fetchall()
         _must_be(self._batch, rows)
 
     def prepare_claims(self) -> None:

@@ -8,7 +8,8 @@ connection that the user hands in.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -101,6 +102,14 @@ def alone(each: Each, item: Any) -> Generator[Any, Any, Any]:
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+def as_one(operations: Sequence[Operation[Any]]) -> Operation[list[Any]]:
+    """One operation that does all of these, which are alike; it answers each, with an error where one is refused."""
+    first = operations[0]
+    assert first.each is not None
+    items = [operation.item for operation in operations]
+    return replace(first, begin=partial(first.each, items), read=None, item=None, each=None)
 
 
 Y = TypeVar("Y")

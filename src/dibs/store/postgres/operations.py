@@ -41,9 +41,13 @@ class PostgresOperations(SqlOperations):
 
     def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
         """See Enqueueing."""
-        places = list(rows)
-        inserted = yield Statement("enqueue", rows=list(rows.values()))
-        return {places[nth - 1]: (rows[places[nth - 1]], *new) for nth, *new in inserted}
+        given = list(rows.items())
+        if all(row.key is None for row in rows.values()):
+            inserted = yield Statement("enqueue_keyless", rows=[row for _, row in given])
+            new = zip(given, sorted(inserted), strict=True)  # ids grow in the order of the rows
+            return {place: (row, *stored) for (place, row), stored in new}
+        inserted = yield Statement("enqueue", rows=[row for _, row in given])
+        return {given[nth - 1][0]: (given[nth - 1][1], *stored) for nth, *stored in inserted}
 
     def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Steps[None]:
         """See Adding."""

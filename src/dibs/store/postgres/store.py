@@ -32,6 +32,7 @@ from dibs.store.postgres.connection import (
     translate,
     watchful,
 )
+from dibs.store.postgres.gathering import AsyncGathering, Gathering
 from dibs.store.postgres.migrating import migrate
 from dibs.store.postgres.operations import PostgresOperations
 from dibs.store.postgres.wakeups import PostgresWakeups
@@ -86,6 +87,12 @@ class PostgresStore(PostgresOperations):
         """See Racing."""
         if on is not None:
             return self._run_joined(operation, on)
+        if operation.each is not None:
+            gathered: T = self._opened().gathering.run(operation, self._run_by_itself)
+            return gathered
+        return self._run_by_itself(operation)
+
+    def _run_by_itself(self, operation: Operation[T]) -> T:
         tries, patience = 1, _Patience()
         while True:
             opened = self._opened()
@@ -108,6 +115,13 @@ class PostgresStore(PostgresOperations):
         """See Racing."""
         if on is not None:
             return await self._run_joined_async(operation, on)
+        if operation.each is not None:
+            gathering = (await self._opened_async()).async_gathering()
+            gathered: T = await gathering.run(operation, self._run_by_itself_async)
+            return gathered
+        return await self._run_by_itself_async(operation)
+
+    async def _run_by_itself_async(self, operation: Operation[T]) -> T:
         tries, patience = 1, _Patience()
         while True:
             opened = await self._opened_async()
@@ -262,6 +276,9 @@ class _Open:
         self.wakeups = PostgresWakeups(url)
         self._conninfo = watchful(url)
         self._lock = threading.Lock()
+        self.gathering = Gathering()
+        self._async_gatherings: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGathering]
+        self._async_gatherings = weakref.WeakKeyDictionary()
         self._planned_at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._pool: ConnectionPool[Any] | None = None
         self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]]
@@ -287,6 +304,12 @@ class _Open:
                 if self._pool is None:
                     self._pool = ConnectionPool(self._conninfo, open=True, configure=prepare_unless_pooled, **POOLING)
         return self._pool
+
+    def async_gathering(self) -> AsyncGathering:
+        """That of the running loop."""
+        loop = asyncio.get_running_loop()
+        found = self._async_gatherings.get(loop)
+        return self._async_gatherings.setdefault(loop, AsyncGathering()) if found is None else found
 
     async def async_pool(self) -> AsyncConnectionPool[Any]:
         loop = asyncio.get_running_loop()

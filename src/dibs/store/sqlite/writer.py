@@ -18,13 +18,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.errors import DibsError, OutcomeUnknown, StoreBusy
-from dibs.store.operation import Operation, drive
+from dibs.store.operation import Operation, as_one, drive
 from dibs.store.sqlite.connection import Clock, Executor, connect, translate
 
 T = TypeVar("T")
@@ -253,14 +251,12 @@ class Writer:
 
     def _try_at_once(self, jobs: list[_Job]) -> Sequence[Answer]:
         """The answers of operations that are alike; one by one where they cannot be done at once."""
-        first = jobs[0].work
-        assert isinstance(first, Operation)
-        if len(jobs) > 1 and first.each is not None:
-            items = [job.work.item for job in jobs if isinstance(job.work, Operation)]
-            done = self._try_in_savepoint(replace(first, begin=partial(first.each, items)))
+        operations = [job.work for job in jobs if isinstance(job.work, Operation)]
+        if len(operations) > 1:
+            done = self._try_in_savepoint(as_one(operations))
             if isinstance(done, tuple):
                 return [answer if isinstance(answer, Exception) else (answer,) for answer in done[0]]
-        return [self._try_in_savepoint(job.work) for job in jobs]
+        return [self._try_in_savepoint(operation) for operation in operations]
 
     def _try_in_savepoint(self, operation: Work) -> Answer:
         assert isinstance(operation, Operation)
