@@ -29,6 +29,7 @@ ONLY = {
         "next_attempts_left",
         "paused",
         "pick",  # tasks are picked line by line under the write lock
+        "pick_level",
         "pick_race",
         "race",  # where a race stands; on PostgreSQL a part of the claim
         "note_drawn",  # two tables take two statements
@@ -42,6 +43,7 @@ ONLY = {
         "lines",
         "in_line",
         "candidates_ordered",
+        "candidates_levels",
         "candidates_race",
         "undrawn",
         "undrawn_lines",  # on SQLite each line is looked at anyway
@@ -66,6 +68,10 @@ ONLY = {
 # Words that the code fills in from fixed tables; every other placeholder is a fragment.
 WORDS = {
     "order",
+    "at_hand",
+    "beyond",
+    "levels",
+    "within",
     "index",
     "key",
     "rate",

@@ -21,13 +21,27 @@ SLACK = 32
 
 _ORDERS = {
     Order.PRIORITY: ("{{candidates_ordered}}", "priority DESC, id"),
-    Order.PRIORITY_LIFO: ("{{candidates_ordered}}", "priority DESC, id DESC"),
-    Order.PRIORITY_ASC: ("{{candidates_ordered}}", "priority, id"),
+    Order.PRIORITY_LIFO: ("{{candidates_levels}}", "priority DESC, id DESC"),
+    Order.PRIORITY_ASC: ("{{candidates_levels}}", "priority, id"),
     Order.FIFO: ("{{candidates_ordered}}", "id"),
     Order.LIFO: ("{{candidates_ordered}}", "id DESC"),
     Order.RANDOM: ("{{candidates_race}}", "random_key"),
     Order.WEIGHTED: ("{{candidates_race}}", "weighted_key"),
 }
+
+_LEVELS: dict[str, Words] = {
+    Order.PRIORITY_LIFO: (("beyond", "<"), ("levels", "priority DESC"), ("within", "id DESC")),
+    Order.PRIORITY_ASC: (("beyond", ">"), ("levels", "priority"), ("within", "id")),
+}
+"""The way through the priorities of a line, and the order in each."""
+
+_AT_HAND = {
+    Order.PRIORITY_LIFO: "priority DESC, id",
+    Order.PRIORITY_ASC: "priority, id DESC",
+    Order.RANDOM: "id",
+    Order.WEIGHTED: "id",
+}
+"""The order of an index that comes nearest, where the order itself is that of none (for `claim_any`)."""
 
 _KEYS: dict[str, Words] = {
     Order.RANDOM: (("key", "random_key"), ("rate", "1")),
@@ -124,11 +138,10 @@ def _check_drawn(filters: Filters) -> Steps[None]:
 
 def _claim(name: str, params: dict[str, Any], request: ClaimRequest, count: int, hands: Hands | None) -> Statement:
     params = {**params, "exactly": count}
-    order = Order.FIFO if name == "claim_any" and request.order in RACES else None
     if hands is None:
-        return Statement(name, params, words=(*_words(request, count, order), ("hands", "{{to_one}}")))
+        return Statement(name, params, words=(*_words(request, count), ("hands", "{{to_one}}")))
     workers, incarnations = [list(each) for each in zip(*hands, strict=True)]
-    words = _words(request, _rounded_up(count), order)
+    words = _words(request, _rounded_up(count))
     return Statement(
         name, {**params, "workers": workers, "incarnations": incarnations}, words=(*words, ("hands", "{{to_many}}"))
     )
@@ -140,8 +153,12 @@ def _rounded_up(count: int) -> int:
 
 
 def _words(filters: Filters, count: int, order: Order | None = None) -> Words:
-    candidates, by = _ORDERS[order or Order(filters.order)]
-    return (("candidates", candidates), ("order", by), ("reach", str(count + SLACK)), ("count", str(count)))
+    order = order or Order(filters.order)
+    candidates, by = _ORDERS[order]
+    return (
+        ("candidates", candidates), ("order", by), ("at_hand", _AT_HAND.get(order, by)), *_LEVELS.get(order, ()),
+        ("reach", str(count + SLACK)), ("count", str(count))
+    )  # fmt: skip
 
 
 def _filter_params(filters: Filters) -> dict[str, Any]:

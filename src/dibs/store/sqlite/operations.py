@@ -20,19 +20,33 @@ from dibs.store.operations.enqueueing import NewRow, NewRows, Stored
 from dibs.store.operations.finalizing import Answered, already_complete, not_found
 from dibs.store.operations.racing import CHUNK, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
+from dibs.store.sqlfiles import Words
 from dibs.store.sqlite import tallying
 
 _ORDERS = {
     Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
-    Order.PRIORITY_LIFO: ("dibs_tasks_by_priority_lifo", "priority DESC, id DESC", lambda row: (-row[1], -row[0])),
-    Order.PRIORITY_ASC: ("dibs_tasks_by_priority_lifo", "priority, id", lambda row: (row[1], row[0])),
     Order.FIFO: ("dibs_tasks_by_age", "id", lambda row: row[0]),
     Order.LIFO: ("dibs_tasks_by_age", "id DESC", lambda row: -row[0]),
 }
+_LEVELS = {
+    Order.PRIORITY_LIFO: (
+        (("beyond", "<"), ("levels", "priority DESC"), ("within", "id DESC")),
+        lambda row: (-row[1], -row[0]),
+    ),
+    Order.PRIORITY_ASC: (
+        (("beyond", ">"), ("levels", "priority"), ("within", "id")),
+        lambda row: (row[1], row[0]),
+    ),
+}
+"""The way through the priorities of a line, and the order in each."""
 _RACES = {
     Order.RANDOM: (("index", "dibs_tasks_by_random"), ("key", "random_key"), ("rate", "1")),
     Order.WEIGHTED: (("index", "dibs_tasks_by_weight"), ("key", "weighted_key"), ("rate", "max(priority + 1, 1)")),
 }
+
+
+BEYOND = 2**32
+"""Higher than any priority; and below zero, lower."""
 
 
 class SqliteOperations(SqlOperations):
@@ -206,14 +220,32 @@ def _chain(name: str, after: Any, params: Line) -> Steps[list[Any]]:
 def _pick(lines: list[Line], filters: Filters, advance: bool = True) -> Steps[list[int]]:
     if filters.order in _RACES:
         return (yield from _pick_winners(lines, filters, advance))
-    index, order, key = _ORDERS[Order(filters.order)]
     found = []
-    for line in lines:
-        words = (("index", index), ("order", order))
-        found += yield Statement("pick", {**line, "count": filters.count}, words=words)
+    if filters.order in _LEVELS:
+        words, key = _LEVELS[Order(filters.order)]
+        for line in lines:
+            found += yield from _pick_levels(line, filters.count, words)
+    else:
+        index, order, key = _ORDERS[Order(filters.order)]
+        for line in lines:
+            by = (("index", index), ("order", order))
+            found += yield Statement("pick", {**line, "count": filters.count}, words=by)
     if len(lines) > 1:
         found.sort(key=key)
     return _ids(found[: filters.count])
+
+
+def _pick_levels(line: Line, count: int, words: Words) -> Steps[Rows]:
+    """The first tasks of the line, priority after priority."""
+    found: Rows = []
+    after = BEYOND if ("beyond", "<") in words else -BEYOND
+    while len(found) < count:
+        rows = yield Statement("pick_level", {**line, "after": after, "count": count - len(found)}, words=words)
+        if not rows:
+            break
+        found += rows
+        after = rows[0][1]
+    return found
 
 
 def _pick_winners(lines: list[Line], filters: Filters, advance: bool) -> Steps[list[int]]:
