@@ -1,0 +1,446 @@
+"""The life of tasks in plain Python, as the documentation tells it: what every store is held against.
+
+No database, no batches, no concurrency: a list of tasks, and for each verb the few lines that say what it does to one
+of them. It shares the words of dibs (states, events, outcomes) and none of its rules. Tasks have numbers, from 0, in
+the order in which they were enqueued; moments are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from dibs import Cancelled, Completed, Event, Failed, Outcome, Released, State
+
+SECOND = 1_000_000
+JITTER = 0.1
+LEASE_LOST = "LeaseLost"
+ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED)
+
+KEPT = {State.COMPLETED: 3600 * SECOND, State.CANCELLED: 2 * 3600 * SECOND, State.FAILED: 4 * 3600 * SECOND}
+"""How long ended tasks are kept, in the retention that the tests use."""
+
+
+class Ref(NamedTuple):
+    """The name of a claim, live or not."""
+
+    number: int
+    token: int
+    worker: str
+
+
+class Line(NamedTuple):
+    """An entry of the history."""
+
+    event: Event
+    left: State | None
+    reached: State
+    worker: str | None
+    token: int
+
+
+class Between(NamedTuple):
+    """A moment that chance has a part in: not before the one, not after the other."""
+
+    earliest: int
+    latest: int
+
+
+class Answer(NamedTuple):
+    """What a worker hears about an outcome."""
+
+    state: State
+    attempts: int
+    run_at: Between | None
+    repeated: bool = False
+
+
+@dataclass
+class Wish:
+    """What a claim asks for."""
+
+    worker: str
+    count: int = 1
+    order: str = "priority"
+    lease: float = 60
+    queues: Sequence[str] | None = None
+    types: Sequence[str] | None = None
+    max_attempts_remaining: int | None = None
+    ahead: bool = False
+    request: str | None = None
+
+
+@dataclass
+class Life:
+    """A task."""
+
+    number: int
+    type: str
+    created_at: int
+    run_at: int
+    params: dict[str, Any] = field(default_factory=dict)
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int = 3
+    key: str | None = None
+    state: State = State.PENDING
+    attempts: int = 0
+    token: int = 0
+    worker: str | None = None
+    claimed_at: int | None = None
+    lease_until: int | None = None
+    finished_at: int | None = None
+    cancel_requested: bool = False
+    progress: tuple[int | None, str | None] = (None, None)
+    result: Any = None
+    error: tuple[str, str] | None = None
+    dropped: int = 0
+    ahead: bool = False
+    request: str | None = None
+    gone: bool = False
+    lines: list[Line] = field(default_factory=list)
+    told: dict[tuple[int, str], tuple[type, State]] = field(default_factory=dict)
+    """Claim (token and worker) -> the outcome that ended it, and where that led."""
+
+    @property
+    def attempts_left(self) -> int:
+        return self.max_attempts - self.attempts
+
+    @property
+    def waits(self) -> bool:
+        return self.state in (State.SCHEDULED, State.PENDING)
+
+    def move(self, event: Event, to: State, worker: str | None = None) -> None:
+        """Every change of state is a line of history."""
+        left = None if event is Event.ENQUEUED else self.state
+        self.state = to
+        self.lines.append(Line(event, left, to, worker, self.token))
+
+
+ORDERS: dict[str, Callable[[Life], tuple[int, int]]] = {
+    "priority": lambda life: (-life.priority, life.number),
+    "priority_lifo": lambda life: (-life.priority, -life.number),
+    "priority_asc": lambda life: (life.priority, life.number),
+    "fifo": lambda life: (0, life.number),
+    "lifo": lambda life: (0, -life.number),
+}
+CHANCE = ("random", "weighted")
+"""Orders in which any task may come first."""
+
+
+class Model:
+    """A store."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.lives: list[Life] = []
+        self.paused: set[str] = set()
+
+    def present(self) -> list[Life]:
+        """Tasks that have not been pruned."""
+        return [life for life in self.lives if not life.gone]
+
+    def find(self, number: int) -> Life | None:
+        """The task, if there is one."""
+        return next((life for life in self.present() if life.number == number), None)
+
+    def depth(self) -> dict[str, Counter[State]]:
+        """How many tasks are in each state, of each queue that has any."""
+        queues = {life.queue for life in self.present()}
+        return {queue: Counter(life.state for life in self.present() if life.queue == queue) for queue in queues}
+
+    # Enqueue
+
+    def enqueue(self, news: Sequence[dict[str, Any]]) -> list[tuple[int, bool]] | str:
+        """For each its number, and whether its key was there before; or why none of them is stored."""
+        owners = {life.key: (life.type, life.params) for life in self.present()}
+        for new in news:
+            content = (new["type"], new.get("params", {}))
+            if new.get("key") is not None and owners.setdefault(new["key"], content) != content:
+                return "key_conflict"
+        return [self._enqueue(**new) for new in news]
+
+    def _enqueue(self, *, delay: float = 0, key: str | None = None, **values: Any) -> tuple[int, bool]:
+        owner = next((life for life in self.present() if key is not None and life.key == key), None)
+        if owner is not None:
+            return owner.number, True
+        run_at = self.now + round(delay * SECOND)
+        life = Life(len(self.lives), created_at=self.now, run_at=run_at, key=key, **values)
+        life.move(Event.ENQUEUED, State.SCHEDULED if run_at > self.now else State.PENDING)
+        self.lives.append(life)
+        return life.number, False
+
+    # Claim
+
+    def claim(self, wish: Wish, swept: bool, got: Sequence[int]) -> list[int]:
+        """The tasks that the worker must have got. What was swept in passing, and what chance chose, the store says."""
+        if asked := self._asked(wish):
+            return asked
+        if swept or not self.candidates(wish):
+            self.sweep()
+        chosen = self.candidates(wish)
+        if wish.order in CHANCE:
+            chosen = [life for life in chosen if life.number in got] or chosen
+            chosen.sort(key=lambda life: got.index(life.number) if life.number in got else len(got))
+        chosen = chosen[: wish.count]
+        for life in chosen:
+            self._hand_out(life, wish)
+        return [life.number for life in chosen]
+
+    def _asked(self, wish: Wish) -> list[int]:
+        """What this worker got under the name of this request, and still holds."""
+        return [
+            life.number
+            for life in self.present()
+            if life.state is State.CLAIMED and (life.worker, life.request) == (wish.worker, wish.request)
+            if wish.request is not None and life.lease_until is not None and life.lease_until > self.now
+            if wish.queues is None or life.queue in wish.queues
+        ]
+
+    def candidates(self, wish: Wish) -> list[Life]:
+        """What may be claimed now, first things first."""
+        fit = [life for life in self.present() if self._claimable(life) and _fits(life, wish)]
+        return sorted(fit, key=ORDERS.get(wish.order, ORDERS["fifo"]))
+
+    def _claimable(self, life: Life) -> bool:
+        return life.state is State.PENDING and life.queue not in self.paused
+
+    def _hand_out(self, life: Life, wish: Wish) -> None:
+        life.token += 1
+        life.move(Event.CLAIMED, State.CLAIMED, wish.worker)
+        life.worker, life.request, life.ahead = wish.worker, wish.request, wish.ahead
+        life.claimed_at, life.lease_until = self.now, self.now + round(wish.lease * SECOND)
+        life.progress = (None, None)
+
+    def claim_by_id(self, number: int, worker: str, lease: float, swept: bool) -> str:
+        """ "claimed", or why not. The store may sweep before it says no; then it says it about what it found then."""
+        life = self.find(number)
+        if life is None:
+            self._sweep_if(swept)
+            return "task_not_found"
+        claimable = self.after_sweep(life) is State.PENDING and life.queue not in self.paused
+        state = self.after_sweep(life)
+        if claimable:
+            self._sweep_if(life.state is not State.PENDING)
+            self._hand_out(life, Wish(worker, lease=lease))
+            return "claimed"
+        self._sweep_if(swept)
+        return "already_claimed" if state is State.CLAIMED else "not_claimable"
+
+    # Finish
+
+    def holds(self, ref: Ref) -> Life | None:
+        """The task, if this claim of it is the live one: an expired lease is no end, only its recovery is."""
+        life = self.find(ref.number)
+        live = life is not None and life.state is State.CLAIMED and (life.token, life.worker) == ref[1:]
+        return life if live else None
+
+    def refusal(self, ref: Ref) -> str:
+        """What a write about a claim hears that is not live."""
+        life = self.find(ref.number)
+        if life is None:
+            return "task_not_found"
+        others = life.token == ref.token and life.worker not in (ref.worker, None)
+        return "not_your_claim" if others else "claim_lost"
+
+    def finish_all(self, reports: dict[Ref, Outcome]) -> dict[Ref, Answer | str]:
+        """All at once: whoever repeats itself hears how the task stands after all of them."""
+        live_first = sorted(reports, key=lambda ref: self.holds(ref) is None)
+        return {ref: self.finish(ref, reports[ref]) for ref in live_first}
+
+    def finish(self, ref: Ref, outcome: Outcome) -> Answer | str:
+        """Where the task stands then, or why nothing changed."""
+        life = self.holds(ref)
+        if life is None:
+            return self._repeat(ref, outcome) or self.refusal(ref)
+        run_at = self._end(life, outcome)
+        life.told[ref[1:]] = (type(outcome), life.state)
+        life.lease_until = None
+        life.finished_at = self.now if life.state in ENDED else None
+        return Answer(life.state, life.attempts, None if life.state in ENDED else run_at)
+
+    def _end(self, life: Life, outcome: Outcome) -> Between:
+        match outcome:
+            case Completed(result=result):
+                life.attempts, life.result, life.error = life.attempts + 1, result, None
+                life.move(Event.COMPLETED, State.COMPLETED, life.worker)
+            case Failed():
+                return self._fail(life, outcome)
+            case Released(delay=delay):
+                life.run_at = self.now + round(delay * SECOND)
+                back = State.SCHEDULED if life.run_at > self.now else State.PENDING
+                self._back(life, Event.RELEASED, back)
+            case Cancelled():
+                life.attempts += 1
+                life.move(Event.CANCELLED, State.CANCELLED, life.worker)
+        return Between(life.run_at, life.run_at)
+
+    def _fail(self, life: Life, outcome: Failed) -> Between:
+        when = self._next_attempt(life, outcome.retry_in)
+        last = outcome.permanent or life.attempts_left == 1
+        life.attempts += 1
+        life.error = (outcome.failure.type, outcome.failure.message)
+        again = State.PENDING if outcome.retry_in == 0 else State.SCHEDULED
+        self._back(life, Event.FAILED, State.FAILED if last else again)
+        return when
+
+    def _next_attempt(self, life: Life, retry_in: float | None) -> Between:
+        if retry_in is not None:
+            return Between(*[self.now + round(retry_in * SECOND)] * 2)
+        backoff = min(300, 2**life.attempts) * SECOND
+        return Between(self.now + int(backoff * (1 - JITTER)), self.now + int(backoff * (1 + JITTER)) + 1)
+
+    def _back(self, life: Life, event: Event, to: State) -> None:
+        """Away from its worker, who had been asked to stop, or not."""
+        if life.cancel_requested:
+            life.move(Event.CANCELLED, State.CANCELLED, life.worker)
+        else:
+            life.move(event, to, life.worker)
+
+    def _repeat(self, ref: Ref, outcome: Outcome) -> Answer | None:
+        """The same outcome of the same claim, told again, is answered as before."""
+        life = self.lives[ref.number] if ref.number < len(self.lives) else None
+        if life is None or life.told.get(ref[1:], (None,))[0] is not type(outcome):
+            return None
+        state = life.told[ref[1:]][1]
+        if life.gone:
+            return Answer(state, 0, None, repeated=True)
+        unmoved = (life.state, life.token) == (state, ref.token) and state not in ENDED
+        return Answer(state, life.attempts, Between(life.run_at, life.run_at) if unmoved else None, repeated=True)
+
+    def start(self, ref: Ref) -> str | None:
+        """It was claimed ahead, and begins now. None, or why not."""
+        life = self.holds(ref)
+        if life is None:
+            return self.refusal(ref)
+        life.ahead = False
+        return None
+
+    def renew(self, ref: Ref, lease: float) -> tuple[int, bool] | str:
+        """The new end of the lease and whether to stop, or why not."""
+        life = self.holds(ref)
+        if life is None:
+            return self.refusal(ref)
+        life.lease_until = self.now + round(lease * SECOND)
+        return life.lease_until, life.cancel_requested
+
+    def note(self, ref: Ref, percent: int, message: str | None) -> bool | str:
+        """Whether to stop, or why nothing was noted."""
+        life = self.holds(ref)
+        if life is None:
+            return self.refusal(ref)
+        life.progress = (percent, message)
+        return life.cancel_requested
+
+    def standing(self, ref: Ref) -> str:
+        """How the claim stands."""
+        life = self.holds(ref)
+        return "lost" if life is None else "stopping" if life.cancel_requested else "held"
+
+    # Manage
+
+    def cancel(self, number: int) -> State | str:
+        """The state of the task then, or why not."""
+        life = self.find(number)
+        if life is None:
+            return "task_not_found"
+        if life.state in (State.COMPLETED, State.FAILED):
+            return "wrong_state"
+        if life.state is State.CLAIMED and not life.cancel_requested:
+            life.move(Event.CANCEL_REQUESTED, State.CLAIMED, life.worker)
+            life.cancel_requested = True
+        elif life.waits:
+            life.move(Event.CANCELLED, State.CANCELLED)
+            life.finished_at = self.now
+        return life.state
+
+    def retry(self, number: int) -> State | str:
+        """The state of the task then, or why not."""
+        life = self.find(number)
+        if life is None:
+            return "task_not_found"
+        if life.state not in (State.FAILED, State.CANCELLED, State.SCHEDULED):
+            return "wrong_state"
+        life.move(Event.RETRIED, State.PENDING)
+        life.attempts, life.cancel_requested = 0, False
+        life.run_at, life.finished_at = self.now, None
+        return life.state
+
+    def dead(self, queue: str | None = None, type: str | None = None, error: str | None = None) -> list[Life]:
+        """What a redrive finds in the dead letter."""
+        return [
+            life
+            for life in self.present()
+            if life.state is State.FAILED and life.queue == (queue or life.queue) and life.type == (type or life.type)
+            if error is None or (life.error is not None and any(error in text for text in life.error))
+        ]
+
+    # Upkeep
+
+    def after_sweep(self, life: Life) -> State:
+        """The state that the clock brings the task to."""
+        if life.state is State.SCHEDULED and life.run_at <= self.now:
+            return State.PENDING
+        if life.state is State.CLAIMED and life.lease_until is not None and life.lease_until <= self.now:
+            spent = life.attempts_left == 1 and not life.ahead
+            return State.CANCELLED if life.cancel_requested else State.FAILED if spent else State.PENDING
+        return life.state
+
+    def promote(self) -> int:
+        """Due tasks become pending; how many."""
+        due = [life for life in self.present() if life.state is State.SCHEDULED and self._moves(life)]
+        for life in due:
+            life.move(Event.PROMOTED, State.PENDING)
+        return len(due)
+
+    def recover(self) -> int:
+        """Tasks whose lease ran out are taken back; how many."""
+        lost = [life for life in self.present() if life.state is State.CLAIMED and self._moves(life)]
+        for life in lost:
+            self._take_back(life)
+        return len(lost)
+
+    def _take_back(self, life: Life) -> None:
+        life.move(Event.RECOVERED, self.after_sweep(life), life.worker)
+        if life.ahead:  # nobody knows that it was begun
+            life.dropped, life.claimed_at = life.dropped + 1, None
+        else:
+            life.attempts, life.error = life.attempts + 1, (LEASE_LOST, _LEASE_LOST)
+        life.finished_at = self.now if life.state in ENDED else None
+        life.lease_until, life.ahead = None, False
+
+    def prune(self) -> int:
+        """Ended tasks past their retention are deleted; how many."""
+        old = [life for life in self.present() if life.state in ENDED and self._old(life)]
+        for life in old:
+            life.move(Event.PRUNED, life.state)
+            life.gone = True
+        return len(old)
+
+    def sweep(self) -> tuple[int, int]:
+        """What claims do in passing."""
+        return self.promote(), self.recover()
+
+    def _sweep_if(self, swept: bool) -> None:
+        if swept:
+            self.sweep()
+
+    def _moves(self, life: Life) -> bool:
+        return self.after_sweep(life) is not life.state
+
+    def _old(self, life: Life) -> bool:
+        assert life.finished_at is not None
+        return life.finished_at <= self.now - KEPT[life.state]
+
+
+def _fits(life: Life, wish: Wish) -> bool:
+    return (
+        (wish.queues is None or life.queue in wish.queues)
+        and (wish.types is None or life.type in wish.types)
+        and life.attempts_left >= (wish.max_attempts_remaining or 0)
+    )
+
+
+_LEASE_LOST = "The lease ran out: the worker died, froze or lost its connection."
