@@ -90,9 +90,11 @@ class Lane(ABC):
         held = sum(attempt.handler.name not in short for attempt in self._active.copy())
         return others, self.places - held
 
-    def _finished(self, attempt: Attempt, seconds: float, outcome: Outcome) -> None:
-        self.stuck = False
-        self.pace.note(attempt.handler.name, seconds)
+    def _finished(self, attempt: Attempt, begun: float, outcome: Outcome, reached: float) -> None:
+        self.stuck, seconds = False, now() - begun
+        # Also what came before: a suspect whose start is noted slowly is not short, and more of them claimed ahead
+        # would wait until they are given back.
+        self.pace.note(attempt.handler.name, seconds + begun - reached)
         count_run(attempt.claim.task, seconds)
         self._active.discard(attempt)
         self._duties.ended(attempt, outcome)
@@ -163,6 +165,7 @@ class ThreadLane(Lane):
 
     def _work(self) -> None:
         while (attempt := self._queue.get()) is not None:
+            reached = now()
             if not self._duties.begin(attempt):
                 self._active.discard(attempt)
                 continue
@@ -171,7 +174,7 @@ class ThreadLane(Lane):
             outcome = self._outcome(attempt)
             if self._came_back_late(attempt):
                 return
-            self._finished(attempt, now() - begun, outcome)
+            self._finished(attempt, begun, outcome, reached)
 
     def _outcome(self, attempt: Attempt) -> Outcome:
         try:

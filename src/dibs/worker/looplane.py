@@ -88,13 +88,13 @@ class LoopLane(Lane):
             self._loop.call_soon_threadsafe(task.cancel, f"dibs: {why}")
 
     async def _run(self, attempt: Attempt) -> None:
-        begin = self._duties.begin
+        begin, reached = self._duties.begin, now()
         if not (await asyncio.to_thread(begin, attempt) if attempt.suspect else begin(attempt)):
             return
         attempt.begun_at = begun = now()
         with attempt.traced():
             outcome = await perform_async(attempt.handler, attempt.context)
-        self._finished(attempt, now() - begun, outcome)
+        self._finished(attempt, begun, outcome, reached)
 
     def _over(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
         self._running.discard(task)

@@ -1,0 +1,60 @@
+"""A lane claims ahead what is over soon, and what begins slowly is not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs import Claim, Context, State, Task
+from dibs.worker.attempt import Attempt, now
+from dibs.worker.lanes import Duties, Lane, ThreadLane
+from dibs.worker.looplane import LoopLane
+from dibs.worker.pace import SHORT
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+app = dibs.Dibs("sqlite:///never-opened.db")
+
+
+@app.task
+def blink() -> None: ...
+
+
+@app.task
+async def wink() -> None: ...
+
+
+@pytest.mark.parametrize("handler", [blink, wink])
+@pytest.mark.parametrize(("seconds", "is_short"), [(0.0, True), (SHORT + 0.01, False)])
+def test_the_time_until_a_task_may_begin_counts_as_its_own(handler: Any, seconds: float, is_short: bool) -> None:
+    """The start of a suspect is noted in the store, which can take long where many wait for it."""
+    ended = threading.Semaphore(0)
+
+    def begin(attempt: Attempt) -> bool:
+        time.sleep(seconds)
+        return True
+
+    lane = a_lane(handler, Duties(begin, lambda *_: ended.release(), lambda: None, None))  # type: ignore[arg-type]
+    wanted: list[bool] = []
+    while len(wanted) < 3 or (is_short and not wanted[-1] and len(wanted) < 50):  # a busy machine makes one slow
+        lane.submit([an_attempt(handler)])
+        assert ended.acquire(timeout=10)
+        wanted.append(lane.wanted_ahead()[0] == [handler.name])
+    lane.close()
+    assert any(wanted) is is_short
+
+
+def a_lane(handler: Any, duties: Duties) -> Lane:
+    if handler is blink:
+        return ThreadLane([handler.name], 1, duties)
+    return LoopLane([handler.name], 1, duties, None)
+
+
+def an_attempt(handler: Any) -> Attempt:
+    task = Task(1, handler.name, "default", State.CLAIMED, {}, 0, 0, 3, 1, NOW, NOW, dropped=1)
+    claim = Claim(task, 1, "worker", NOW)
+    return Attempt(Context(claim, lambda *_: None, None), handler, now(), ahead=True)  # type: ignore[arg-type]
