@@ -17,18 +17,17 @@ from tests.stress.scenario import Scenario, Stage, main
 SHORT, LONG = (4, 300), (50, 100_000)
 """Workers, tasks."""
 
-LEASE, UPKEEP = 1.0, 0.3
-
-A_TASK = 1 / 2500
+A_TASK = 1 / 1000
 """Seconds; in less time than all tasks would take, there are fewer."""
 
 
 def play(stage: Stage) -> None:
-    stage.tally.promised = LEASE + UPKEEP
     app, (workers, tasks) = stage.open(), SHORT if stage.short else LONG
     tasks = min(tasks, int((stage.seconds or 60) / A_TASK))
+    lease, upkeep, poll = (1.0, 0.3, 0.1) if stage.short else (10.0, 2.0, 1.0)
+    stage.tally.promised = lease + upkeep
     await_many(app, stage, tasks)
-    crew = stage.crew(0, kind="worker", lease=LEASE, upkeep_every=UPKEEP, concurrency=2)
+    crew = stage.crew(0, kind="worker", lease=lease, upkeep_every=upkeep, poll=poll, concurrency=2)
     for _ in stage.rounds():
         stage.tally.injected += rush(crew, workers)
         crew.wait_for(tasks // 5)
