@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
 
 import dibs
 from tests.helpers.books import percentile
@@ -47,3 +52,40 @@ def test_a_task_that_was_there_before_the_worker_is_found(app: dibs.Dibs, hands:
     task = nap.enqueue()
     hands.hire(poll=HOURS)
     app.wait(task.id, 30)
+
+
+def test_a_worker_that_got_less_than_it_has_room_for_does_not_ask_again_at_once(
+    app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, Any]] = []
+    run = app._store.run
+
+    def note(operation: Any, on: Any = None) -> Any:
+        answer = run(operation, on)
+        if threading.current_thread().name == "dibs-claimer":
+            asked.append((operation.name, answer))
+        return answer
+
+    monkeypatch.setattr(app._store, "run", note)
+    tasks = [nap.enqueue() for _ in range(3)]
+    with app.worker(concurrency=8):
+        for task in tasks:
+            app.wait(task.id, 10)
+        until(lambda: asked and asked[-1][0] == "next_due")
+    found = [place for place, (name, claims) in enumerate(asked) if name == "claim" and claims]
+    assert found
+    assert {asked[place + 1][0] for place in found} == {"next_due"}
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_what_a_process_tells_others_does_not_wake_itself_a_second_time(url: str) -> None:
+    with dibs.Dibs(url) as app, psycopg.connect(url, autocommit=True) as other:
+        wakeups = app._store.wakeups
+        other.execute("LISTEN dibs")
+        wakeups.wait(wakeups.generation, 5.0)  # it listens
+        seen = wakeups.generation
+        app.enqueue("t")
+        assert len(list(other.notifies(timeout=10, stop_after=1))) == 1  # so it was told, to itself as well
+        other.execute("NOTIFY dibs")
+        wakeups.wait(seen + 1, 10)
+        assert wakeups.generation == seen + 2  # by its own write at once, and by what the other told

@@ -62,14 +62,18 @@ class Claimer(Part):
         self._poll = FIRST_POLL
         self._looks = Looks()
         self._busy = False
+        self._wants_room = True
+        self._dry: set[Lane] = set()
+        """Lanes for all of whose types the last look brought less than they had room for: nothing else is pending."""
         self.dry_since: float | None = None
         """When the last look began that found nothing at all, although nothing was held before it; None if it did."""
 
     def room(self) -> None:
-        """A lane has room again."""
+        """A lane has room again. That is no news while all have more room than there are tasks."""
         if not self._room.is_set():
             self._room.set()
-            self._contact.wake()
+            if self._wants_room:
+                self._contact.wake()
 
     def wake(self) -> None:
         """See Part."""
@@ -77,16 +81,20 @@ class Claimer(Part):
         self._contact.wake()
 
     def step(self) -> None:
-        """Claim for every lane; wait if nothing came of it."""
+        """Claim for every lane; wait once there is nothing left to claim, or no room for it."""
         self._room.clear()
+        self._wants_room = True
         seen = self._contact.wakeups.generation
         idle = self._idle()
         began, self.dry_since = now(), None  # before looking: what is found may have ended before we are back here
         looked, found = self._claim_for_all()
+        self._wants_room = len(self._dry) < len(self._lanes)
         if found:
             self._poll = FIRST_POLL
-        elif looked:
-            if idle:
+            if self._wants_room:
+                return
+        if looked:
+            if idle and not found:
                 self.dry_since = began
             self._wait_for_work(seen)
         else:
@@ -96,6 +104,7 @@ class Claimer(Part):
     def _claim_for_all(self) -> tuple[bool, bool]:
         """Whether any lane had room, and whether anything was found."""
         looked = found = False
+        self._dry.clear()
         for lane in self._lanes:
             if lane.quiet_until > now() and self._busy:
                 continue  # another lane has so much to do that we come round often
@@ -146,6 +155,8 @@ class Claimer(Part):
             ahead=ahead,
         )
         claims = self._contact.run(self._contact.store.claim(request))
+        if len(claims) < request.count and types == lane.types:
+            self._dry.add(lane)
         if claims:
             lane.submit(self._received(claims, lane, ahead))
         return len(claims)

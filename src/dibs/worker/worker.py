@@ -260,6 +260,8 @@ class Worker:
         if self._served and any(attempt.claim.task.workflow_id is not None for attempt in attempts):
             self._left_at = now()
         self._attempts.forget(attempts)
+        if self.config.burst and not len(self._attempts):
+            self._claimer.wake()  # for the look that finds nothing while nothing is held
 
     # Taking it apart
 

@@ -33,6 +33,7 @@ class PostgresWakeups(Wakeups):
         self._url = url
         self._written = threading.Event()
         self._notifier: threading.Thread | None = None
+        self._own: int | None = None
         self._starting = threading.Lock()
 
     def wrote(self) -> None:
@@ -68,8 +69,9 @@ class PostgresWakeups(Wakeups):
         connection.execute(f"LISTEN {CHANNEL}")
         self.wake()  # what was written before we listened
         while self.wanted:
-            for _ in connection.notifies(timeout=LISTEN_FOR, stop_after=1):
-                self.wake()
+            for notice in connection.notifies(timeout=LISTEN_FOR, stop_after=1):
+                if notice.pid != self._own:  # our waiters know what we wrote ourselves
+                    self.wake()
 
     def _notify(self) -> None:
         while not self._closed:
@@ -79,6 +81,7 @@ class PostgresWakeups(Wakeups):
 
     def _notify_while_connected(self) -> None:
         with psycopg.connect(watchful(self._url), autocommit=True, prepare_threshold=None) as connection:
+            self._own = connection.info.backend_pid
             pause = SHORTEST
             while not self._closed:
                 self._written.wait()
