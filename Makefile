@@ -32,8 +32,8 @@ demo: setup ## start a server with its dashboard and three workers on a lively s
 test: setup ## run the whole suite, on SQLite and on a real PostgreSQL
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-stress: setup ## ask the API for longer (STRESS_EXAMPLES=2000 each), run every test in every way, with a million rows; then the faults
-	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) tests/server/test_schemathesis.py $(ARGS)
+stress: setup ## ask the API and the model for longer (STRESS_EXAMPLES=2000 each), run every test in every way, with a million rows; then the faults
+	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) tests/server/test_schemathesis.py tests/contract/test_model.py $(ARGS)
 	DIBS_TEST_EVERYTHING=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 	$(MAKE) faults
 

@@ -36,7 +36,8 @@ from tests.helpers.databases import run_sql
 from tests.helpers.model import CHANCE, ENDED, KEPT, ORDERS, SECOND, Answer, Between, Life, Line, Model, Ref, Wish
 from tests.helpers.tables import TABLES
 
-LONG = int(os.environ.get("STRESS_EXAMPLES", "0"))
+LONG = int(os.environ.get("STRESS_EXAMPLES", "0")) // 10
+"""Examples in `make stress`: of a hundred steps each, so that a tenth of those of other tests is as much."""
 
 settings.register_profile(
     "model", max_examples=50, stateful_step_count=30, derandomize=True, database=None, deadline=None,

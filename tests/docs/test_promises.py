@@ -1,0 +1,47 @@
+"""The page of promises names tests that exist, and every fault under each promise that it puts to the test."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.stress.found import all_scenarios
+
+PAGE = Path(__file__).parents[2] / "docs" / "promises.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+LINKS = re.findall(r"\[`(\w+)`\]\(([^)]+)\)", TEXT)
+PROMISES = {
+    int(number): re.findall(r"\[`(\w+)`\]\(([^)]+)\)", section)
+    for number, section in re.findall(r"^## (\d+)\. (.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
+}
+
+
+def test_there_are_ten_promises() -> None:
+    assert list(PROMISES) == list(range(1, 11))
+
+
+@pytest.mark.parametrize(("name", "path"), LINKS, ids=[name for name, _ in LINKS])
+def test_every_link_is_to_a_test_that_exists(name: str, path: str) -> None:
+    file = (PAGE.parent / path).resolve()
+    assert file.is_file()
+    assert name in functions_of(file) if name.startswith("test_") else file.stem == name
+
+
+@pytest.mark.parametrize("number", PROMISES)
+def test_behind_every_promise_stand_tests_and_the_faults_that_put_it_to_the_test(number: int) -> None:
+    names = [name for name, _ in PROMISES[number]]
+    assert [name for name in names if name.startswith("test_")]
+    faults = {scenario.name for scenario in all_scenarios() if number in scenario.promises}
+    assert {name for name in names if not name.startswith("test_")} == faults
+    assert faults
+
+
+@cache
+def functions_of(file: Path) -> frozenset[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
