@@ -14,27 +14,36 @@ from tests.stress.crew import Crew
 from tests.stress.handlers import nap
 from tests.stress.scenario import Scenario, Stage, main
 
-SHORT, LONG = (4, 300), (50, 100_000)
-"""Workers, tasks."""
+SHORT, BRIEF, LONG = (4, 300), (50, 10_000), (50, 100_000)
+"""Workers, tasks; brief where there is less time than ENOUGH seconds."""
 
-A_TASK = 1 / 1000
-"""Seconds; in less time than all tasks would take, there are fewer."""
+ENOUGH = 20.0
 
 
 def play(stage: Stage) -> None:
-    app, (workers, tasks) = stage.open(), SHORT if stage.short else LONG
-    tasks = min(tasks, int((stage.seconds or 60) / A_TASK))
+    app, (workers, tasks) = stage.open(), size(stage)
     lease, upkeep, poll = (1.0, 0.3, 0.1) if stage.short else (10.0, 2.0, 1.0)
     stage.tally.promised = lease + upkeep
     await_many(app, stage, tasks)
     crew = stage.crew(0, kind="worker", lease=lease, upkeep_every=upkeep, poll=poll, concurrency=2)
     for _ in stage.rounds():
+        goal = crew.told() + tasks // 10
         stage.tally.injected += rush(crew, workers)
-        crew.wait_for(tasks // 5)
+        until(lambda goal=goal: restarted(crew).told() >= goal or is_empty(app), 120)  # type: ignore[misc]
         if is_empty(app):
             await_many(app, stage, tasks)
-    rush(crew, workers)
-    until(lambda: is_empty(app), 300)
+
+
+def size(stage: Stage) -> tuple[int, int]:
+    if stage.seconds is None:
+        return SHORT
+    return LONG if stage.seconds >= ENOUGH else BRIEF
+
+
+def restarted(crew: Crew) -> Crew:
+    """With the dead at work again: a server that has no connection left for a worker turns it away."""
+    crew.restart_the_dead()
+    return crew
 
 
 def rush(crew: Crew, count: int) -> int:
