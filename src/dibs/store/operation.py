@@ -90,6 +90,10 @@ class Operation(Generic[T]):
         """True if those who wait should look again; not after a round of upkeep, say, that found nothing to do."""
         return self.wakes and of_steps != 0
 
+    def within(self, steps: Callable[[], Generator[Any, Any, Any]]) -> Operation[T]:
+        """The same with its steps inside of these, in one transaction; it is no longer done with others of its kind."""
+        return replace(self, begin=steps, atomic=True, quick=False, item=None, each=None)
+
     def result(self, of_steps: Any) -> T:
         """The result of the operation, from that of its steps."""
         result: T = of_steps if self.read is None else self.read(of_steps)

@@ -6,7 +6,6 @@ To a key that is limited to queues, the schedules of other queues do not exist.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -293,7 +292,7 @@ def _after_look(call: Call, name: str, verb: Operation[T], check: Any) -> Operat
         done: T = yield from verb.begin()
         return done
 
-    return replace(verb, begin=steps, atomic=True)
+    return verb.within(steps)
 
 
 def _check_ours(call: Call, name: str, plan: Schedule | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -278,13 +277,13 @@ def _if_all_seen(call: Call, enqueue: Operation[list[Task]]) -> Operation[list[T
     if call.caller.queues is None:
         return enqueue
 
-    def steps() -> Generator[Any, Any, list[Task]]:
-        tasks: list[Task] = yield from enqueue.begin()
-        for task in tasks:
+    def steps() -> Generator[Any, Any, Any]:
+        told = yield from enqueue.begin()
+        for task in enqueue.result(told):
             _check_seen(call, task)
-        return tasks
+        return told
 
-    return replace(enqueue, begin=steps, atomic=True)
+    return enqueue.within(steps)
 
 
 def _check_seen(call: Call, task: Task) -> None:

@@ -6,7 +6,6 @@ To a key that is limited to queues, a workflow with a task in any other queue do
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -245,7 +244,7 @@ def seen(call: Call, verb: Operation[T]) -> Operation[T]:
         _check_seen(call, workflow_id(call), look.result((yield from look.begin())))
         return (yield from verb.begin())
 
-    return replace(verb, begin=begin, atomic=True, quick=False)
+    return verb.within(begin)
 
 
 async def change(call: Call, verb: Operation[Workflow]) -> Workflow:
@@ -277,7 +276,7 @@ def _if_seen(call: Call, starting: Operation[Workflow]) -> Operation[Workflow]:
             raise taken(workflow.key)
         return told
 
-    return replace(starting, begin=begin, atomic=True)
+    return starting.within(begin)
 
 
 async def _named_steps(call: Call, bodies: list[StepBody]) -> list[NewStep]:
