@@ -41,6 +41,10 @@ ONLY = {
         "moment",  # fragments: time, history, lines and candidates are parts of one statement
         "noted",
         "lines",
+        "queues_found",  # parts of lines: named by the claim, or found
+        "queues_named",
+        "types_found",
+        "types_named",
         "in_line",
         "candidates_ordered",
         "candidates_levels",
@@ -53,6 +57,10 @@ ONLY = {
         "claimed",
         "to_one",  # for whom the picked tasks are; SQLite has a statement for each worker
         "to_many",
+        "from_one_line",  # a claim from a single line needs no candidates
+        "if_several",
+        "overdue",  # the claim itself looks whether there is anything to sweep
+        "wanted",
         "claim_any",  # other claims may hold the locks of all candidates
         "hold_workflows",  # on SQLite the write lock keeps everybody else out
         "in_turn",  # the same
@@ -80,6 +88,10 @@ WORDS = {
     "reach",
     "span",
     "candidates",
+    "alone",
+    "only",
+    "open_queues",
+    "kinds",
     "conditions",
     "argument",
     "hands",

@@ -30,7 +30,7 @@ class Claiming(Tending, ABC):
     """Taking tasks out, and looking at what would be taken."""
 
     sweep_every = SWEEP_EVERY
-    _next_sweep = 0.0
+    next_sweep = 0.0
 
     @abstractmethod
     def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
@@ -57,12 +57,16 @@ class Claiming(Tending, ABC):
     def _claim(self, request: ClaimRequest, atomic: bool = False, hands: Hands | None = None) -> Steps[Rows]:
         if request.request is not None and (asked := (yield from self._asked(request))):
             return asked
-        swept = (yield from self._sweep()) if time.monotonic() >= self._next_sweep else None
+        return (yield from self.sweep_and_take(request, atomic, hands))
+
+    def sweep_and_take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
+        """`take`, with what is due and what its worker has lost among the pending tasks, if it is time for a sweep."""
+        swept = (yield from self.sweep()) if time.monotonic() >= self.next_sweep else None
         claims = yield from self.take(request, atomic, hands)
         for _ in range(SWEEPS):  # what a sweep moves may be for others: go on while there is something to move
             if claims or swept == 0:
                 break
-            swept = yield from self._sweep()
+            swept = yield from self.sweep()
             if swept:
                 claims = yield from self.take(request, atomic, hands)
         return claims
@@ -73,8 +77,9 @@ class Claiming(Tending, ABC):
         rows = yield Statement("asked", claim_params(request))
         return [row for row in rows if request.queues is None or queue_of(row) in request.queues]
 
-    def _sweep(self) -> Steps[int]:
-        self._next_sweep = time.monotonic() + self.sweep_every
+    def sweep(self) -> Steps[int]:
+        """Promote and recover some; how many."""
+        self.next_sweep = time.monotonic() + self.sweep_every
         promoted = yield from self.promote_some()
         recovered = yield from self.recover_some()
         return promoted + recovered
@@ -91,7 +96,7 @@ class Claiming(Tending, ABC):
         statement = Statement("claim_by_id", {"id": task_id, **claim_params(request)}, change=True)
         rows = yield statement
         for _ in range(SWEEPS):  # it may have been due, or its worker dead
-            if rows or not (yield from self._sweep()):
+            if rows or not (yield from self.sweep()):
                 break
             rows = yield statement
         if not rows:

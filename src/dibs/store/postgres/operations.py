@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from dibs.claim import ClaimRequest, Filters, Order
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
 from dibs.store.operations import SqlOperations
-from dibs.store.operations.claiming import Hands, claim_params
+from dibs.store.operations.claiming import SWEEPS, Hands, claim_params
 from dibs.store.operations.enqueueing import NewRows, Stored
 from dibs.store.operations.racing import CHUNK, RACES, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
@@ -86,11 +87,35 @@ class PostgresOperations(SqlOperations):
         rows = yield Statement("claim_finalization", given)
         return rows[0]
 
+    def sweep_and_take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
+        """See Claiming. The claim itself looks whether there is anything to sweep: there seldom is, and to sweep for
+        nothing would be two round trips before every claim of a worker that waits for tasks."""
+        look = time.monotonic() >= self.next_sweep
+        if look:
+            self.next_sweep = time.monotonic() + self.sweep_every
+        claims, overdue = yield from self._take(request, atomic, hands, look)
+        if look and overdue:  # then nothing was claimed: what is due may come first
+            yield from self.sweep()
+            claims, overdue = yield from self._take(request, atomic, hands)
+        for _ in range(SWEEPS):  # what a sweep moves may be for others: go on while there is something to move
+            if claims or not overdue or not (yield from self.sweep()):
+                break
+            claims, overdue = yield from self._take(request, atomic, hands)
+        return claims
+
     def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
         """See Claiming."""
-        params = {**_filter_params(request), **claim_params(request)}
+        return (yield from self._take(request, atomic, hands))[0]
+
+    def _take(
+        self, request: ClaimRequest, atomic: bool, hands: Hands | None, look: bool = False
+    ) -> Steps[tuple[Rows, bool]]:
+        """The claimed rows, and whether something is overdue. With `look` nothing is claimed where something is."""
+        params = {**_filter_params(request), **claim_params(request), "look": look}
         rows = yield _claim("claim", params, request, request.count, hands)
-        seen, claimed = rows[0][0], [row for row in rows if row[1] is not None]
+        (seen, overdue), claimed = rows[0][:2], [row for row in rows if row[2] is not None]
+        if look and overdue:
+            return [], True
         if seen == 0 and request.order in RACES:
             yield from _check_drawn(request)
         missing = request.count - len(claimed)
@@ -104,14 +129,14 @@ class PostgresOperations(SqlOperations):
             if atomic or not claimed:
                 raise
             # What is claimed is claimed, and must reach its worker; the rest comes with the next claim.
-        return [row[2:] for row in claimed]
+        return [row[3:] for row in claimed], overdue
 
     def pick(self, filters: Filters) -> Steps[list[int]]:
         """See Claiming."""
         params = {**_filter_params(filters), "undrawn_too": True}
-        rows = yield Statement("peek", params, words=_words(filters, filters.count))
+        rows = yield Statement("peek", params, words=_peek_words(filters))
         if filters.order in RACES and len(rows) < filters.count:  # those that have no number yet, after those that have
-            rows += yield Statement("peek", params, words=_words(filters, filters.count, Order.FIFO))
+            rows += yield Statement("peek", params, words=_peek_words(filters, Order.FIFO))
         return list(dict.fromkeys(row[0] for row in rows))[: filters.count]
 
     def draw_some(self, kind: str, line: Line) -> Steps[bool]:
@@ -130,41 +155,59 @@ def _vitals() -> Steps[Vitals]:
 
 
 def _check_drawn(filters: Filters) -> Steps[None]:
-    lines = yield Statement("undrawn_lines", _filter_params(filters))
+    lines = yield Statement("undrawn_lines", _filter_params(filters), words=_choice(filters))
     if lines:
         names = ("queue", "type", "attempts_left")
         raise Undrawn(str(filters.order), [dict(zip(names, line, strict=True)) for line in lines])
 
 
 def _claim(name: str, params: dict[str, Any], request: ClaimRequest, count: int, hands: Hands | None) -> Statement:
+    words = (*_words(request, _rounded_up(count)), ("only", "{{if_several}}"))
     params = {**params, "exactly": count}
     if hands is None:
-        return Statement(name, params, words=(*_words(request, count), ("hands", "{{to_one}}")))
+        return Statement(name, params, words=(*words, ("hands", "{{to_one}}")))
     workers, incarnations = [list(each) for each in zip(*hands, strict=True)]
-    words = _words(request, _rounded_up(count))
     return Statement(
         name, {**params, "workers": workers, "incarnations": incarnations}, words=(*words, ("hands", "{{to_many}}"))
     )
 
 
 def _rounded_up(count: int) -> int:
-    """A statement for each power of eight, instead of one for each number of workers that happen to ask together."""
-    return next(size for size in (8, 64, 512, count) if size >= count)
+    """A statement for each power of four, instead of one for each number of tasks that a worker happens to have room
+    for, or of workers that happen to ask together: each is planned on its own."""
+    size = 1
+    while size < count:
+        size *= 4
+    return size
 
 
 def _words(filters: Filters, count: int, order: Order | None = None) -> Words:
     order = order or Order(filters.order)
     candidates, by = _ORDERS[order]
+    alone = "{{from_one_line}}" if candidates == "{{candidates_ordered}}" else ""
     return (
-        ("candidates", candidates), ("order", by), ("at_hand", _AT_HAND.get(order, by)), *_LEVELS.get(order, ()),
-        ("reach", str(count + SLACK)), ("count", str(count))
+        *_choice(filters), ("candidates", candidates), ("alone", alone), ("order", by),
+        ("at_hand", _AT_HAND.get(order, by)), *_LEVELS.get(order, ()), ("reach", str(count + SLACK)),
+        ("count", str(count))
     )  # fmt: skip
+
+
+def _peek_words(filters: Filters, order: Order | None = None) -> Words:
+    return (*_words(filters, filters.count, order), ("only", ""))
+
+
+def _choice(filters: Filters) -> Words:
+    """How the lines are chosen: what the filters name need not be looked for."""
+    return (
+        ("open_queues", "{{queues_found}}" if filters.queues is None else "{{queues_named}}"),
+        ("kinds", "{{types_found}}" if filters.types is None else "{{types_named}}"),
+    )
 
 
 def _filter_params(filters: Filters) -> dict[str, Any]:
     return {
-        "queues": None if filters.queues is None else list(filters.queues),
-        "types": None if filters.types is None else list(filters.types),
+        "queues": None if filters.queues is None else list(dict.fromkeys(filters.queues)),
+        "types": None if filters.types is None else list(dict.fromkeys(filters.types)),
         "least": max(filters.max_attempts_remaining or 0, 1),
         "kind": str(filters.order),
         "undrawn_too": False,
@@ -172,6 +215,6 @@ def _filter_params(filters: Filters) -> dict[str, Any]:
 
 
 def _advance(request: ClaimRequest, claimed: list[Row]) -> Steps[None]:
-    distance = max(0.0, *(row[1] for row in claimed))
+    distance = max(0.0, *(row[2] for row in claimed))
     params = {**_filter_params(request), "distance": distance}
-    yield Statement("advance_race", params, words=_KEYS[str(request.order)])
+    yield Statement("advance_race", params, words=(*_choice(request), *_KEYS[str(request.order)]))

@@ -15,4 +15,4 @@ picked AS MATERIALIZED (
     LIMIT %(exactly)s
 ),
 {{claimed}}
-SELECT 0, picked.rank, changed.* FROM changed JOIN picked ON picked.id = changed.task_id
+SELECT 0, false, picked.rank, changed.* FROM changed JOIN picked ON picked.id = changed.task_id

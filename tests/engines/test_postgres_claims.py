@@ -1,0 +1,90 @@
+"""What a claim costs PostgreSQL: one statement, and the locks of what it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+from dibs import NewTask, Order, State
+from dibs.claim import ClaimRequest
+from dibs.store.contract import Store
+from dibs.store.open import open_store
+from dibs.store.operation import Rows, Statement, Together, drive
+from dibs.store.postgres.connection import SQL, bind
+
+pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+
+BY_INDEX = [Order.PRIORITY, Order.FIFO, Order.LIFO]
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    """A store that has not swept yet."""
+    with closing(open_store(url)) as store:
+        yield store
+
+
+def test_a_claim_is_one_statement_while_nothing_is_overdue(store: Store, url: str) -> None:
+    enqueue(store, NewTask("t"), NewTask("t", delay=3600))
+    assert statements(store, url) == ["claim"]
+    assert statements(store, url) == ["claim"]  # nor where it finds nothing
+
+
+def test_what_is_overdue_is_swept_before_the_claim(store: Store, url: str) -> None:
+    _, urgent = enqueue(store, NewTask("t"), NewTask("t", priority=9, delay=0.01))
+    time.sleep(0.02)  # the clock is the database's own
+    assert statements(store, url) == ["claim", "promote", "recover", "claim"]
+    assert store.run(store.get(urgent)).state is State.CLAIMED
+
+
+@pytest.mark.parametrize("order", BY_INDEX)
+def test_a_claim_passes_over_what_others_hold_however_much_that_is(store: Store, url: str, order: str) -> None:
+    ids = enqueue(store, *(NewTask("t") for _ in range(300)))
+    if order == Order.LIFO:
+        ids.reverse()
+    claimed: list[int] = []
+    with psycopg.connect(url) as other:
+        other.execute("SELECT FROM dibs_tasks WHERE id = ANY(%s) FOR UPDATE", [ids[:200]])
+        assert statements(store, url, claimed, count=5, order=order) == ["claim"]
+    assert claimed == ids[200:205]
+
+
+@pytest.mark.parametrize("order", [*BY_INDEX, Order.PRIORITY_LIFO])
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_claim_locks_no_more_than_it_takes(store: Store, url: str, order: str, lines: int) -> None:
+    enqueue(store, *(NewTask(f"t-{n % lines}") for n in range(60)))
+    with psycopg.connect(url) as mine, psycopg.connect(url, autocommit=True) as other:
+        request = ClaimRequest(worker_id="w", count=5, order=order)  # its text says 16
+        assert len(store.run(store.claim(request), mine)) == 5
+        assert other.execute(FREE).fetchone() == (55,)
+
+
+FREE = "SELECT count(*) FROM (SELECT FROM dibs_tasks FOR UPDATE SKIP LOCKED) AS free"
+
+
+def enqueue(store: Store, *tasks: NewTask) -> list[int]:
+    return [task.id for task in store.run(store.enqueue(list(tasks)))]
+
+
+def statements(store: Store, url: str, claimed: list[int] | None = None, **wanted: Any) -> list[str]:
+    """The names of the statements of one claim, at a moment at which it is time to sweep."""
+    store.next_sweep = 0.0  # type: ignore[attr-defined]
+    names: list[str] = []
+
+    def execute(statement: Statement | Together) -> Rows:
+        assert isinstance(statement, Statement)
+        names.append(statement.name)
+        given = bind(statement, {"now": None, "by": None})
+        return connection.execute(SQL.text(statement.name, statement.words).encode(), given).fetchall()
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        operation = store.claim(ClaimRequest(worker_id="w", **wanted))
+        claims = operation.result(drive(operation.begin(), execute))
+    if claimed is not None:
+        claimed += [claim.task_id for claim in claims]
+    return names
