@@ -67,7 +67,7 @@ def check_name(name: Any, what: str) -> str:
         raise InvalidValue(f"{what} must be a string, not {_name(name)}.")
     if not name or len(name) > MAX_NAME:
         raise InvalidValue(f"{what} must have 1 to {MAX_NAME} characters; this one has {len(name)}.")
-    if _CONTROL.search(name) or _UNSTORABLE.search(name):
+    if not (name.isascii() and name.isprintable()) and (_CONTROL.search(name) or _UNSTORABLE.search(name)):
         raise InvalidValue(f"{what} {name!r} contains a control character or a lone surrogate.")
     return name
 

@@ -8,17 +8,18 @@ connection that the user hands in.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Rows = list[Row]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """One `.sql` file of the engine, with its parameters.
 
     `rows`: run it for each of these (an engine may do that in one go). `values`: insert these. `words`: fixed words for
@@ -27,7 +28,7 @@ class Statement:
     """
 
     name: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = {}
     rows: Sequence[Any] | None = None
     values: Sequence[Row] | None = None
     words: tuple[tuple[str, str], ...] = ()

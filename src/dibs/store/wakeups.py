@@ -47,7 +47,10 @@ class Wakeups(ABC):
         """Something changed: everybody look again."""
         with self._changed:
             self._generation += 1
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
+            if not self._futures:
+                return
             futures, self._futures = self._futures, set()
         for future in futures:
             with contextlib.suppress(RuntimeError):  # its event loop is gone, and its waiter with it

@@ -54,8 +54,7 @@ class SqliteOperations(SqlOperations):
 
     def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
         """See Enqueueing. Ids and states are found here, under the write lock, so that plain values are inserted."""
-        taken = yield from _taken_keys(rows.values())
-        free = {place: row for place, row in rows.items() if row.key not in taken} if taken else rows
+        free = yield from _without_taken_keys(rows)
         if not free:
             return {}
         [(now, last, racing)] = yield Statement("last_id")
@@ -168,12 +167,12 @@ def _dealt(ids: list[int], hands: Hands | None) -> Iterator[tuple[dict[str, Any]
         yield {"worker_id": worker_id, "incarnation": incarnation}, [task_id for _, task_id in some]
 
 
-def _taken_keys(rows: Iterable[NewRow]) -> Steps[set[str]]:
-    keys = [row.key for row in rows if row.key is not None]
+def _without_taken_keys(rows: NewRows) -> Steps[NewRows]:
+    keys = [row.key for row in rows.values() if row.key is not None]
     if not keys:
-        return set()
-    found = yield Statement("find_keys", {"keys": keys})
-    return {row[1] for row in found}
+        return rows
+    taken = {row[1] for row in (yield Statement("find_keys", {"keys": keys}))}
+    return {place: row for place, row in rows.items() if row.key not in taken}
 
 
 def _stored(row: NewRow, task_id: int, now: int) -> Stored:

@@ -210,7 +210,7 @@ class Writer:
             if failure is not error:
                 raise
             return
-        if any(_woke(job.work, answer) for job, answer in zip(jobs, answers, strict=True)):
+        if any(map(_woke, jobs, answers)):
             self._on_change()
         _deliver(jobs, answers)
 
@@ -297,8 +297,8 @@ class Writer:
                 self._connection.execute("ROLLBACK")
 
 
-def _woke(work: Work, answer: Answer) -> bool:
-    return isinstance(work, Operation) and isinstance(answer, tuple) and work.woke(answer[0])
+def _woke(job: _Job, answer: Answer) -> bool:
+    return isinstance(job.work, Operation) and isinstance(answer, tuple) and job.work.woke(answer[0])
 
 
 def _alike(jobs: list[_Job]) -> Iterable[list[_Job]]:
