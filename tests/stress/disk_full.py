@@ -1,7 +1,7 @@
 """The disk is full: nothing is acknowledged that does not fit, nothing is lost, and all goes on when there is space.
 
 Promises 1, 3 and 9. The file lies on a small disk of its own in memory, which shrinks to what is used and grows again.
-Where mounting one is not allowed, the writes of a hand fail as on a full disk, now and then.
+Where mounting one is not allowed, some writes of a hand fail as on a full disk.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ def play_pretending(stage: Stage) -> None:
     stage.crew(2)
     for number in stage.rounds():
         log = stage.folder / f"strace-{number}.log"
-        often = f"{stage.chance.randint(50, 150)}+{stage.chance.randint(5, 50)}"
-        sick = stage.crew(1, under=failing(log, "pwrite64", "ENOSPC", often))
+        first = stage.chance.randint(50, 500)
+        when = f"{first}..{first + stage.chance.randint(5, 30)}"
+        sick = stage.crew(1, under=failing(log, "pwrite64", "ENOSPC", when))
         sick.wait_for(stage.chance.randint(10, 20 if stage.short else 200))
         sick.kill()
         stage.tally.injected += injected(log)

@@ -23,7 +23,7 @@ def play(stage: Stage) -> None:
     folder = stage.folder / "file"
     folder.mkdir()
     stage.database = stage.url = f"sqlite:///{folder}/dibs.db"
-    hands = stage.crew(2, under=WITHOUT_PRIVILEGES if os.geteuid() == 0 else ())
+    hands = stage.crew(1 if stage.short else 2, under=WITHOUT_PRIVILEGES if os.geteuid() == 0 else ())
     for _ in stage.rounds():
         hands.wait_for(stage.chance.randint(5, 20 if stage.short else 200))
         end(hands, politely=stage.chance.random() < 0.5)
@@ -45,7 +45,7 @@ def end(hands: Crew, politely: bool) -> None:
 def start_read_only(stage: Stage, hands: Crew, folder: Path) -> None:
     set_writable(folder, False)
     before = contents(folder)
-    hands.start(2)
+    hands.start(1 if stage.short else 2)
     until(lambda: all(troubles(member) >= 2 or not member.is_alive for member in hands.members), PATIENCE)
     stage.tally.injected += sum(troubles(member) for member in hands.members)
     if contents(folder) != before:
