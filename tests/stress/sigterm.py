@@ -39,7 +39,7 @@ def play(stage: Stage) -> None:
 
 def send(app: dibs.Dibs, stage: Stage) -> list[Task]:
     """Some that are over at once, and some that take longer than too short a grace."""
-    kinds = [stage.chance.choice([nap, doze]) for _ in range(150 if stage.short else 1500)]
+    kinds = [stage.chance.choice([nap, doze]) for _ in range(150 if stage.short else 1000)]
     return app.enqueue_many(
         [kind.new(folder=str(stage.folder), seconds=stage.chance.choice(LENGTHS)) for kind in kinds]
     )
