@@ -136,7 +136,7 @@ class RawPostgres:
         """See Side. As dibs does, it takes any other tasks where the best are being claimed at the same moment."""
         (sql, values), _ = self._claims(self._batch)
         rows = self._connection.execute(sql, values).fetchall()
-        seen, claimed = rows[0][0], [row for row in rows if row[1] is not None]
+        seen, claimed = rows[0][0], [row for row in rows if row[2] is not None]
         missing = self._batch - len(claimed)
         if missing and seen > len(claimed):
             _, (sql, values) = self._claims(missing)
@@ -145,7 +145,7 @@ class RawPostgres:
 
     def finish(self, claims: list[Any]) -> None:
         """See Side."""
-        said = [{"id": claim[2], "token": claim[7], "worker_id": self._worker, "result": None} for claim in claims]
+        said = [{"id": claim[3], "token": claim[8], "worker_id": self._worker, "result": None} for claim in claims]
         values = {"said": msgspec.json.encode(said).decode(), **UNSIGNED}
         rows = self._connection.execute(self._complete.encode(), values).fetchall()
         _must_be(len(claims), rows)
@@ -158,7 +158,7 @@ class RawPostgres:
         """The two statements of a claim of this many tasks: the best ones, and any."""
         steps = self._store.take(ClaimRequest(worker_id=self._worker, count=count), atomic=False)
         best = next(steps)
-        any_other = steps.send([(count, None)])
+        any_other = steps.send([(count, False, None)])
         return _ready(best), _ready(any_other)
 
 
