@@ -328,8 +328,9 @@ WARM: dict[str, tuple[int, Callable[[dibs.Dibs, Shape], Any]]] = {
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["never_analyzed", "analyzed_while_empty"])
 def test_workers_that_waited_at_an_empty_postgres_read_few_rows_when_it_fills(
-    postgres_server: str, postgres_template: str, analyzed: bool
+    postgres_server: str, postgres_template: str, analyzed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("dibs.store.postgres.store.PLANS_KEPT_FOR", 0.2)  # less than the filling takes
     shape = Shape(30_000)
     url = postgres.clone(postgres_server, postgres_template)
     apps = {name: dibs.Dibs(f"{url}&options=-c%20statement_timeout%3D3s&application_name={name}") for name in WARM}

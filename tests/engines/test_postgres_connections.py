@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import asyncio
 import time
+from contextlib import AsyncExitStack, ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -58,6 +60,47 @@ def test_the_connections_of_the_pool_are_such_connections(postgres_server: str, 
     store.close()
     postgres.drop(postgres_server, url)
     assert {name: given.get(name) for name in SETTINGS} == SETTINGS
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_the_connection_that_came_back_last_is_lent_next(url: str) -> None:
+    """Its plans are made. In turn, each of ten would have to make them."""
+    with closing(PostgresStore(url)) as store:
+        pool = store._opened().pool()
+        with ExitStack() as lent:
+            last, *_ = [lent.enter_context(pool.connection()) for _ in range(3)]
+        for _ in range(5):
+            with pool.connection() as borrowed:
+                assert borrowed is last
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_so_it_is_on_an_event_loop(url: str) -> None:
+    async def borrow() -> None:
+        store = PostgresStore(url)
+        pool = await (await store._opened_async()).async_pool()
+        async with AsyncExitStack() as lent:
+            last, *_ = [await lent.enter_async_context(pool.connection()) for _ in range(3)]
+        for _ in range(5):
+            async with pool.connection() as borrowed:
+                assert borrowed is last
+        await store.close_async()
+
+    asyncio.run(borrow())
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_who_has_time_makes_the_plans_that_others_find_made(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(PostgresStore(url)) as store:
+        opened, operation = store._opened(), store.next_due()
+        leisurely = replace(operation, leisurely=True)
+        with opened.pool().connection() as borrowed:
+            assert not opened.plans_are_old(borrowed, leisurely)  # it has none yet
+            monkeypatch.setattr("dibs.store.postgres.store.PLANS_RENEWED_AFTER", 0.0)
+            assert not opened.plans_are_old(borrowed, operation)
+            assert opened.plans_are_old(borrowed, leisurely)
+            monkeypatch.setattr("dibs.store.postgres.store.PLANS_KEPT_FOR", 0.0)
+            assert opened.plans_are_old(borrowed, operation)  # nobody keeps them for ever
 
 
 def test_no_connection_is_made_in_another_way() -> None:

@@ -55,26 +55,27 @@ def test_a_task_that_was_there_before_the_worker_is_found(app: dibs.Dibs, hands:
 
 
 def test_a_worker_that_got_less_than_it_has_room_for_does_not_ask_again_at_once(
-    app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+    url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, Any]] = []
-    run = app._store.run
+    with dibs.Dibs(url) as app:
+        run, blink = app._store.run, app.task(name="blink")(lambda: None)
 
-    def note(operation: Any, on: Any = None) -> Any:
-        answer = run(operation, on)
-        if threading.current_thread().name == "dibs-claimer":
-            asked.append((operation.name, answer))
-        return answer
+        def note(operation: Any, on: Any = None) -> Any:
+            answer = run(operation, on)
+            if threading.current_thread().name == "dibs-claimer":
+                asked.append((operation.name, answer))
+            return answer
 
-    monkeypatch.setattr(app._store, "run", note)
-    tasks = [nap.enqueue() for _ in range(3)]
-    with app.worker(concurrency=8):
-        for task in tasks:
-            app.wait(task.id, 10)
-        until(lambda: asked and asked[-1][0] == "next_due")
+        monkeypatch.setattr(app._store, "run", note)
+        tasks = [blink.enqueue() for _ in range(3)]
+        with app.worker(concurrency=8):
+            for task in tasks:
+                app.wait(task.id, 10)
+            until(lambda: asked and asked[-1][0] == "next_due")
     found = [place for place, (name, claims) in enumerate(asked) if name == "claim" and claims]
     assert found
-    assert {asked[place + 1][0] for place in found} == {"next_due"}
+    assert {asked[place + 1][0] for place in found} == {"next_due"}, asked
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)

@@ -73,6 +73,7 @@ class Operation(Generic[T]):
     `about`: what was asked for, where its result alone does not tell whoever counts. `each`: steps that do several
     operations of this kind at once, given the `item` of each, and answer every one of them, with the error where one is
     refused: operations with the same `each` and `by` that wait at the same moment may be done by it.
+    `leisurely`: nobody waits for it, so it is the one to pay for what has to be done now and then.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Operation(Generic[T]):
     about: Any = None
     item: Any = None
     each: Each | None = None
+    leisurely: bool = False
 
     def woke(self, of_steps: Any) -> bool:
         """True if those who wait should look again; not after a round of upkeep, say, that found nothing to do."""

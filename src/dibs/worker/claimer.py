@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dibs.claim import MAX_BATCH, Claim, ClaimRequest
 from dibs.worker.attempt import Attempt, now
@@ -62,6 +63,7 @@ class Claimer(Part):
         self._poll = FIRST_POLL
         self._looks = Looks()
         self._busy = False
+        self._polling = False
         self._wants_room = True
         self._dry: set[Lane] = set()
         """Lanes for all of whose types the last look brought less than they had room for: nothing else is pending."""
@@ -88,6 +90,7 @@ class Claimer(Part):
         idle = self._idle()
         began, self.dry_since = now(), None  # before looking: what is found may have ended before we are back here
         looked, found = self._claim_for_all()
+        self._polling = False
         self._wants_room = len(self._dry) < len(self._lanes)
         if found:
             self._poll = FIRST_POLL
@@ -154,7 +157,7 @@ class Claimer(Part):
             count=min(count, MAX_BATCH),
             ahead=ahead,
         )
-        claims = self._contact.run(self._contact.store.claim(request))
+        claims = self._contact.run(replace(self._contact.store.claim(request), leisurely=self._polling))
         if len(claims) < request.count and types == lane.types:
             self._dry.add(lane)
         if claims:
@@ -172,7 +175,7 @@ class Claimer(Part):
         if now() - began < pause * 0.9:
             self._ending.wait(self._looks.rest())
         else:
-            self._poll = min(self._poll * 2, self._config.poll)
+            self._poll, self._polling = min(self._poll * 2, self._config.poll), True
         self._relieve()
 
     def _relieve(self) -> None:

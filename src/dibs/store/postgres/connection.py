@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
@@ -94,6 +95,20 @@ def _as_noticed_there(connection: psycopg.Connection[Any] | psycopg.AsyncConnect
 
 def _is_ours(row: Any) -> bool:
     return bool(row[0])
+
+
+Pool = TypeVar("Pool", bound=psycopg_pool.ConnectionPool[Any] | psycopg_pool.AsyncConnectionPool[Any])
+
+
+def newest_first(pool: Pool) -> Pool:
+    """The pool, which from now on lends the connection that came back last. By itself it lends them in turn: each then
+    has its own plans to make, ten times for each statement until PostgreSQL settles on one, and anew ever so often."""
+    pool._pool = _Stack()  # one attribute of its insides; a test tells if that is no longer so
+    return pool
+
+
+class _Stack(deque[Any]):
+    popleft = deque.pop
 
 
 class Executor:

@@ -27,6 +27,7 @@ from dibs.store.postgres.connection import (
     POOL_TIMEOUT,
     AsyncExecutor,
     Executor,
+    newest_first,
     prepare_unless_pooled,
     prepare_unless_pooled_async,
     translate,
@@ -53,10 +54,14 @@ POOLING: dict[str, Any] = {
     "reconnect_timeout": ASK_AGAIN,
 }
 
-PLANS_KEPT_FOR = 1.0
+PLANS_KEPT_FOR = 3.0
 """Seconds for which a connection keeps the plans of its prepared statements. PostgreSQL itself makes them anew only
 after an ANALYZE: a plan made while the table was empty would read millions of rows once it is full, for up to a
-minute. Planning everything again costs some milliseconds a second."""
+minute. Planning everything again costs some milliseconds each time."""
+
+PLANS_RENEWED_AFTER = 1.0
+"""Seconds after which an operation that nobody waits for makes them anew. An idle worker looks every two seconds, so
+the claim that follows a wake-up finds plans that are made already."""
 
 
 class PostgresStore(PostgresOperations):
@@ -98,7 +103,7 @@ class PostgresStore(PostgresOperations):
             opened = self._opened()
             try:
                 with opened.pool().connection(ASK_AGAIN) as connection:
-                    if opened.plans_are_old(connection):
+                    if opened.plans_are_old(connection, operation):
                         connection.execute("DISCARD PLANS")
                     result = self._run_on(connection, operation)
             except PoolTimeout as error:
@@ -128,7 +133,7 @@ class PostgresStore(PostgresOperations):
             pool = await opened.async_pool()
             try:
                 async with pool.connection(ASK_AGAIN) as connection:
-                    if opened.plans_are_old(connection):
+                    if opened.plans_are_old(connection, operation):
                         await connection.execute("DISCARD PLANS")
                     result = await self._run_on_async(connection, operation)
             except PoolTimeout as error:
@@ -288,12 +293,13 @@ class _Open:
         if operation.woke(result):
             self.wakeups.wrote()
 
-    def plans_are_old(self, connection: Any) -> bool:
-        """True once in PLANS_KEPT_FOR seconds of a connection that keeps plans at all."""
+    def plans_are_old(self, connection: Any, operation: Operation[Any]) -> bool:
+        """True once in PLANS_KEPT_FOR seconds of a connection that keeps any; sooner where there is time for it."""
         if connection.prepare_threshold is None:
             return False
         now = time.monotonic()
-        if now - self._planned_at.setdefault(connection, now) < PLANS_KEPT_FOR:
+        kept_for = PLANS_RENEWED_AFTER if operation.leisurely else PLANS_KEPT_FOR
+        if now - self._planned_at.setdefault(connection, now) < kept_for:
             return False
         self._planned_at[connection] = now
         return True
@@ -302,7 +308,9 @@ class _Open:
         if self._pool is None:
             with self._lock:
                 if self._pool is None:
-                    self._pool = ConnectionPool(self._conninfo, open=True, configure=prepare_unless_pooled, **POOLING)
+                    pool = ConnectionPool(self._conninfo, open=False, configure=prepare_unless_pooled, **POOLING)
+                    self._pool = newest_first(pool)
+                    self._pool.open()
         return self._pool
 
     def async_gathering(self) -> AsyncGathering:
@@ -316,7 +324,7 @@ class _Open:
         pool = self._async_pools.get(loop)
         if pool is None:
             pool = AsyncConnectionPool(self._conninfo, open=False, configure=prepare_unless_pooled_async, **POOLING)
-            self._async_pools[loop] = pool
+            self._async_pools[loop] = newest_first(pool)
             await pool.open()
         return pool
 
