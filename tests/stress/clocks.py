@@ -2,7 +2,7 @@
 
 The monotonic clock is left alone. Under libfaketime 0.9.10 `time.sleep` of Python then fails (its clock_nanosleep takes
 an absolute monotonic time for a faked one), so Python programs are run by this module, which sleeps in another way:
-`python -m tests.stress.clocks python -m tests.stress.members …`.
+`python tests/stress/clocks.py python -m tests.stress.members …`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-UNDER = (sys.executable, "-m", "tests.stress.clocks")
-"""Before the command of a Python program whose clock is faked."""
+UNDER = (sys.executable, str(Path(__file__).resolve()))
+"""Before the command of a Python program whose clock is faked, in whatever folder it runs."""
 
 HOUR = 3600.0
 
@@ -67,6 +67,7 @@ def run_python(argv: list[str]) -> None:
     """Be `python -m module …`, with a sleep that works."""
     time.sleep = lambda seconds: select.select([], [], [], seconds) and None
     _, _, module, *arguments = argv
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
