@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import dibs
 from tests.helpers.waiting import until
+from tests.stress.crew import Member
 from tests.stress.scenario import Scenario, Stage, main
+from tests.stress.told import REFUSED
 
 LEASE, UPKEEP = 0.5, 0.2
+TRIES = 10
+"""Who is frozen between two batches holds nothing, and has nothing stale to say."""
 
 
 def play(stage: Stage) -> None:
@@ -18,12 +22,21 @@ def play(stage: Stage) -> None:
     app = stage.open()
     for _ in stage.rounds():
         frozen = hands.pick()
-        frozen.wait_for(stage.chance.randint(2, 10))
-        frozen.freeze(stage.database)
-        until(lambda name=frozen.name: holds_nothing(app, name), 60)  # type: ignore[misc]
-        frozen.thaw()
-        frozen.wait_for(2)
-        stage.tally.injected += 1
+        refused = frozen.kinds().get(REFUSED, 0)
+        for _ in range(TRIES):
+            freeze(stage, app, frozen)
+            if frozen.kinds().get(REFUSED, 0) > refused:
+                break
+
+
+def freeze(stage: Stage, app: dibs.Dibs, member: Member) -> None:
+    """Until others have taken over what it held, and then until it has spoken again."""
+    member.wait_for(stage.chance.randint(2, 10))
+    member.freeze(stage.database)
+    stage.tally.injected += 1
+    until(lambda: holds_nothing(app, member.name), 60)
+    member.thaw()
+    member.wait_for(2)
 
 
 def holds_nothing(app: dibs.Dibs, worker: str) -> bool:
