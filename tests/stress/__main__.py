@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 import time
 import traceback
@@ -33,6 +34,7 @@ RELIABILITY = Path(__file__).parents[2] / "docs" / "reliability.md"
 def run(scenarios: Sequence[Scenario], arguments: Sequence[str]) -> int:
     """Play, print, and say by the exit code whether everything held."""
     options = parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # what was started is ended as well
     wanted = [each for each in scenarios if not options.only or each.name in options.only]
     table, began = Table(), time.monotonic()
     cast = [(each, engine) for each in playable(wanted) for engine in each.engines if engine in options.engine]
