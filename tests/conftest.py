@@ -51,13 +51,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A contract test runs sync or async, the one on SQLite and the other on PostgreSQL: the two differ only in how a
     statement is sent. Those at the core run both ways. What stands above the store (the command line, the server and
-    its pages) is tested on SQLite or on PostgreSQL: the store below is tested on both. So is what takes_turns.
+    its pages) is tested on SQLite or on PostgreSQL: the store below is tested on both. So is what takes_turns. Over
+    HTTP every second contract test is run, and all of those at the core.
     """
     if os.environ.get("DIBS_TEST_EVERYTHING"):
         return
     several = _on_several_engines(items)
     left_out = {
-        item for item in items if _is_other_mode(item) or (_name_of(item) in several and _is_other_engine(item))
+        item
+        for item in items
+        if _is_other_mode(item) or _is_second(item) or (_name_of(item) in several and _is_other_engine(item))
     }
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
@@ -73,6 +76,12 @@ def _is_other_mode(item: pytest.Item) -> bool:
     turn = crc32(item.originalname.encode()) + ("postgres" in engine)  # type: ignore[attr-defined]
     mode = ("sync", "async")[turn % 2]
     return _params(item).get("mode", mode) != mode
+
+
+def _is_second(item: pytest.Item) -> bool:
+    """Over HTTP, away from the core, and it is the turn of the others."""
+    served = _params(item).get("engine") in SERVED and not CONTRACTS.isdisjoint(item.path.parts)
+    return served and item.path.stem not in AT_THE_CORE and crc32(item.nodeid.encode()) % 2 == 1
 
 
 def _is_other_engine(item: pytest.Item) -> bool:
