@@ -9,9 +9,11 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -60,7 +62,8 @@ class Lending:
         self._server, self._template = server, template
         self._free: list[str] = []
         self._lent: dict[str, int] = {}
-        self._shape = self._shape_of(database_url(server, template))
+        with psycopg.connect(database_url(server, template), autocommit=True) as connection:
+            self._shape = connection.execute(_SHAPE).fetchall()
 
     def lend(self) -> str:
         """The URL of a database with no tasks in it."""
@@ -81,26 +84,30 @@ class Lending:
             drop(self._server, url)
 
     def _emptied(self, url: str) -> bool:
-        name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                " WHERE datname = %s AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
-                [name],
-            )
-            if self._shape_of(url) != self._shape:
+            _be_alone(connection)
+            if connection.execute(_SHAPE).fetchall() != self._shape:
                 return False
             connection.execute(_EMPTY)
         return True
 
-    @staticmethod
-    def _shape_of(url: str) -> object:
-        with psycopg.connect(url, autocommit=True) as connection:
-            return connection.execute(_SHAPE).fetchall()
+
+def _be_alone(connection: psycopg.Connection[Any]) -> None:
+    """Wait until the other sessions of the database have ended: those that were closed a moment ago are about to, and
+    to ask the server to end one and say when it has takes a tenth of a second."""
+    deadline = time.monotonic() + 0.1
+    while connection.execute(_OTHERS).fetchone():
+        if time.monotonic() > deadline:
+            connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM ({_OTHERS}) AS other".encode())
+        time.sleep(0.002)
 
 
 LENT_AT_MOST = 100
 """Tests that share a database at most: emptied tables keep their dead rows until they are vacuumed."""
+
+_OTHERS = """
+    SELECT pid FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"""
 
 _SHAPE = """
     SELECT relation.relname, relation.relkind, relation.reloptions::text, attribute.attname, attribute.atttypid::text
