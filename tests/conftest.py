@@ -31,8 +31,8 @@ each engine."""
 CONTRACTS = frozenset({"contract", "workflow"})
 """The folders of contract tests."""
 
-ABOVE = frozenset({"browser", "cli", "server"})
-"""The folders of tests of what stands above the store."""
+ABOVE = frozenset({"browser", "cli", "server", "stress"})
+"""The folders of tests of what stands above the store, and of short plays of what `make faults` plays on both."""
 
 ON_SQLITE_ONLY = frozenset({"test_examples"})
 """To a worker in another language the store is a URL; what stands behind the server is tested elsewhere."""
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A contract test runs sync or async, the one on SQLite and the other on PostgreSQL: the two differ only in how a
     statement is sent. Those at the core run both ways. What stands above the store (the command line, the server and
     its pages) is tested on SQLite or on PostgreSQL: the store below is tested on both. So is what takes_turns. Over
-    HTTP every second contract test is run, and all of those at the core.
+    HTTP every fourth contract test is run, and all of those at the core.
     """
     if os.environ.get("DIBS_TEST_EVERYTHING"):
         return
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {
         item
         for item in items
-        if _is_other_mode(item) or _is_second(item) or (_name_of(item) in several and _is_other_engine(item))
+        if _is_other_mode(item) or _is_spared(item) or (_name_of(item) in several and _is_other_engine(item))
     }
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
@@ -78,10 +78,10 @@ def _is_other_mode(item: pytest.Item) -> bool:
     return _params(item).get("mode", mode) != mode
 
 
-def _is_second(item: pytest.Item) -> bool:
+def _is_spared(item: pytest.Item) -> bool:
     """Over HTTP, away from the core, and it is the turn of the others."""
     served = _params(item).get("engine") in SERVED and not CONTRACTS.isdisjoint(item.path.parts)
-    return served and item.path.stem not in AT_THE_CORE and crc32(item.nodeid.encode()) % 2 == 1
+    return served and item.path.stem not in AT_THE_CORE and crc32(item.nodeid.encode()) % 4 > 0
 
 
 def _is_other_engine(item: pytest.Item) -> bool:
