@@ -20,7 +20,7 @@ def test_two_keys_lead_to_every_page(site: Site) -> None:
     for key, place in places.items():
         page.keyboard.press("g")
         page.keyboard.press(key)
-        expect(page).to_have_url(f"{site.url}/{place}")
+        page.wait_for_url(f"{site.url}/{place}")  # and until it is loaded: before that nobody hears its keys
 
 
 def test_a_task_is_found_and_opened(site: Site) -> None:
@@ -30,7 +30,7 @@ def test_a_task_is_found_and_opened(site: Site) -> None:
     expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("state:failed")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(re.compile("failed"))
+    page.wait_for_url(re.compile("failed"))
     page.keyboard.press("j")
     page.keyboard.press("j")
     expect(page.locator(f"#row-{sample.failed}")).to_have_class(re.compile(r"\bhere\b"))
