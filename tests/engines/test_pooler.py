@@ -81,7 +81,7 @@ def test_nothing_of_ours_stays_behind_in_its_sessions(empty_url: str) -> None:
 def test_who_waits_still_finds_what_comes(pooled: str) -> None:
     with dibs.Dibs(pooled) as app, dibs.Dibs(pooled) as other, ThreadPoolExecutor(1) as pool:
         found = pool.submit(app.claim, "w", wait=20)
-        until(lambda: app._store.wakeups._waiting > 0)  # type: ignore[attr-defined]
+        until(lambda: app._store.wakeups._waiting)  # type: ignore[attr-defined]
         task = other.enqueue("t")
         claim = found.result(10)
         assert claim is not None

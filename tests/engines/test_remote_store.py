@@ -681,6 +681,7 @@ def test_a_worker_whose_key_is_revoked_asks_seldom_and_says_so_once(
             caplog.set_level(logging.INFO)
             direct.revoke_key(minted.about.id)
             until(lambda: "the store refuses" in caplog.text)
+            until(lambda: caplog.text.count("401 Unauthorized") > 3)  # what was under way before has had its answer
             caplog.clear()
             time.sleep(1.0)
     asked = [record for record in caplog.records if record.name == "httpx" and "401" in record.getMessage()]

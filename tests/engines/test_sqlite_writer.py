@@ -372,6 +372,42 @@ def test_what_the_child_of_a_fork_was_told_is_stored_when_its_parent_has_closed(
         assert Counter(task.type for task in app.list_tasks()) == {"before": 1, "child": 1 + forking.EACH}
 
 
+@needs_fork
+def test_two_threads_may_fork_at_the_same_moment(path: Path) -> None:
+    run_forking("two_threads_fork", f"sqlite:///{path}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_no_child_inherits_a_file_that_others_were_just_opening(path: Path) -> None:
+    run_forking("others_open", f"sqlite:///{path}")
+
+
+def test_event_loops_that_make_the_first_write_together_share_a_thread(path: Path) -> None:
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            write_first_from_two_loops(f"sqlite:///{path}")
+    finally:
+        sys.setswitchinterval(switching)
+
+
+def write_first_from_two_loops(url: str) -> None:
+    app = dibs.AsyncDibs(url)
+    together = threading.Barrier(2)
+
+    async def write() -> None:
+        together.wait()
+        await app.enqueue("first")
+
+    with ThreadPoolExecutor(2) as pool:
+        loops = [pool.submit(asyncio.run, write()) for _ in range(2)]
+        for loop in loops:
+            loop.result(10)
+        assert sum(thread.name == "dibs-writer" for thread in threading.enumerate()) == 1
+        pool.submit(asyncio.run, app.close()).result(10)
+
+
 def run_forking(program: str, url: str) -> None:
     command = [sys.executable, "-m", "tests.helpers.forking", program, url]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

@@ -41,6 +41,8 @@ def sqlite_file(url: str) -> Path | None:
 
 
 def _split(url: str) -> SplitResult:
+    if not isinstance(url, str):  # a Path, say
+        raise _unknown(url)
     try:
         return urlsplit(url)
     except ValueError:  # brackets without an end

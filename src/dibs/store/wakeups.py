@@ -20,13 +20,15 @@ class Wakeups(ABC):
     """Wait for a change, in a thread or in an event loop."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._guard = threading.RLock()  # no Condition, of which Ctrl-C can keep the lock (decision 39)
         self._generation = 0
-        self._waiting = 0
+        self._waiting: set[threading.Lock] = set()  # each let go when something changes
         self._left_at = 0.0
         self._futures: set[asyncio.Future[None]] = set()
         self._watcher: threading.Thread | None = None
         self._closed = False
+        self._ended = threading.Lock()  # let go when it is closed
+        self._ended.acquire()
 
     @abstractmethod
     def watch(self) -> None:
@@ -40,15 +42,14 @@ class Wakeups(ABC):
     @property
     def wanted(self) -> bool:
         """True while somebody waits, or did a moment ago."""
-        waiting = self._waiting > 0 or bool(self._futures)
+        waiting = bool(self._waiting or self._futures)
         return not self._closed and (waiting or time.monotonic() - self._left_at < LINGER)
 
     def wake(self) -> None:
         """Something changed: everybody look again."""
-        with self._changed:
+        with self._guard:
             self._generation += 1
-            if self._waiting:
-                self._changed.notify_all()
+            self._let_go()
             if not self._futures:
                 return
             futures, self._futures = self._futures, set()
@@ -58,19 +59,24 @@ class Wakeups(ABC):
 
     def wait(self, seen: int, timeout: float) -> None:
         """Return when something changed since generation `seen`, or after `timeout` seconds."""
-        with self._changed:
-            self._waiting += 1
-            self._start_watcher()
-            try:
-                self._changed.wait_for(lambda: self._generation != seen or self._closed, timeout)
-            finally:
-                self._waiting -= 1
+        changed = threading.Lock()
+        changed.acquire()
+        try:
+            with self._guard:
+                if self._generation != seen or self._closed:
+                    return
+                self._waiting.add(changed)
+                self._start_watcher()
+            changed.acquire(timeout=min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+        finally:
+            with self._guard:
+                self._waiting.discard(changed)
                 self._left_at = time.monotonic()
 
     async def wait_async(self, seen: int, timeout: float) -> None:
         """`wait`, without blocking the event loop."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        with self._changed:
+        with self._guard:
             if self._generation != seen or self._closed:
                 return
             self._futures.add(future)
@@ -81,27 +87,38 @@ class Wakeups(ABC):
         except TimeoutError:
             pass
         finally:
-            with self._changed:
+            with self._guard:
                 self._futures.discard(future)
                 self._left_at = time.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        """Do nothing for so long, or until it is closed."""
+        if self._ended.acquire(timeout=seconds):
+            self._ended.release()
 
     def close(self) -> None:
         """Let everybody go and stop watching."""
         self._closed = True
+        with contextlib.suppress(RuntimeError):  # closed already
+            self._ended.release()
         self.wake()
         watcher = self._watcher
-        if watcher is not None and watcher is not threading.current_thread():
+        if watcher is not None and watcher.is_alive() and watcher is not threading.current_thread():
             watcher.join(timeout=5)
 
+    def _let_go(self) -> None:
+        while self._waiting:
+            self._waiting.pop().release()
+
     def _start_watcher(self) -> None:
-        if self._watcher is None or not self._watcher.is_alive():
+        if not self._closed and (self._watcher is None or not self._watcher.is_alive()):
             self._watcher = threading.Thread(target=self._run_watcher, name="dibs-wakeups", daemon=True)
             self._watcher.start()
 
     def _run_watcher(self) -> None:
         while True:
             self.watch()
-            with self._changed:  # nobody may begin to wait between the last look and the thread's end
+            with self._guard:  # nobody may begin to wait between the last look and the thread's end
                 if not self.wanted:
                     self._watcher = None
                     return

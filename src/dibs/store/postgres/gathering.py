@@ -28,108 +28,132 @@ OF_ALL = (OutcomeUnknown, StoreBusy, StoreUnavailable)
 
 class Gathering:
     """The operations of threads. One of those who wait does the work of all, so that nobody waits for another thread
-    to begin."""
+    to begin. Whoever is interrupted (Ctrl-C), wherever that is, hands on what others wait for (decision 39)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lines: dict[Hashable, deque[_Waiting]] = {}
+        self._lines: dict[Hashable, _Line] = {}
 
     def run(self, operation: Operation[Any], run: Run) -> Any:
         """The result of the operation, done alone or with others; `run` runs one."""
         kind = operation.each, operation.by
-        if (waiting := self._enter(kind, operation)) is None:
-            try:
-                return run(operation)
-            finally:
-                self._go_on(kind)
+        own = _Waiting(operation)
         try:
-            waiting.wait()
-        except BaseException:  # interrupted (Ctrl-C): others must not wait for us
-            self._withdraw(kind, waiting)
+            line = self._enter(kind, own)
+            if line is None:
+                result = run(operation)
+                self._leave(kind, own)
+                return result
+            own.wait()
+            if own.unanswered:
+                self._lead(kind, line, run)
+        except BaseException:
+            self._leave(kind, own)
             raise
-        if waiting.party:
-            self._lead(kind, waiting.party, run)
-        return run(operation) if waiting.alone else operation.result(waiting.answer())
+        return run(operation) if own.answer is ALONE else operation.result(own.result())
 
-    def _enter(self, kind: Hashable, operation: Operation[Any]) -> _Waiting | None:
-        """A place in the line; None where there is no line, because nothing is under way."""
+    def _enter(self, kind: Hashable, own: _Waiting) -> _Line | None:
+        """The line to wait in; None where there was none, because nothing is under way."""
         with self._lock:
             line = self._lines.get(kind)
             if line is None:
-                self._lines[kind] = deque()
+                line = _Line(own)
+                self._lines[kind] = line
                 return None
-            waiting = _Waiting(operation)
-            line.append(waiting)
-            return waiting
+            line.waiting.append(own)
+            return line
 
-    def _go_on(self, kind: Hashable) -> None:
-        """The next of the line may begin: the first of them leads."""
+    def _lead(self, kind: Hashable, line: _Line, run: Run) -> None:
+        """Do what all of them wait for, as far as they came while we waited, and let the next lead."""
         with self._lock:
-            line = self._lines[kind]
-            if not line:
-                del self._lines[kind]
-                return
-            party = [line.popleft() for _ in range(min(len(line), TOGETHER))]
-            party[0].party = party
-        party[0].wake()
-
-    def _withdraw(self, kind: Hashable, waiting: _Waiting) -> None:
-        with self._lock:
-            line = self._lines.get(kind)
-            if line is not None and waiting in line:
-                line.remove(waiting)
-                return
-            others = waiting.party[1:]
-            if line is not None:
-                line.extendleft(reversed(others))
-        if waiting.party:
-            self._go_on(kind)
-
-    def _lead(self, kind: Hashable, party: list[_Waiting], run: Run) -> None:
-        answers: Sequence[Any] = [OutcomeUnknown("The write was interrupted.")] * len(party)
+            line.take_party()
+        party = line.party
         try:
-            answers = run(as_one([each.operation for each in party]))
+            answers: Sequence[Any] = run(as_one([each.operation for each in party]))
         except Exception as error:
             answers = refusals(party, error)
-        finally:
-            self._go_on(kind)
-            for each, answer in zip(party, answers, strict=True):
-                each.deliver(answer)
+        own = party[0]
+        for each, answer in zip(party, answers, strict=True):
+            each.answer = answer
+            each.wake()
+        self._leave(kind, own)
+
+    def _leave(self, kind: Hashable, own: _Waiting) -> None:
+        """Leave the line, and the lead if it is ours, with whatever we had begun to do for others."""
+        with self._lock:
+            line = self._lines.get(kind)
+            if line is None:
+                return
+            line.remove(own)
+            if line.leader is own and not line.pass_on():
+                del self._lines[kind]
+
+
+class _Line:
+    """Those who wait for an operation of their kind to end, and who does it. Guarded by the lock of the gathering."""
+
+    def __init__(self, leader: _Waiting) -> None:
+        self.leader = leader
+        self.waiting: deque[_Waiting] = deque()
+        self.party: list[_Waiting] = []  # what the leader has taken upon itself
+
+    def take_party(self) -> None:
+        """The leader, who is the first, and those behind it."""
+        party: list[_Waiting] = []
+        self.party = party
+        while self.waiting and len(party) < TOGETHER:
+            party.append(self.waiting[0])
+            self.waiting.popleft()
+
+    def remove(self, one: _Waiting) -> None:
+        """It waits no more."""
+        if one in self.waiting:
+            self.waiting.remove(one)
+
+    def pass_on(self) -> bool:
+        """Let the first of those who wait lead; False if there is none. Who was left without an answer has one now."""
+        for each in self.party:
+            self.remove(each)  # one that was just being taken
+            if each.unanswered:
+                each.answer = OutcomeUnknown("The write was interrupted.")
+                each.wake()
+        self.party = []
+        if not self.waiting:
+            return False
+        self.leader = self.waiting[0]
+        self.leader.wake()
+        return True
 
 
 class _Waiting:
-    """An operation in the line, and the thread that waits for it."""
+    """An operation in the line, and the thread that waits for it.
 
-    __slots__ = ("_answer", "_woken", "operation", "party")
+    What wakes it is the lock's own method: a signal is heard before or after it, never in between.
+    """
+
+    __slots__ = ("_woken", "answer", "operation", "wake")
 
     def __init__(self, operation: Operation[Any]) -> None:
         self.operation = operation
-        self.party: list[_Waiting] = []
-        self._answer: Any = None
+        self.answer: Any = NOT_YET
         self._woken = threading.Lock()
         self._woken.acquire()
+        self.wake: Callable[[], None] = self._woken.release
 
     @property
-    def alone(self) -> bool:
-        return self._answer is ALONE
+    def unanswered(self) -> bool:
+        """True as long as nobody has answered it."""
+        return self.answer is NOT_YET
 
     def wait(self) -> None:
         """Until it is answered, or its owner is asked to lead."""
         self._woken.acquire()
 
-    def wake(self) -> None:
-        self._woken.release()
-
-    def deliver(self, answer: Any) -> None:
-        self._answer = answer
-        if not self.party:
-            self.wake()
-
-    def answer(self) -> Any:
+    def result(self) -> Any:
         """The answer, raised if it is an error."""
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
 
 
 class AsyncGathering:
@@ -180,6 +204,9 @@ class AsyncGathering:
             for (_, future), answer in zip(party, answers, strict=True):
                 _settle(future, answer)
 
+
+NOT_YET = object()
+"""No answer."""
 
 ALONE = object()
 """An answer: do it again, by yourself."""

@@ -7,6 +7,7 @@ and for many writes together it costs the writer nothing; one that gets lost is 
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 import time
 from typing import Any
@@ -31,7 +32,7 @@ class PostgresWakeups(Wakeups):
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
-        self._written = threading.Event()
+        self._written: queue.SimpleQueue[None] = queue.SimpleQueue()  # no Event, in which Ctrl-C can keep a lock
         self._notifier: threading.Thread | None = None
         self._own: int | None = None
         self._starting = threading.Lock()
@@ -39,7 +40,7 @@ class PostgresWakeups(Wakeups):
     def wrote(self) -> None:
         """This process changed something: wake its own waiters now, and those of others soon."""
         self.wake()
-        self._written.set()
+        self._written.put(None)
         if self._notifier is None:
             with self._starting:
                 if self._notifier is None:
@@ -54,14 +55,14 @@ class PostgresWakeups(Wakeups):
                 if not pooled:
                     self._listen(connection)
             while pooled and self.wanted:  # a pooler would give the session that listens to somebody else
-                self._pause()
+                self.pause(RECONNECT_AFTER)
         except psycopg.Error:
-            self._pause()  # waiters poll anyway; the next connection may succeed
+            self.pause(RECONNECT_AFTER)  # waiters poll anyway; the next connection may succeed
 
     def close(self) -> None:
         """See Wakeups."""
         super().close()
-        self._written.set()
+        self._written.put(None)
         if self._notifier is not None:
             self._notifier.join(timeout=5)
 
@@ -77,19 +78,19 @@ class PostgresWakeups(Wakeups):
         while not self._closed:
             with contextlib.suppress(psycopg.Error):
                 self._notify_while_connected()
-            self._pause()
+            self.pause(RECONNECT_AFTER)
 
     def _notify_while_connected(self) -> None:
         with psycopg.connect(watchful(self._url), autocommit=True, prepare_threshold=None) as connection:
             self._own = connection.info.backend_pid
             pause = SHORTEST
             while not self._closed:
-                self._written.wait()
-                self._written.clear()
+                self._wait_for_writes()
                 connection.execute(f"NOTIFY {CHANNEL}")
                 time.sleep(pause)
-                pause = min(pause * 2, LONGEST) if self._written.is_set() else SHORTEST
+                pause = SHORTEST if self._written.empty() else min(pause * 2, LONGEST)
 
-    def _pause(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed, RECONNECT_AFTER)
+    def _wait_for_writes(self) -> None:
+        self._written.get()
+        while not self._written.empty():
+            self._written.get()

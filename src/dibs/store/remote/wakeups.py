@@ -83,5 +83,4 @@ class RemoteWakeups(Wakeups):
 
     def _rest(self) -> None:
         seconds = min(LONGEST, SHORTEST * 2.0 ** min(self._failures - 1, 10)) * random.uniform(0.5, 1.0)
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed, seconds)
+        self.pause(seconds)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import queue
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,18 +17,17 @@ from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, Steps, drive
 from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
-from dibs.store.sqlite import doctor, maintenance
+from dibs.store.sqlite import doctor, forking, maintenance
 from dibs.store.sqlite.connection import Clock, Executor, ReadOnly, clock, connect, translate
 from dibs.store.sqlite.joined import run_joined
 from dibs.store.sqlite.migrating import migrate
 from dibs.store.sqlite.operations import SqliteOperations
+from dibs.store.sqlite.readers import READERS, Readers
 from dibs.store.sqlite.wakeups import SqliteWakeups
 from dibs.store.sqlite.writer import Closed, Writer
 from dibs.store.vitals import Vitals
 
 T = TypeVar("T")
-
-READERS = 4
 
 
 class SqliteStore(SqliteOperations):
@@ -43,9 +40,9 @@ class SqliteStore(SqliteOperations):
         self.clock = clock
         self._types = TypeCache()
         self._may_migrate = migrate
-        self._opening = threading.Lock()
-        self._open: _Open | None = None
-        self._finalize: Callable[[], object] = _nothing
+        self._opening = threading.RLock()
+        self._open: _Open | None = None  # for as long as anything of it may be open
+        self._finalizer: weakref.finalize[..., SqliteStore] | None = None
 
     @property
     def types(self) -> TypeCache:
@@ -65,10 +62,10 @@ class SqliteStore(SqliteOperations):
             opened = self._opened()
             try:
                 if operation.writes:
-                    return self._written(opened, operation, opened.writer.run(operation))
+                    return operation.result(opened.writer.run(operation))
                 return operation.result(opened.read(operation, self.clock()))
             except Closed:  # by a fork, or by another thread: open it again
-                continue
+                self._let_go(opened)
             except StoreError as error:
                 self._check_in_place(opened)
                 self._check_writable(opened, error)
@@ -84,10 +81,10 @@ class SqliteStore(SqliteOperations):
                 opened = await asyncio.to_thread(self._opened)
             try:
                 if operation.writes:
-                    return self._written(opened, operation, await opened.writer.run_async(operation))
+                    return operation.result(await opened.writer.run_async(operation))
                 return operation.result(await opened.read_async(operation, self.clock()))
             except Closed:
-                continue
+                await asyncio.to_thread(self._let_go, opened)
             except StoreError as error:
                 self._check_in_place(opened)
                 self._check_writable(opened, error)
@@ -103,9 +100,14 @@ class SqliteStore(SqliteOperations):
 
     def maintain(self) -> None:
         """Checkpoint the WAL, give free pages back, refresh statistics; and see whether the file is still there."""
-        opened = self._opened()
-        self._check_in_place(opened)
-        opened.writer.maintain(maintenance.tidy)
+        while True:
+            opened = self._opened()
+            self._check_in_place(opened)
+            try:
+                opened.writer.maintain(maintenance.tidy)
+                return
+            except Closed:
+                self._let_go(opened)
 
     def doctor(self) -> list[Check]:
         """Look for damage and for settings that would cost a guarantee."""
@@ -129,8 +131,7 @@ class SqliteStore(SqliteOperations):
     def close(self) -> None:
         """Let go of the file; the next operation opens it again."""
         with self._opening:
-            self._open = None
-            self._finalize()
+            self._close()
 
     async def close_async(self) -> None:
         """`close`, without blocking the event loop."""
@@ -146,14 +147,9 @@ class SqliteStore(SqliteOperations):
         with types_of_its_own():
             return operation.result(run_joined(operation, on, self.clock))
 
-    def _written(self, opened: _Open, operation: Operation[T], done: Any) -> T:
-        """The result of a write, told only if it can be read again: the look costs a few microseconds."""
-        self._check_in_place(opened)
-        return operation.result(done)
-
     def _check_in_place(self, opened: _Open) -> None:
         """A file that is gone takes everything with it that is written to it, without an error: say so, and let go."""
-        if opened.in_place:
+        if opened.in_place():
             return
         self._let_go(opened)
         raise StoreError(
@@ -168,55 +164,45 @@ class SqliteStore(SqliteOperations):
     def _let_go(self, opened: _Open) -> None:
         with self._opening:
             if self._open is opened:  # otherwise another thread has let go of it, and may have opened the new one
-                self._open = None
-                self._finalize()
+                self._close()
+
+    def _close(self) -> None:
+        """Close what is open; whoever is interrupted at that (Ctrl-C) leaves it to the next who comes here."""
+        if self._open is not None:
+            self._open.close()
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            self._open = None
 
     def _opened(self) -> _Open:
         if (opened := self._open) is not None:
             return opened
+        forking.remember(self)
         with self._opening:
             if self._open is None:
-                self._open = _Open(self.path, self.clock, self._may_migrate)
-                self._finalize = weakref.finalize(self, self._open.close)  # a program need not call close()
                 self._types.forget()
-                _stores.add(self)
+                self._open = _Open(self.path, self.clock, self._may_migrate)
+                self._finalizer = weakref.finalize(self, _close_forgotten, self._open)  # a program need not close()
             return self._open
 
     def before_fork(self) -> None:
         """Let go of the file, and let nobody open it before the fork is done."""
         self._opening.acquire()
-        self._open = None
-        self._finalize()
+        self._close()
 
     def after_fork(self) -> None:
         """In parent and child alike: the next operation opens the file again."""
-        self._opening.release()
+        with suppress(RuntimeError):  # interrupted, it may have been taken twice, or not at all
+            while True:
+                self._opening.release()
 
 
-def _nothing() -> None:
-    """What there is to close before anything was opened."""
-
-
-# SQLite keeps its locks on a file in a table of the process. A child that inherits this table believes that it holds
-# the parent's locks and takes none of its own; when the parent then closes the file, what the child has written is
-# gone. So no file is open while a process forks.
-_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
-_forking: list[SqliteStore] = []
-
-
-def _before_fork() -> None:
-    _forking.extend(_stores)
-    for store in _forking:
-        store.before_fork()
-
-
-def _after_fork() -> None:
-    while _forking:
-        _forking.pop().after_fork()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+def _close_forgotten(opened: _Open) -> None:
+    """The garbage collector may come in a thread of the store's own, for which closing would wait."""
+    if threading.current_thread().name.startswith("dibs-"):
+        threading.Thread(target=opened.close, name="dibs-closing", daemon=True).start()
+    else:
+        opened.close()
 
 
 class _Open:
@@ -232,39 +218,26 @@ class _Open:
             first.close()
         self._identity = _identity(self._name)
         self.wakeups = SqliteWakeups(path)
-        self.writer = Writer(path, clock, self.wakeups.wake)
+        self.writer = Writer(path, clock, self.wakeups.wake, self.in_place)
+        self._readers = Readers(path)
         self._executor = ThreadPoolExecutor(READERS, thread_name_prefix="dibs-reader")
-        self._readers: queue.LifoQueue[sqlite3.Connection | Closed | None] = queue.LifoQueue()
-        for _ in range(READERS):
-            self._readers.put(None)
         self._at_once = threading.Lock()  # guards the two below
         self._quick: sqlite3.Connection | None = None
         self._closed = False
 
-    @property
     def in_place(self) -> bool:
         """False when the path leads to another file now, or to none."""
         return _identity(self._name) == self._identity
 
     def read(self, operation: Operation[Any], now: int) -> Any:
         """Run a reading operation on one snapshot."""
-        with self._reader() as connection:
-            try:
-                connection.execute("BEGIN")
-                return drive(operation.begin(), Executor(connection, now, None))
-            except sqlite3.Error as error:
-                raise translate(error) from error
-            finally:
-                with suppress(sqlite3.Error):  # where the file is damaged, what was raised before says more
-                    connection.execute("ROLLBACK")
+        return self._readers.read(operation, now)
 
     async def read_async(self, operation: Operation[Any], now: int) -> Any:
         """`read`, in a thread, unless it is over sooner than a thread would begin."""
-        if operation.quick and self._at_once.acquire(blocking=False):
-            try:
+        if operation.quick and not self._at_once.locked():
+            with self._at_once:
                 return self._read_at_once(operation, now)
-            finally:
-                self._at_once.release()
         try:
             reading = asyncio.get_running_loop().run_in_executor(self._executor, self.read, operation, now)
         except RuntimeError:  # the threads have been let go
@@ -282,30 +255,14 @@ class _Open:
         except sqlite3.Error as error:
             raise translate(error) from error
 
-    @contextmanager
-    def _reader(self) -> Iterator[sqlite3.Connection]:
-        connection = self._readers.get()
-        try:
-            if isinstance(connection, Closed):
-                raise connection
-            if connection is None:
-                connection = connect(self._path)
-            yield connection
-        finally:
-            self._readers.put(connection)
-
     def close(self) -> None:
+        """Let go of everything. Once more does no harm, and goes on where an interrupt ended it."""
         self.wakeups.close()
         with self._at_once:
             self._closed = True
             if self._quick is not None:
                 self._quick.close()
-        for _ in range(READERS):
-            reader = self._readers.get()  # waits for those who are reading
-            if isinstance(reader, sqlite3.Connection):
-                reader.close()
-        for _ in range(READERS):
-            self._readers.put(Closed())
+        self._readers.close()
         self._executor.shutdown()
         self.writer.close()
 

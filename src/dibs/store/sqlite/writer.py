@@ -18,12 +18,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dibs.errors import DibsError, OutcomeUnknown, StoreBusy
+from dibs.errors import DibsError, OutcomeUnknown, StoreBusy, StoreError
 from dibs.store.operation import Operation, as_one, drive
 from dibs.store.sqlite.connection import Clock, Executor, connect, translate
+from dibs.store.sqlite.line import Line
 
 T = TypeVar("T")
 Answer = tuple[Any] | Exception
@@ -32,6 +34,12 @@ GROUP = 512
 """Operations committed together at most, so that the first of them need not wait long."""
 
 BUSY_TIMEOUT = 30.0
+
+OVERTAKES = 4
+"""How often in a row a process may take the lock past those who wait in line for it."""
+
+IN_LINE = 1.0
+"""Seconds to wait in the line of those who want the lock before trying out of turn: the first may be frozen."""
 
 
 class Closed(Exception):
@@ -42,53 +50,39 @@ Work = Operation[Any] | Callable[[sqlite3.Connection], Any]
 
 
 class _Job:
-    """Work on the list (an operation, or maintenance outside of a transaction) and the thread that waits for it."""
+    """Work on the list (an operation, or maintenance outside of a transaction) and the thread that waits for it.
 
-    __slots__ = ("_woken", "answer", "leads", "work")
+    What wakes a thread is the lock's own method: a signal is heard before or after it, never in between.
+    """
+
+    __slots__ = ("answer", "lead", "wait", "wake", "work")
+    leads_itself = True
 
     def __init__(self, work: Work) -> None:
         self.work = work
         self.answer: Answer | None = None
-        self.leads = False
-        self._woken = threading.Lock()
-        self._woken.acquire()
-
-    def wait(self) -> None:
-        """Until it is answered, or its owner is asked to lead."""
-        self._woken.acquire()
-
-    def lead(self) -> None:
-        """Ask the owner to lead."""
-        self._woken.release()
-
-    def deliver(self, answer: Answer) -> None:
-        """Answer it."""
-        self.answer = answer
-        self._woken.release()
+        woken = threading.Lock()
+        woken.acquire()
+        self.wait: Callable[[], object] = woken.acquire  # until it is answered, or its owner is asked to lead
+        self.wake: Callable[[], object] = woken.release  # once, when it has an answer
+        self.lead: Callable[[], object] = woken.release  # ask the owner to lead
 
 
 class _LoopJob(_Job):
-    """An operation whose owner is an event loop."""
+    """An operation whose owner is an event loop: the writer's own thread leads for it."""
 
-    __slots__ = ("_turns", "future", "loop")
+    __slots__ = ("future", "loop")
+    leads_itself = False
 
     def __init__(self, work: Work, turns: queue.SimpleQueue[bool]) -> None:
         super().__init__(work)
-        self._turns = turns
+        self.lead = partial(turns.put, True)
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
-    def lead(self) -> None:
-        """Let the writer's own thread lead."""
-        self._turns.put(True)
-
-    def deliver(self, answer: Answer) -> None:
-        """Note the answer; whoever delivers tells the loop."""
-        self.answer = answer
-
     def resolve(self) -> None:
         """Answer it, in its event loop."""
-        if self.future.cancelled() or self.answer is None:
+        if self.future.done() or self.answer is None:
             return
         if isinstance(self.answer, Exception):
             self.future.set_exception(self.answer)
@@ -99,19 +93,24 @@ class _LoopJob(_Job):
 class Writer:
     """The one writer of a process."""
 
-    def __init__(self, path: Path, clock: Clock, on_change: Callable[[], None]) -> None:
+    def __init__(self, path: Path, clock: Clock, on_change: Callable[[], None], in_place: Callable[[], bool]) -> None:
         self._connection = connect(path)
         # The writer waits for the lock itself: SQLite's own handler sleeps longer the longer it has waited, and so
         # lets newcomers overtake (2.2 s in the worst case with ten processes).
         self._connection.execute("PRAGMA busy_timeout = 0")
         self._clock = clock
         self._patience = _Patience()
+        self._line = Line(path)
+        self._overtook = 0
         self._on_change = on_change
-        self._list = threading.Lock()  # guards the three below
+        self._in_place = in_place
+        self._list = threading.Lock()  # guards the four below
         self._jobs: deque[_Job] = deque()
-        self._led = False
+        self._leader: _Job | None = None
         self._closed = False
+        self._group: list[_Job] = []  # what the leader has taken off the list
         self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # of the writer's own thread; False: no more
+        self._starting = threading.Lock()  # guards the one below
         self._thread: threading.Thread | None = None
 
     def run(self, operation: Operation[Any]) -> Any:
@@ -122,17 +121,15 @@ class Writer:
         """`run`, without blocking the event loop."""
         self._start_thread()
         job = _LoopJob(operation, self._turns)
-        if self._enlist(job):
-            job.lead()
+        self._enlist(job)
         return await job.future
 
     def close(self) -> None:
-        """Commit what is on the list and let go of the file."""
-        last = _Job(lambda connection: connection.close())
-        leads = self._enlist(last, closing=True)
-        self._finish(last, leads)
+        """Commit what is on the list and let go of the file. Once more does no harm."""
+        self._wait_for(_Job(lambda connection: connection.close()), closing=True)
+        self._line.close()
         self._turns.put(False)
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join()
 
     def maintain(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -140,18 +137,15 @@ class Writer:
         result: T = self._wait_for(_Job(work))
         return result
 
-    def _wait_for(self, job: _Job) -> Any:
-        return self._finish(job, leads=self._enlist(job))
-
-    def _finish(self, job: _Job, leads: bool) -> Any:
-        if not leads:
-            try:
+    def _wait_for(self, job: _Job, closing: bool = False) -> Any:
+        try:
+            if not self._enlist(job, closing):
                 job.wait()
-            except BaseException:  # interrupted (Ctrl-C): others must not wait for us
-                self._withdraw(job)
-                raise
-        if job.answer is None:
-            self._lead(job)
+            if job.answer is None:
+                self._lead(job)
+        except BaseException:  # interrupted (Ctrl-C), wherever that was: others must not wait for us
+            self._withdraw(job)
+            raise
         if isinstance(job.answer, Exception):
             raise job.answer
         assert job.answer is not None
@@ -160,67 +154,94 @@ class Writer:
     def _enlist(self, job: _Job, closing: bool = False) -> bool:
         """Put the job on the list; True if its owner leads now. What comes after the closing job is refused."""
         with self._list:
-            if self._closed:
+            if self._closed and not closing:
                 raise Closed
             self._closed = closing
             self._jobs.append(job)
-            leads, self._led = not self._led, True
-        return leads
+            if self._leader is None:
+                self._leader = job
+                if not job.leads_itself:
+                    job.lead()
+            return self._leader is job
 
     def _lead(self, own: _Job | None) -> None:
         """Commit groups until the own job is answered (or the list is empty), then hand the lead on."""
-        try:
-            while self._jobs and (own is None or own.answer is None):
-                self._commit_group()
-        finally:
+        while self._jobs and (own is None or own.answer is None):
+            self._commit_group()
+        with self._list:
             self._pass_on_lead()
 
     def _pass_on_lead(self) -> None:
-        with self._list:
-            if self._jobs:
-                self._jobs[0].leads = True
-                self._jobs[0].lead()
-            else:
-                self._led = False
+        self._group = []
+        self._leader = self._jobs[0] if self._jobs else None
+        if self._leader is not None:
+            self._leader.lead()
 
     def _withdraw(self, job: _Job) -> None:
+        """Leave the list, and the lead if it is ours, with whatever we had begun to do for others."""
+        if self._leader is job:
+            self._roll_back()
+            self._line.leave()
         with self._list:
             if job in self._jobs:
                 self._jobs.remove(job)
-        if job.leads:
-            self._pass_on_lead()
+            if self._leader is job:
+                self._abandon_group()
+                self._pass_on_lead()
+
+    def _abandon_group(self) -> None:
+        if self._group and self._jobs and self._group[-1] is self._jobs[0]:  # it was just being taken
+            self._jobs.popleft()
+        unanswered = [job for job in self._group if job.answer is None]
+        _answer(unanswered, [OutcomeUnknown("The write was interrupted.")] * len(unanswered))
+        _tell_loops(self._group)
 
     def _start_thread(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._lead_for_loops, name="dibs-writer", daemon=True)
-            self._thread.start()
+        if self._thread is not None and self._thread.is_alive():
+            return
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._lead_for_loops, name="dibs-writer", daemon=True)
+                self._thread.start()
 
     def _lead_for_loops(self) -> None:
         while self._turns.get():
             self._lead(None)
+        self._turns.put(False)  # for another one, which an interrupt while we were started may have left
 
     def _commit_group(self) -> None:
         jobs = self._take_jobs()
+        if not jobs:  # the last one has withdrawn
+            return
         try:
             answers = self._commit_together(jobs) if len(jobs) > 1 else [self._do_alone(jobs[0].work)]
-        except BaseException as error:  # the group as a whole failed (or was interrupted): everybody in it must know
+            self._check_in_place(jobs)
+        except Exception as error:  # the group as a whole failed: everybody in it must know
             self._roll_back()
-            failure = error if isinstance(error, Exception) else OutcomeUnknown("The write was interrupted.")
-            _deliver(jobs, [failure] * len(jobs))
-            if failure is not error:
-                raise
-            return
+            answers = [error] * len(jobs)
         if any(map(_woke, jobs, answers)):
             self._on_change()
-        _deliver(jobs, answers)
+        _answer(jobs, answers)
+        _tell_loops(jobs)
+
+    def _check_in_place(self, jobs: list[_Job]) -> None:
+        """What was written is told only if it can be read again. A look costs some microseconds, and the interpreter's
+        lock: it is enough that the leader looks, for all."""
+        if isinstance(jobs[0].work, Operation) and not self._in_place():
+            raise StoreError("What was written went with the file.")
 
     def _take_jobs(self) -> list[_Job]:
         """The next group: operations that came one after the other, or one piece of maintenance."""
-        jobs = [self._jobs.popleft()]
-        if isinstance(jobs[0].work, Operation):
-            while self._jobs and len(jobs) < GROUP and isinstance(self._jobs[0].work, Operation):
-                jobs.append(self._jobs.popleft())
+        jobs: list[_Job] = []
+        self._group = jobs
+        with self._list:
+            self._fill(jobs)
         return jobs
+
+    def _fill(self, jobs: list[_Job]) -> None:
+        while self._jobs and len(jobs) < GROUP and _goes_with(self._jobs[0], jobs):
+            jobs.append(self._jobs[0])
+            self._jobs.popleft()
 
     def _do_alone(self, work: Work) -> Answer:
         try:
@@ -277,24 +298,44 @@ class Writer:
         return Executor(self._connection, self._clock(), operation.by)
 
     def _begin(self) -> None:
+        """Take SQLite's lock: now and then past the others, as who runs anyway can, so that it is seldom idle; and in
+        between in turn, so that nobody waits for long."""
         started = time.monotonic()
-        while True:
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                self._patience.learn(time.monotonic() - started)
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                    raise translate(error) from error
+        if self._overtook < OVERTAKES and self._try_to_begin():
+            self._overtook += self._line.known
+        else:
+            self._overtook = 0
+            self._wait_for_lock(started)
+        self._patience.learn(time.monotonic() - started)
+
+    def _wait_for_lock(self, started: float) -> None:
+        try:
+            first = self._line.stand(IN_LINE)
+            while not self._try_to_begin():
                 waited = time.monotonic() - started
                 if waited > BUSY_TIMEOUT:
-                    raise StoreBusy(f"The SQLite file has been locked for {waited:.0f} seconds.") from None
-            time.sleep(self._patience.pause(waited))
+                    raise StoreBusy(f"The SQLite file has been locked for {waited:.0f} seconds.")
+                time.sleep(pause_of_first(waited) if first else self._patience.pause(waited))
+        finally:
+            self._line.leave()
+
+    def _try_to_begin(self) -> bool:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise translate(error) from error
+            return False
+        return True
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # the error that brought us here says more
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+
+
+def _goes_with(job: _Job, group: list[_Job]) -> bool:
+    return not group or (isinstance(job.work, Operation) and isinstance(group[0].work, Operation))
 
 
 def _woke(job: _Job, answer: Answer) -> bool:
@@ -311,10 +352,15 @@ def _alike(jobs: list[_Job]) -> Iterable[list[_Job]]:
     return groups.values()
 
 
-def _deliver(jobs: list[_Job], answers: Sequence[Answer]) -> None:
-    loops: dict[asyncio.AbstractEventLoop, list[_LoopJob]] = {}
+def _answer(jobs: list[_Job], answers: Sequence[Answer]) -> None:
     for job, answer in zip(jobs, answers, strict=True):
-        job.deliver(answer)
+        job.answer = answer
+        job.wake()
+
+
+def _tell_loops(jobs: list[_Job]) -> None:
+    loops: dict[asyncio.AbstractEventLoop, list[_LoopJob]] = {}
+    for job in jobs:
         if isinstance(job, _LoopJob):
             loops.setdefault(job.loop, []).append(job)
     for loop, those in loops.items():
@@ -327,8 +373,14 @@ def _resolve(jobs: list[_LoopJob]) -> None:
         job.resolve()
 
 
+def pause_of_first(waited: float) -> float:
+    """Seconds until the next try of the first in line, who is the only one that tries: longer where the line is long,
+    because the processors are wanted there by the one who has the lock."""
+    return random.uniform(0.0001, 0.0004 + min(waited, 1.0) / 100)
+
+
 class _Patience:
-    """How often to try for the lock.
+    """How often to try for the lock, where there is no line for it (see line.py) or it does not move.
 
     The longer somebody has waited, the more often it tries: so the oldest waiter is the likeliest to get the lock next,
     and nobody starves. But the longer everybody waits, the less often all of them try: a wait is as long as there are
