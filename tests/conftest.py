@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,17 @@ ON_SQLITE_ONLY = frozenset({"test_examples"})
 """To a worker in another language the store is a URL; what stands behind the server is tested elsewhere."""
 
 
+def _hear_ctrl_c() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would everything that a test starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose where files are kept once, before worker processes inherit the environment."""
+    """Choose where files are kept, once, before worker processes inherit the environment."""
     memory.keep_files_there()
+    _hear_ctrl_c()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each process that a test starts compiles dibs anew
     os.environ.setdefault("DIBS_TEST_PGDATA", postgres.new_data_folder())
     if broken := os.environ.get("DIBS_TEST_MUTATION"):
         mutation.apply(mutation.read(broken))
@@ -54,6 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     its pages) is tested on SQLite or on PostgreSQL: the store below is tested on both. So is what takes_turns. Over
     HTTP every fourth contract test is run, and all of those at the core.
     """
+    items.sort(key=_turn)
     if os.environ.get("DIBS_TEST_EVERYTHING"):
         return
     several = _on_several_engines(items)
@@ -65,6 +75,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+def _turn(item: pytest.Item) -> int:
+    """The longest test comes first, so that nobody waits for it in the end; the browser tests come together, so that a
+    run starts one browser and not a dozen."""
+    return 0 if item.path.stem == "test_schemathesis" else 1 if "browser" in item.path.parts else 2
 
 
 def _is_other_mode(item: pytest.Item) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.helpers.starting import start
 
 COMMAND = [sys.executable, "-m", "dibs"]
 
@@ -39,13 +41,15 @@ def environment(url: str | None = None, **more: str) -> dict[str, str]:
 
 def run_dibs(*args: str, url: str | None = None, cwd: Path | None = None, stdin: str = "", **env: str) -> Done:
     """Run the command to its end."""
-    done = subprocess.run(
-        [*COMMAND, *args],
-        input=stdin.encode(),
-        capture_output=True,
-        cwd=cwd,
-        env=environment(url, **env),
-        check=False,
-        timeout=60,
-    )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin.encode())
+        given.seek(0)
+        env = environment(url, **env)
+        with start("dibs", *args, stdin=given, stdout=out, stderr=err, cwd=cwd, env=env) as process:
+            try:
+                code = process.wait(60)
+            finally:
+                process.kill()
+        out.seek(0)
+        err.seek(0)
+        return Done(code, out.read().decode(), err.read().decode())

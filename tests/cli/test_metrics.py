@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 import dibs
-from tests.cli.running import COMMAND, Run, environment
+from tests.cli.running import Run, environment
 from tests.helpers.prometheus import check, page_at, samples
 from tests.helpers.servers import server_process
+from tests.helpers.starting import Started, start
 from tests.helpers.waiting import until
 
 unix = pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
@@ -42,7 +43,7 @@ async def fail() -> None:
 class Working:
     """A worker that serves metrics."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: Started | subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
         self._log = log
         self.url = until(self._place, 30)[1]
@@ -70,8 +71,8 @@ def working(url: str, folder: Path, *options: str) -> Iterator[Working]:
     """A worker process with metrics on any free port, stopped in the end."""
     (folder / "program.py").write_text(PROGRAM)
     log = folder / "worker.log"
-    command = [*COMMAND, "worker", "program", "--url", url, "--metrics-port", "0", *options]
-    with log.open("wb") as err, subprocess.Popen(command, cwd=folder, stderr=err, env=environment()) as process:
+    words = ["worker", "program", "--url", url, "--metrics-port", "0", *options]
+    with log.open("wb") as err, start("dibs", *words, stderr=err, cwd=folder, env=environment()) as process:
         try:
             yield Working(process, log)
         finally:

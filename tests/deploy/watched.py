@@ -13,8 +13,9 @@ from pathlib import Path
 import httpx
 
 import dibs
-from tests.cli.running import COMMAND, environment
+from tests.cli.running import environment
 from tests.helpers.servers import ServerProcess, server_process
+from tests.helpers.starting import Started, start
 from tests.helpers.waiting import until
 
 PLACE = re.compile(r"http://(127\.0\.0\.1:\d+)/metrics")
@@ -41,7 +42,7 @@ class Watched:
     far: dibs.Dibs
     key: str
     server: ServerProcess
-    hand: subprocess.Popen[bytes]
+    hand: Started | subprocess.Popen[bytes]
     places: dict[str, list[str]]
     """Where Prometheus finds them, by the name of the job."""
 
@@ -71,15 +72,13 @@ def watched(url: str, folder: Path) -> Iterator[Watched]:
 
 
 @contextmanager
-def _worker(url: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def _worker(url: str, folder: Path) -> Iterator[tuple[Started | subprocess.Popen[bytes], str]]:
     (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     log = folder / "worker.log"
     options = ["--queues", "default", "--metrics-port", "0"]
     with (
         log.open("wb") as err,
-        subprocess.Popen(
-            [*COMMAND, "worker", "program:app", *options], cwd=folder, stderr=err, env=environment(url)
-        ) as process,
+        start("dibs", "worker", "program:app", *options, stderr=err, cwd=folder, env=environment(url)) as process,
     ):
         try:
             yield process, until(lambda: _place(log), 30)[1]

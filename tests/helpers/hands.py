@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
-import signal
-import subprocess
-import sys
+import os
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dibs
 from dibs import WorkerState
-from tests.helpers.databases import is_locked
+from tests.helpers.freezing import freeze, thaw
 from tests.helpers.processes import ROOT
+from tests.helpers.starting import start
 from tests.helpers.waiting import until
 
 _numbers = itertools.count(1)
@@ -30,8 +30,8 @@ class Hand:
         self.url = url
         self.killed_at: float | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the hand)
-        command = [sys.executable, "-m", program, url, json.dumps(options)]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=self._log)
+        with Path(os.devnull).open("rb") as nothing:
+            self.process = start(program, url, json.dumps(options), stdin=nothing, stderr=self._log, cwd=ROOT)
 
     @property
     def log(self) -> str:
@@ -51,16 +51,11 @@ class Hand:
 
     def freeze(self) -> None:
         """Stop it in the middle of whatever it does, unless it is writing: then everybody would wait for it."""
-        while True:
-            self.process.send_signal(signal.SIGSTOP)
-            if not is_locked(self.url):
-                return
-            self.thaw()
-            time.sleep(0.01)
+        freeze(self.process.pid, outside_transactions_of=self.url)
 
     def thaw(self) -> None:
         """Let it go on as if nothing had happened."""
-        self.process.send_signal(signal.SIGCONT)
+        thaw(self.process.pid)
 
     def terminate(self) -> None:
         """SIGTERM."""

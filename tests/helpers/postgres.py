@@ -121,11 +121,12 @@ _SHAPE = """
 
 _EMPTY = """
     DO $$ DECLARE part record; BEGIN
-        FOR part IN SELECT relname, relkind FROM pg_class
+        FOR part IN SELECT relation.oid, relname, seqstart
+                    FROM pg_class AS relation LEFT JOIN pg_sequence ON seqrelid = relation.oid
                     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'S')
-                      AND relname <> 'dibs_migrations' LOOP
-            IF part.relkind = 'r' THEN EXECUTE format('DELETE FROM %I', part.relname);
-            ELSE EXECUTE format('ALTER SEQUENCE %I RESTART', part.relname); END IF;
+                      AND relname <> 'dibs_migrations' AND pg_relation_size(relation.oid) > 0 LOOP
+            IF part.seqstart IS NULL THEN EXECUTE format('DELETE FROM %I', part.relname);
+            ELSE PERFORM setval(part.oid::regclass, part.seqstart, false); END IF;
         END LOOP;
     END $$"""
 

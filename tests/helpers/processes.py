@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.helpers.starting import start
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = "tests.helpers.member"
@@ -20,27 +21,27 @@ class Member:
 
     def __init__(self, url: str, name: str, program: str = PROGRAM) -> None:
         self.name = name
-        command = [sys.executable, "-m", program, url, name]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+        (hears, told), (heard, says) = os.pipe(), os.pipe()
+        self._told, self._heard = os.fdopen(told, "wb"), os.fdopen(heard, "rb")
+        self.process = start(program, url, name, stdin=hears, stdout=says, cwd=ROOT)
+        os.close(hears)
+        os.close(says)
 
     def send(self, **command: Any) -> None:
         """Tell it what to do."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(command).encode() + b"\n")
-        self.process.stdin.flush()
+        self._told.write(json.dumps(command).encode() + b"\n")
+        self._told.flush()
 
     def hear(self) -> Any:
         """Its next answer; EOFError if it died instead."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        line = self._heard.readline()
         if not line.endswith(b"\n"):
             raise EOFError(f"{self.name} ended with status {self.process.wait()} instead of answering.")
         return json.loads(line)
 
     def hear_the_rest(self) -> list[Any]:
         """Everything that it still had to say, up to its death."""
-        assert self.process.stdout is not None
-        return [json.loads(line) for line in self.process.stdout if line.endswith(b"\n")]
+        return [json.loads(line) for line in self._heard if line.endswith(b"\n")]
 
     def kill(self) -> None:
         """kill -9."""
@@ -48,9 +49,8 @@ class Member:
 
     def close(self) -> None:
         """Let it end, and wait for that."""
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
+        self._told.close()
+        self._heard.close()
         self.process.wait()
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.running import COMMAND, environment
+from tests.helpers.starting import Started, start
 from tests.helpers.waiting import until
 
 PLACE = re.compile(r"listening on http://(\[\S+?\]|[^\s:]+):(\d+)")
@@ -23,7 +24,7 @@ PLACE = re.compile(r"listening on http://(\[\S+?\]|[^\s:]+):(\d+)")
 class ServerProcess:
     """A server that was started by its command."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: Started | subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
         self._log = log
         host, port = until(self._place, 30)
@@ -84,13 +85,8 @@ def server_process(
 ) -> Iterator[ServerProcess]:
     """A server on any free port; killed in the end, whatever happens. `under`: a program that runs it."""
     log = folder / f"server-{len(list(folder.glob('server-*')))}.log"
-    command = [*under, *COMMAND, "server", *options]
-    if "--port" not in options:
-        command += ["--port", "0"]
-    with (
-        log.open("wb") as err,
-        subprocess.Popen(command, cwd=folder, stderr=err, env=environment(url, **env)) as process,
-    ):
+    words = ["server", *options, *([] if "--port" in options else ["--port", "0"])]
+    with log.open("wb") as err, _start(under, words, cwd=folder, stderr=err, env=environment(url, **env)) as process:
         try:
             yield ServerProcess(process, log)
         finally:
@@ -100,6 +96,10 @@ def server_process(
                     process.wait(20)
                 except subprocess.TimeoutExpired:
                     process.kill()
+
+
+def _start(under: Sequence[str], words: list[str], **options: Any) -> Started | subprocess.Popen[bytes]:
+    return subprocess.Popen([*under, *COMMAND, *words], **options) if under else start("dibs", *words, **options)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import dibs
 from tests.cli.running import environment
 from tests.helpers.processes import ROOT
 from tests.helpers.servers import server_process
+from tests.helpers.starting import start
 
 Span = dict[str, Any]
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"])
@@ -29,10 +31,13 @@ class Traced:
     def run(self, *words: str, by: str = "sdk", url: str | None = None) -> str:
         """Run one to its end; its log."""
         env = environment(url or self.url, TRACED_TO=str(self._file), TRACED_BY=by)
-        command = [sys.executable, "-m", "tests.helpers.traced", *words]
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return done.stderr
+        with tempfile.TemporaryFile("w+") as log:
+            with start("tests.helpers.traced", *words, stdout=log, stderr=log, cwd=ROOT, env=env) as program:
+                code = program.wait(60)
+            log.seek(0)
+            said = log.read()
+            assert code == 0, said
+            return said
 
     @property
     def spans(self) -> list[Span]:

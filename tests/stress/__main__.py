@@ -149,7 +149,7 @@ def report(table: Table, options: argparse.Namespace, seconds: float) -> None:
     if options.json:
         table.write_json(options.json)
     if options.markdown:
-        run = f"`make faults MINUTES={options.minutes:g}`, {seconds / 60:.0f} minutes, seed {options.seed}"
+        run = f"`make faults MINUTES={options.minutes:g} SEED={options.seed}`, {seconds / 60:.0f} minutes"
         table.write_into(RELIABILITY, f"{datetime.now(UTC):%Y-%m-%d}: {run}.")
 
 

@@ -6,6 +6,7 @@ of processes can show is added: acknowledged tasks that are not stored, keys of 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,14 @@ PAGE = 1000
 STALE = frozenset({Code.STALE_TOKEN, Code.FOREIGN_WORKER})
 DOUBLED = frozenset({Code.DOUBLED_COMPLETION})
 LOST = frozenset({Code.LOST_TASK})
+
+
+@dataclass
+class Death:
+    """When a worker was killed, or frozen; and until when, if it was thawed."""
+
+    at: float
+    until: float = math.inf
 
 
 @dataclass
@@ -48,7 +57,7 @@ def check(
     app: dibs.Dibs,
     folder: Path,
     *,
-    deaths: Mapping[str, list[float]] | None = None,
+    deaths: Mapping[str, list[Death]] | None = None,
     also_told: Iterable[Acknowledged] = (),
 ) -> Findings:
     """Judge the run whose members wrote into this folder; nobody may be at work any more."""
@@ -62,7 +71,7 @@ def judge(
     tasks: Iterable[Task],
     told: list[Acknowledged],
     heard: Heard,
-    deaths: Mapping[str, list[float]],
+    deaths: Mapping[str, list[Death]],
     ills: Iterable[str] = (),
 ) -> Findings:
     """The verdict on a recorded run."""
@@ -109,7 +118,7 @@ class Heard:
 class _Watched:
     """History and tasks on their way to the checker, each looked at once."""
 
-    def __init__(self, found: Findings, heard: Heard, deaths: Mapping[str, list[float]]) -> None:
+    def __init__(self, found: Findings, heard: Heard, deaths: Mapping[str, list[Death]]) -> None:
         self._found, self._heard, self._deaths = found, heard, deaths
         self._completed: set[int] = set()
         self._missing = set(heard.enqueued)
@@ -152,8 +161,9 @@ class _Watched:
 
     def _measure(self, entry: HistoryEntry) -> None:
         at = entry.at.timestamp()
-        if before := [death for death in self._deaths.get(entry.worker_id or "", ()) if death <= at]:
-            self._found.recovery.append(at - max(before))
+        before = [death for death in self._deaths.get(entry.worker_id or "", ()) if death.at <= at]
+        if before and at <= before[-1].until:  # what it loses after it was thawed has other reasons
+            self._found.recovery.append(at - before[-1].at)
 
 
 def _as_told(entry: HistoryEntry) -> Acknowledged:

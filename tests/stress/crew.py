@@ -17,10 +17,11 @@ from multiprocessing.connection import wait as wait_for_sentinel
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.databases import is_locked
+from tests.helpers.freezing import freeze
 from tests.helpers.processes import ROOT
 from tests.helpers.waiting import until
 from tests.stress import members
+from tests.stress.checking import Death
 from tests.stress.members import Role
 from tests.stress.told import Reader
 
@@ -33,12 +34,12 @@ PATIENCE = 60.0
 
 
 class Member:
-    """One process. `deaths`: when it was killed or frozen, for measuring how soon others take over."""
+    """One process. `deaths`: when it was killed or frozen, and until when, for measuring how soon others take over."""
 
     def __init__(self, role: Role, under: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         self.role, self.under, self.env = role, under, env
         self.name = role.name
-        self.deaths: list[float] = []
+        self.deaths: list[Death] = []
         self._told = Reader(Path(role.folder), role.name)
         self._process = _Apart(role, under, env or {}) if under or env else _Forked(role)
 
@@ -74,24 +75,19 @@ class Member:
     def kill(self) -> None:
         """kill -9, and remember when."""
         self.signal(signal.SIGKILL)
-        self.deaths.append(time.time())
+        self.deaths.append(Death(time.time()))
         self._process.exit_code(PATIENCE)
 
     def freeze(self, database: str | None = None) -> None:
-        """Stop it in the middle of whatever it does; with a database, not while a transaction is open in there.
-
-        Who is frozen with SQLite's lock in his hand stops everybody, which is another fault (table_locked).
-        """
-        while True:
-            self.signal(signal.SIGSTOP)
-            if database is None or not is_locked(database):
-                self.deaths.append(time.time())
-                return
-            self.thaw()
-            time.sleep(0.005)
+        """Stop it in the middle of whatever it does; with a database, not while a transaction is open in there."""
+        if self.is_alive:
+            freeze(self.pid, outside_transactions_of=database)
+        self.deaths.append(Death(time.time()))
 
     def thaw(self) -> None:
         """Let it go on as if nothing had happened."""
+        if self.deaths and self.is_alive:
+            self.deaths[-1].until = time.time()
         self.signal(signal.SIGCONT)
 
     def terminate(self) -> None:
@@ -202,7 +198,7 @@ class Crew:
         for member in self.all:
             member.close()
 
-    def deaths(self) -> dict[str, list[float]]:
+    def deaths(self) -> dict[str, list[Death]]:
         """When who was killed or frozen."""
         return {member.name: member.deaths for member in self.all if member.deaths}
 

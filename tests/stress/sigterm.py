@@ -26,6 +26,7 @@ def play(stage: Stage) -> None:
             send(app, stage)
         member = workers.members[0]
         goal = member.told() + stage.chance.randint(1, 40)
+        until(lambda member=member: is_registered(app, member.name), 60)  # type: ignore[misc]  # so it hears signals
         until(lambda member=member, goal=goal: member.told() >= goal or is_idle(app), 60)  # type: ignore[misc]
         member.terminate()
         if (code := member.exit_code()) != 0:
@@ -43,6 +44,11 @@ def send(app: dibs.Dibs, stage: Stage) -> list[Task]:
     return app.enqueue_many(
         [kind.new(folder=str(stage.folder), seconds=stage.chance.choice(LENGTHS)) for kind in kinds]
     )
+
+
+def is_registered(app: dibs.Dibs, name: str) -> bool:
+    """True once the store knows the worker."""
+    return any(worker.id == name for worker in app.workers())
 
 
 def is_idle(app: dibs.Dibs) -> bool:

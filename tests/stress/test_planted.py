@@ -49,10 +49,14 @@ class Recording:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    """A short run, in which nothing was wrong."""
-    folder = tmp_path_factory.mktemp("recorded")
+    """A short run in which nothing was wrong, and somebody died with a claim in hand: a matter of chance."""
+    runs = (_record(tmp_path_factory.mktemp("recorded"), seed) for seed in range(7, 17))
+    return next(run for run in runs if any(entry.event is Event.RECOVERED for entry in run.history))
+
+
+def _record(folder: Path, seed: int) -> Recording:
     url = f"sqlite:///{folder}/dibs.db"
-    tally = perform(Stage(worker_killed.SCENARIO, "sqlite", url, folder, seed=7))
+    tally = perform(Stage(worker_killed.SCENARIO, "sqlite", url, folder, seed=seed))
     assert tally.problems == []
     with dibs.Dibs(url) as app:
         history = [entry for page in pages(app) for entry in page]
@@ -70,7 +74,7 @@ def test_the_run_itself_is_without_fault_and_everything_was_looked_at(run: Recor
     assert (found.problems, found.lost, found.doubled, found.honoured) == ([], 0, 0, 0)
     assert found.operations == len(run.history) + len(run.heard.told) + len(run.heard.refused)
     assert {told.event for told in run.heard.told} >= {Event.ENQUEUED, Event.CLAIMED, Event.COMPLETED}
-    assert found.events[Event.RECOVERED] > 0  # somebody died with a claim in his hands
+    assert found.events[Event.RECOVERED] > 0
 
 
 def lose_a_task(run: Recording) -> None:

@@ -71,9 +71,10 @@ class Reader:
         with self.path.open("rb") as file:
             file.seek(self._read)
             for line in file:
-                if line.endswith(b"\n"):
-                    self._read += len(line)
-                    self.kinds[line[2 : line.index(b'"', 2)].decode()] += 1
+                if not line.endswith(b"\n"):
+                    return  # the rest of it comes next time, not as a line of its own
+                self._read += len(line)
+                self.kinds[line[2 : line.index(b'"', 2)].decode()] += 1
 
 
 def lines(folder: Path) -> Iterator[tuple[str, Line]]:

@@ -21,7 +21,7 @@ QUEUES = Path(__file__).parent.parent.parent / "bench" / "queues"
 def test_every_peer_has_pinned_versions_and_an_adapter_with_all_that_is_measured(peer: Peer) -> None:
     functions = _functions(QUEUES / f"{peer.module}.py")
 
-    assert version_of(peer.venv, peer.package)
+    assert version_of(peer.venv, peer.package, (3, 11))
     assert {"work"} <= functions
     assert {"producer", "async_producer"} & functions
     assert peer.at_once != "coroutines" or "async_producer" in functions

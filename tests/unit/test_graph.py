@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from dibs.server.dashboard.graph import Box, Layout, direct, lay_out
@@ -59,11 +59,13 @@ def assert_sound(layout: Layout, parents: Sequence[Sequence[int]]) -> None:
         assert all(x <= to_x for (x, _), (to_x, _) in pairwise(line.points))
 
 
+@settings(deadline=None)  # a machine may be busy
 @given(graphs())
 def test_no_box_is_over_another_and_every_line_goes_forward(parents: list[list[int]]) -> None:
     assert_sound(lay_out(parents, sizes(parents)), parents)
 
 
+@settings(deadline=None)  # a machine may be busy
 @given(graphs())
 def test_the_same_graph_is_drawn_the_same(parents: list[list[int]]) -> None:
     assert lay_out(parents, sizes(parents)) == lay_out(parents, sizes(parents))
@@ -83,6 +85,7 @@ def everything_before(parents: Sequence[Sequence[int]]) -> list[set[int]]:
     return [before(node) for node in range(len(parents))]
 
 
+@settings(deadline=None)  # a machine may be busy
 @given(graphs())
 def test_a_line_past_a_layer_is_over_no_box_of_it(parents: list[list[int]]) -> None:
     layout = lay_out(parents, sizes(parents))

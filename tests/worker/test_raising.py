@@ -238,7 +238,7 @@ def test_a_failed_attempt_is_told_in_one_line_of_the_log(app: dibs.Dibs, caplog:
     with app.worker():
         task = stumble.enqueue()
         assert task.wait(30).state is State.FAILED
-    told = [record.message for record in caplog.records if "failed" in record.message]
+    told = [record.message for record in caplog.records if "(stumble, " in record.message]
     assert len(told) == 2
     assert told[0].startswith(f"task {task.id} (stumble, attempt 1) failed: ValueError: no; the next attempt is due at")
     assert told[1] == f"task {task.id} (stumble, attempt 2) failed: ValueError: no; it is in the dead letter"

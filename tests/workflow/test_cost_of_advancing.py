@@ -37,9 +37,9 @@ def a_step(number: int, after: list[int]) -> NewStep:
 
 
 @pytest.mark.parametrize("graph", [chain, fan_in, pairs])
-def test_finishing_a_step_costs_as_much_in_a_large_graph_as_in_a_small_one(url: str, graph: Graph) -> None:
-    with dibs.Dibs(url) as app:
-        small, large = (works_of_a_finish(app, url, graph(size)) for size in (SMALL, LARGE))
+def test_finishing_a_step_costs_as_much_in_a_large_graph_as_in_a_small_one(empty_url: str, graph: Graph) -> None:
+    with dibs.Dibs(empty_url) as app:
+        small, large = (works_of_a_finish(app, empty_url, graph(size)) for size in (SMALL, LARGE))
         assert [work.name for work in small] == [work.name for work in large]
         assert total(large) < 1.5 * total(small), [
             (a.name, cost(a), cost(b)) for a, b in zip(small, large, strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +10,7 @@ import dibs
 from dibs import NewStep, NewTask, NewWorkflow, WorkflowState
 from dibs.step import ClaimReason
 from tests.helpers import tables
+from tests.helpers.freezing import freeze, thaw
 from tests.helpers.processes import Member, processes
 from tests.helpers.waiting import until
 
@@ -37,7 +37,7 @@ def test_a_thawed_processor_cannot_finalize_what_another_has(
     workflow_id = a_due_workflow(app, finalizer)
     zombie.send(do="claim", workflow=workflow_id, timeout=LEASE)
     token = zombie.hear()
-    zombie.process.send_signal(signal.SIGSTOP)
+    freeze(zombie.process.pid)
     zombie.send(do="finalize", workflow=workflow_id, token=token)  # what it will do next, when it can
     finalized = finalize_by_another(app, workflow_id)
     assert finalized is (WorkflowState.FINALIZING if finalizer else WorkflowState.COMPLETED)
@@ -61,7 +61,7 @@ def test_a_thawed_processor_cannot_touch_the_claim_that_another_has(app: dibs.Di
     workflow_id = a_due_workflow(app, None)
     zombie.send(do="claim", workflow=workflow_id, timeout=LEASE)
     token = zombie.hear()
-    zombie.process.send_signal(signal.SIGSTOP)
+    freeze(zombie.process.pid)
     zombie.send(do="finalize", workflow=workflow_id, token=token)
     claimed = claim_by_another(app, workflow_id)
     assert refused(url, zombie) == "lost"
@@ -115,7 +115,7 @@ def claim_by_another(app: dibs.Dibs, workflow_id: int) -> int:
 def refused(url: str, zombie: Member) -> object:
     """What the zombie is told, which must not leave a trace."""
     rows = tables.read(url)
-    zombie.process.send_signal(signal.SIGCONT)
+    thaw(zombie.process.pid)
     told: object = zombie.hear()
     assert tables.read(url) == rows
     return told

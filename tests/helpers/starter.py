@@ -1,0 +1,89 @@
+"""Starts `python -m MODULE ARGS` again and again, without the time that dibs takes to be imported.
+
+A process that has imported everything, and forks for each command. What it is asked for comes over the socket whose
+number it is given, with the three standard files of the command and a socket for the answers: the command's process id,
+and how it ended. It is a program by itself, not a module of the tests: a command finds here only what it finds in a new
+process. See starting.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+import dibs
+
+ALSO = ("pydantic", "typer._adapters", "rich.live", "rich.progress", "rich.table", "rich.text")
+"""What commands import when they run."""
+
+LONGEST = 1 << 18
+
+
+def import_all() -> None:
+    """Everything that a command may need."""
+    modules = [module.name for module in pkgutil.walk_packages(dibs.__path__, "dibs.")]
+    for name in (*modules, *ALSO):
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def next_command(asked: socket.socket) -> dict[str, Any] | None:
+    """Wait for a command, and return it in the process that is to run it; None in the end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for commands
+    while True:
+        message, files, _, _ = socket.recv_fds(asked, LONGEST, 4)
+        if not message:
+            return None
+        if os.fork() == 0:
+            break
+        for file in files:
+            os.close(file)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    asked.close()
+    *standard, answers = files
+    if child := os.fork():
+        for file in (0, 1, 2, *standard):
+            os.close(file)
+        _wait_for(child, socket.socket(fileno=answers))
+    os.close(answers)
+    for number, file in enumerate(standard):
+        os.dup2(file, number)
+        os.close(file)
+    return json.loads(message)  # type: ignore[no-any-return]
+
+
+def _wait_for(child: int, answers: socket.socket) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the command's to end
+    answers.send(str(child).encode())
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    answers.send(str(code).encode())
+    os._exit(0)
+
+
+def become(args: list[str], env: dict[str, str], cwd: str) -> None:
+    """Be as a process that was started so."""
+    os.environ.clear()
+    os.environ.update(env)
+    time.tzset()
+    os.chdir(cwd)
+    sys.path[0] = cwd
+    sys.argv[1:] = args
+
+
+if __name__ == "__main__":
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    import_all()
+    if (wanted := next_command(requests)) is not None:
+        become(wanted["args"], wanted["env"], wanted["cwd"])
+        runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
