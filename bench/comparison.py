@@ -28,7 +28,9 @@ def _table(report: Report, engine: str) -> str:
 
 
 def _row(queue: str, lines: list[Line]) -> list[str]:
-    cheapest = min((line for line in _of(lines, "drain") if line.processes == 1), key=_cost, default=None)
+    fastest = max((line for line in _of(lines, "drain") if line.processes == 1), key=_rate, default=None)
+    soonest = min(_of(lines, "pick-up"), key=_p95, default=None)
+    idle = next(iter(_of(lines, "idle")), None)
     return [
         f"**{queue}**" if queue == "dibs" else queue,
         _best(_of(lines, "drain"), lambda line: line.processes == 1),
@@ -36,24 +38,28 @@ def _row(queue: str, lines: list[Line]) -> list[str]:
         _best(_of(lines, "enqueue"), lambda line: "one by one" in line.scenario),
         _best(_of(lines, "enqueue"), lambda line: "16" in line.scenario),
         _best(_of(lines, "enqueue"), lambda line: "a call" in line.scenario),
-        " / ".join(_figure(line, name) for line in _of(lines, "pick-up") for name in ("p50", "p95")) or NONE,
-        f"{_figure(cheapest, 'cpu')} + {_figure(cheapest, 'database_cpu')}" if cheapest else NONE,
-        "".join(_figure(line, "rss") for line in _of(lines, "idle")) or NONE,
+        f"{_figure(soonest, 'p50')} / {_figure(soonest, 'p95')}" if soonest else NONE,
+        f"{_figure(fastest, 'cpu')} + {_figure(fastest, 'database_cpu')}" if fastest else NONE,
+        _figure(idle, "rss") if idle else NONE,
     ]
 
 
 def _of(lines: list[Line], kind: str) -> list[Line]:
-    return [line for line in lines if line.kind == kind]
+    """The lines of durable settings."""
+    return [line for line in lines if line.kind == kind and "not durable" not in line.setting]
 
 
-def _cost(line: Line) -> float:
-    cpu = line.median("cpu")
-    return float("inf") if cpu is None else cpu + (line.median("database_cpu") or 0.0)
+def _rate(line: Line) -> float:
+    return line.median("per_second") or 0.0
+
+
+def _p95(line: Line) -> float:
+    return line.median("p95") or float("inf")
 
 
 def _best(lines: list[Line], choose) -> str:  # type: ignore[no-untyped-def]
-    """The fastest durable setting; failed, if any failed."""
-    chosen = [line for line in lines if choose(line) and "not durable" not in line.setting]
+    """The fastest setting; failed, if any failed."""
+    chosen = [line for line in lines if choose(line)]
     rates = [rate for line in chosen if (rate := line.median("per_second")) is not None]
     if any(line.failures for line in chosen):
         return "FAILED"

@@ -101,7 +101,7 @@ class Team:
                 self._console.print(f"{peer.name} for {engine.name}: its environment ...", style="dim")
                 try:
                     yield PeerSystem(peer, self._settings)
-                    self.versions[peer.package] = version_of(peer.venv, peer.package)
+                    self.versions[peer.package] = version_of(peer.venv, peer.package, peer.python)
                 except NotHere as reason:
                     self.absent[peer.name] = str(reason)
                 except RuntimeError as error:
@@ -121,7 +121,7 @@ def _all_contests(
             yield from growths(engine, QUICK_ROWS if arguments.quick else arguments.rows)
     for engine in engines:
         if engine.has_dibs:
-            yield from contentions(engine, reserve, sizes.tasks)
+            yield from contentions(engine, reserve, sizes.tasks // 3)
 
 
 def _failing(peer: Peer, engine: Engine, error: RuntimeError) -> Contestant:
@@ -152,7 +152,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--peer", action="append", choices=sorted({peer.name for peer in PEERS}), help="only this one beside dibs"
     )
-    parser.add_argument("--tasks", type=int, help="tasks a run; slow queues get fewer (20,000; quick: 400)")
+    parser.add_argument("--tasks", type=int, help="tasks a run; slow queues get fewer (60,000; quick: 1,200)")
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="sizes of the growing database")
     parser.add_argument("--workers", type=int, nargs="+", default=WORKERS, help="how many contend")
     parser.add_argument("--repeat", type=int, help="how often each side is measured (3; quick: 1)")
@@ -169,7 +169,7 @@ def _arguments() -> argparse.Namespace:
 def _complete(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> argparse.Namespace:
     arguments.only = arguments.only or list(WORKER.chapters)
     arguments.repeat = arguments.repeat or (1 if arguments.quick else 3)
-    arguments.tasks = arguments.tasks or (400 if arguments.quick else 20_000)
+    arguments.tasks = arguments.tasks or (1_200 if arguments.quick else 60_000)
     if arguments.markdown or arguments.render:
         arguments.json = arguments.json or DOCUMENTS / "worker.json"
     arguments.engine = arguments.engine or [name for name in ALL if _belongs(name, arguments)]

@@ -6,7 +6,7 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ RAW_BATCH = 100
 BULK = 1000
 PATIENCE = 300.0
 """Seconds until a drain counts as hung."""
+
+Measure = Callable[[System, str], Figures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,16 @@ def contests(engine: Engine, sizes: Sizes, peers: list[PeerSystem]) -> Iterator[
     for processes in engine.workers:
         yield list(_drains(engine, processes, sizes.tasks, systems))
     yield from _enqueues(engine, sizes.tasks, systems)
-    for kind, measure in (("pick-up", _pick_up), ("idle", _idle)):
-        yield [
-            Contestant(kind, kind, engine.name, each.name, 1, _as_it_comes(each), partial(measure, engine, each, sizes))
-            for each in systems
-            if each.waits
-        ]
+    yield list(_alone("pick-up", engine, systems, lambda system, setting: _pick_up(engine, system, setting, sizes)))
+    yield list(_alone("idle", engine, systems, lambda system, setting: _idle(engine, system, setting, sizes)))
 
 
-def _as_it_comes(system: System) -> str:
-    return next(iter(system.settings.values()))
+def _alone(kind: str, engine: Engine, systems: list[System], measure: Measure) -> Iterator[Contestant]:
+    """With one worker process, as the queue comes; and where that polls, also polling as often as it drains best."""
+    for system in systems:
+        for setting, words in list(system.settings.items())[: None if system.polls else 1]:
+            if system.waits:
+                yield Contestant(kind, kind, engine.name, system.name, 1, words, partial(measure, system, setting))
 
 
 # Drains
@@ -70,17 +72,16 @@ def _drains(engine: Engine, processes: int, tasks: int, systems: list[System]) -
             run = partial(drain, engine, system, setting, processes, system.share(tasks))
             yield Contestant("drain", "drain", engine.name, system.name, processes, words, run)
     if engine.has_dibs:
-        raw = partial(_raw, engine, Scenario(Verb.CYCLE, RAW_BATCH, processes, tasks))
-        yield Contestant("drain", "drain", engine.name, "raw SQL", processes, f"batch {RAW_BATCH}", raw)
+        yield _raw("drain", "drain", engine, Scenario(Verb.CYCLE, RAW_BATCH, processes, tasks))
 
 
 def drain(engine: Engine, system: System, setting: str, processes: int, tasks: int) -> Figures:
     """Let workers empty the queue once."""
     with _workers(engine, system, setting, processes, tasks, waiting=tasks) as (url, board, workers):
-        before = _cpu(engine, workers)
-        with counting(url) as count:
+        with counting(url) as count, system.gate(url, workers) as release:
+            before = _cpu(engine, workers)
             released = time.time_ns()
-            system.release(url, workers)
+            release()
             _until_done(board, tasks, workers)
             while count(system.unfinished):
                 _rest(workers, released)
@@ -94,12 +95,23 @@ def drain(engine: Engine, system: System, setting: str, processes: int, tasks: i
     return {"per_second": tasks / seconds} | {name: cost for name, cost in costs.items() if cost}
 
 
+def _release(system: System, url: str, workers: Workers) -> None:
+    with system.gate(url, workers) as release:
+        release()
+
+
 def _cpu(engine: Engine, workers: Workers) -> list[float]:
     """CPU seconds of the workers, of what stands between them and the database, and of the database."""
     return [cpu_seconds(group) for group in (workers.found, workers.door.processes, engine.processes)]
 
 
-def _raw(engine: Engine, scenario: Scenario) -> Figures:
+def _raw(kind: str, title: str, engine: Engine, scenario: Scenario) -> Contestant:
+    """The bare driver with the statements of dibs, in a loop."""
+    run, words = partial(_run_raw, engine, scenario), f"batch {scenario.batch}"
+    return Contestant(kind, title, engine.name, "raw SQL", scenario.processes, words, run)
+
+
+def _run_raw(engine: Engine, scenario: Scenario) -> Figures:
     with Crew(scenario.processes) as crew:  # a new one each time: what fails leaves nothing behind
         found = measured([run_once(crew, engine, scenario, "raw")])
     return {"per_second": found.per_second[0], "cpu": found.cpu[0] / 1000}
@@ -109,6 +121,13 @@ def _until_done(board: Board, tasks: int, workers: Workers) -> None:
     began = time.time_ns()
     while board.done < tasks:
         _rest(workers, began)
+
+
+def _until_finished(system: System, url: str, workers: Workers) -> None:
+    began = time.time_ns()
+    with counting(url) as count:
+        while count(system.unfinished):
+            _rest(workers, began)
 
 
 def _rest(workers: Workers, since: int) -> None:
@@ -140,18 +159,25 @@ def _workers(
 
 def _enqueues(engine: Engine, tasks: int, systems: list[System]) -> Iterator[list[Contestant]]:
     for verb, batch, count in (
-        (Verb.ENQUEUE, 1, tasks // 4),
-        (Verb.THREADS, 1, tasks // 2),
-        (Verb.COROUTINES, 1, tasks // 2),
+        (Verb.ENQUEUE, 1, tasks // 12),
+        (Verb.THREADS, 1, tasks // 6),
+        (Verb.COROUTINES, 1, tasks // 6),
         (Verb.ENQUEUE, BULK, max(tasks, BULK)),
     ):
         contest = [
-            _enqueueing(engine, system, Scenario(verb, batch, 1, max(batch, system.share(count))))
+            _enqueueing(engine, system, Scenario(verb, batch, 1, _whole_calls(system.share(count), batch)))
             for system in systems
             if system.can(verb, batch)
         ]
+        scenario = Scenario(verb, batch, 1, _whole_calls(count, batch))
+        if engine.has_dibs and scenario.has_raw:
+            contest.append(_raw("enqueue", scenario.name, engine, scenario))
         if contest:
             yield contest
+
+
+def _whole_calls(tasks: int, batch: int) -> int:
+    return max(1, round(tasks / batch)) * batch
 
 
 def _enqueueing(engine: Engine, system: System, scenario: Scenario) -> Contestant:
@@ -170,12 +196,13 @@ def _enqueue(engine: Engine, system: System, scenario: Scenario) -> Figures:
 # Pick-up and idling
 
 
-def _pick_up(engine: Engine, system: System, sizes: Sizes) -> Figures:
-    tasks, setting = sizes.pick_ups, next(iter(system.settings))
+def _pick_up(engine: Engine, system: System, setting: str, sizes: Sizes) -> Figures:
+    tasks = sizes.pick_ups
     with _workers(engine, system, setting, 1, tasks, waiting=0) as (url, board, workers):
-        system.release(url, workers)
+        _release(system, url, workers)
         calls = json.loads(system.program.run("pick-up", url, tasks, sizes.settle))
         _until_done(board, tasks, workers)
+        _until_finished(system, url, workers)  # some call it a failure to be stopped before
         workers.stop()
         board.check()
     moments = list(zip(board.began(), calls, strict=True))[1:]  # the first opened connections
@@ -184,9 +211,9 @@ def _pick_up(engine: Engine, system: System, sizes: Sizes) -> Figures:
     return percentiles(waited) | percentiles(after, "returned_")
 
 
-def _idle(engine: Engine, system: System, sizes: Sizes) -> Figures:
-    with _workers(engine, system, next(iter(system.settings)), 1, 1, waiting=0) as (url, _, workers):
-        system.release(url, workers)
+def _idle(engine: Engine, system: System, setting: str, sizes: Sizes) -> Figures:
+    with _workers(engine, system, setting, 1, 1, waiting=0) as (url, _, workers):
+        _release(system, url, workers)
         time.sleep(sizes.settle)
         before, began = _cpu(engine, workers), time.monotonic()
         time.sleep(sizes.idle)

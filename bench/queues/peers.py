@@ -15,7 +15,8 @@ Count = str | Callable[[Any], int]
 class Peer:
     """Another queue on one engine.
 
-    `settings` are those with which it drains, in words; with the first it also waits and idles. `share` is how many of
+    `settings` are those with which it drains, in words; with the first it also waits and idles, and with all of them if
+    it `polls`, because how often is what they are about. `share` is how many of
     the tasks it gets: a slow one would take all day. `unfinished` counts what is not durably done, `completed` what its
     books say was done (None: it keeps none). `waits`: it has workers, so that it makes sense to let one wait for work.
     """
@@ -33,6 +34,7 @@ class Peer:
     at_once: str = ""
     bulk: bool = False
     waits: bool = True
+    polls: bool = False
     processes: tuple[int, ...] = (1, 2)
     python: tuple[int, int] = (3, 11)
     stop_with: signal.Signals = signal.SIGTERM
@@ -60,7 +62,8 @@ def _dbos(engine: str, table: str) -> Peer:
         completed=f"SELECT count(*) FROM {table} WHERE status = 'SUCCESS'",  # noqa: S608 - ours
         source="docs.dbos.dev/python/reference/queues: no limits, polling_interval_sec",
         lacks="polls; no leases: what a dead process ran waits until a process with its id starts",
-        share=0.05,
+        share=0.02,
+        polls=True,
     )
 
 
@@ -70,12 +73,13 @@ PEERS = (
         engine="SQLite",
         module="huey_queue",
         package="huey",
-        settings={"1": "1 thread", "4": "4 threads"},
+        settings={"1": "1 thread", "4": "4 threads", "1 every 0.01": "1 thread, polls every 0.01 s"},
         unfinished="SELECT count(*) FROM task",
         completed=None,
         source="huey.readthedocs.io/en/latest/consumer.html, SqliteHuey with fsync=True",
         lacks="deletes a task before it runs: lost if the worker dies; no fencing, no history",
-        share=0.5,
+        share=0.2,
+        polls=True,
         at_once="threads",
         stop_with=signal.SIGINT,  # lets what runs end
     ),
@@ -102,7 +106,7 @@ PEERS = (
         completed="SELECT count(*) FROM Queue WHERE status = 2",
         source="github.com/litements/litequeue, README; FULL is set after it has set NORMAL",
         lacks="a message queue: no workers, retries, leases, fencing, history; what a dead process held stays locked",
-        share=0.25,
+        share=0.08,
         waits=False,
     ),
     Peer(
@@ -115,7 +119,7 @@ PEERS = (
         completed="SELECT count(*) FROM ack_queue_default WHERE status = 5",
         source="github.com/peter-wangxu/persist-queue, README: SQLiteAckQueue, auto_commit",
         lacks="one process only; no workers, retries, leases, fencing, history",
-        share=0.25,
+        share=0.08,
         processes=(1,),
         waits=False,
     ),
@@ -131,7 +135,7 @@ PEERS = (
         completed="SELECT count(*) FROM procrastinate_jobs WHERE status = 'succeeded'",
         source="procrastinate.readthedocs.io/en/stable/howto/production/concurrency.html",
         lacks="completions are not fenced; jobs of a dead worker stay until a task of yours retries them",
-        share=0.05,
+        share=0.02,
         at_once="coroutines",
         bulk=True,
     ),
@@ -145,7 +149,7 @@ PEERS = (
         completed="SELECT count(*) FROM chancy_jobs WHERE state = 'succeeded'",
         source="tkte.ch/chancy: AsyncExecutor, eager_polling",
         lacks="completions are written once a second; no history of moves",
-        share=0.3,
+        share=0.1,
         at_once="coroutines",
         bulk=True,
     ),
@@ -159,7 +163,7 @@ PEERS = (
         completed="SELECT count(*) FROM oban_jobs WHERE state = 'completed'",
         source="oban.pro/docs/py, guide: queues and their limits",
         lacks="no lease: rescued after 5 minutes, even if it runs; bulk inserts and acknowledgements are paid for",
-        share=0.1,
+        share=0.03,
         at_once="coroutines",
         bulk=True,
         python=(3, 12),
@@ -174,7 +178,7 @@ PEERS = (
         completed=None,
         source="docs.celeryq.dev/en/stable/userguide/optimizing.html: prefetch for short tasks; results ignored",
         lacks="acknowledges a task before it runs: lost if the worker dies; no fencing, no history",
-        share=0.1,
+        share=0.03,
     ),
     Peer(
         name="RQ",
@@ -186,7 +190,7 @@ PEERS = (
         completed=lambda redis: redis.zcard("rq:finished:bench"),
         source="python-rq.org/docs/workers: SimpleWorker where no fork is wanted",
         lacks="completions are not fenced; no history",
-        share=0.025,
+        share=0.008,
         bulk=True,
     ),
     Peer(
@@ -199,7 +203,7 @@ PEERS = (
         completed=None,
         source="dramatiq.io/guide.html: threads for each process",
         lacks="completions are not fenced; no history",
-        share=0.2,
+        share=0.07,
         at_once="threads",
     ),
     Peer(
@@ -212,7 +216,7 @@ PEERS = (
         completed=None,
         source="taskiq-python.github.io/available-components/brokers.html: RedisStreamBroker",
         lacks="completions are not fenced; what a dead worker held comes back after 10 minutes; no history",
-        share=0.2,
+        share=0.07,
         at_once="coroutines",
     ),
     Peer(
@@ -225,7 +229,7 @@ PEERS = (
         completed=None,
         source="saq-py.readthedocs.io: concurrency of the worker",
         lacks="completions are not fenced; no history",
-        share=0.1,
+        share=0.03,
         at_once="coroutines",
     ),
     Peer(
@@ -241,7 +245,8 @@ PEERS = (
         completed=lambda redis: len(redis.keys("arq:result:*")),
         source="arq-docs.helpmanual.io: max_jobs, poll_delay",
         lacks="polls; completions are not fenced; a job may run twice at a shutdown, as it says; no history",
-        share=0.05,
+        share=0.02,
+        polls=True,
         at_once="coroutines",
     ),
 )

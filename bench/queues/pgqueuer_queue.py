@@ -27,7 +27,7 @@ def work(url: str, setting: str, seat: Seat, wait_for_start: Callable[[], None])
 
 @contextlib.asynccontextmanager
 async def async_producer(url: str, callers: int) -> AsyncIterator[Producer]:
-    """One connection, or a pool where many call at once. Many tasks are copied into the table."""
+    """One connection, or a pool where many call at once. Many tasks are one statement."""
     size = callers + 1
     async with asyncpg.create_pool(url, min_size=size, max_size=size) as pool, pool.acquire() as connection:
         queries = Queries(AsyncpgPoolDriver(pool) if callers > 1 else AsyncpgDriver(connection))

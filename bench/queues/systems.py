@@ -6,6 +6,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import ClassVar
 
 from bench.databases import COUNTS, EVENTS, Engine, Fill, fill_dibs, number
@@ -30,6 +31,7 @@ class System(ABC):
     unfinished: Count
     processes: tuple[int, ...] = (1, 2)
     waits = True
+    polls = False
 
     def share(self, tasks: int) -> int:
         """How many tasks it gets where others get so many."""
@@ -51,9 +53,10 @@ class System(ABC):
         """Wait until the workers are ready to work."""
         workers.wait_until_ready()
 
-    def release(self, url: str, workers: Workers) -> None:
-        """Let them begin."""
-        workers.start_together()
+    @contextlib.contextmanager
+    def gate(self, url: str, workers: Workers) -> Iterator[Callable[[], None]]:
+        """What lets them begin, made ready."""
+        yield workers.start_together
 
     @abstractmethod
     def began(self, released: int, board: Board) -> int:
@@ -92,10 +95,12 @@ class DibsSystem(System):
         with Dibs(url) as app:
             _until(lambda: len(app.workers()) == len(workers), "the workers are registered")
 
-    def release(self, url: str, workers: Workers) -> None:
-        """See System."""
+    @contextlib.contextmanager
+    def gate(self, url: str, workers: Workers) -> Iterator[Callable[[], None]]:
+        """See System. The connection is open before it is used: what a gatekeeper costs is not the workers'."""
         with Dibs(url) as app:
-            app.resume(QUEUE)
+            app.queues()
+            yield partial(app.resume, QUEUE)
 
     def began(self, released: int, board: Board) -> int:
         """See System."""
@@ -121,7 +126,7 @@ class PeerSystem(System):
         self.peer = peer
         self.name, self.unfinished = peer.name, peer.unfinished
         self.settings = dict(list(peer.settings.items())[:settings])
-        self.processes, self.waits = peer.processes, peer.waits
+        self.processes, self.waits, self.polls = peer.processes, peer.waits, peer.polls
         self.program = Program(peer.module, str(python_for(peer.venv, peer.python)), peer.stop_with)
 
     def share(self, tasks: int) -> int:

@@ -29,10 +29,13 @@ def python_for(name: str, minimum: tuple[int, int]) -> Path:
     return python
 
 
-def version_of(name: str, package: str) -> str:
-    """What is required, and so installed."""
+def version_of(name: str, package: str, minimum: tuple[int, int]) -> str:
+    """What is required, and so installed; with its Python, where that is not ours."""
     lines = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8").splitlines()
-    return next(line.partition("==")[2] for line in lines if line.startswith(f"{package}=="))
+    version = next(line.partition("==")[2] for line in lines if line.startswith(f"{package}=="))
+    if sys.version_info >= minimum:
+        return version
+    return f"{version} ({_answer(str(python_for(name, minimum)), '--version')})"
 
 
 def _find_python(minimum: tuple[int, int]) -> str:
