@@ -46,12 +46,13 @@ def main() -> int:
 
 def check() -> int:
     """Run the fencing tests once as they are, then once for each mutation."""
-    for engine in ("sqlite", "postgres"):
-        if not passes(engine, None):
-            print(f"The suite fails on {engine} without any mutation: nothing can be concluded.")
-            return 1
+    engines = ("sqlite", "postgres")
     survived = []
     with ThreadPoolExecutor(2) as pool:
+        for engine, passed in zip(engines, pool.map(lambda engine: passes(engine, None), engines), strict=True):
+            if not passed:
+                print(f"The suite fails on {engine} without any mutation: nothing can be concluded.")
+                return 1
         for mutation, alive in zip(mutations(), pool.map(survives, mutations()), strict=True):
             print(f"{mutation!s:32} {'SURVIVED' if alive else 'caught'}", flush=True)
             survived += [mutation] if alive else []

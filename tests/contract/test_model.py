@@ -31,7 +31,7 @@ from dibs.store.operations.looking import HistoryEntry
 from dibs.store.operations.tending import Retention
 from dibs.task import to_micros
 from tests.conftest import ENGINES
-from tests.helpers.clients import Clock, run
+from tests.helpers.clients import Clock, run, sweep_every
 from tests.helpers.databases import run_sql
 from tests.helpers.model import CHANCE, ENDED, KEPT, ORDERS, SECOND, Answer, Between, Life, Line, Model, Ref, Wish
 from tests.helpers.tables import TABLES
@@ -139,7 +139,7 @@ class Play(RuleBasedStateMachine):
     def begin(self, new: list[dict[str, Any]], count: int, lease: float, in_passing: bool) -> None:
         """Some tasks, of which ann has claimed some; and whether claims always sweep in passing, or only when they find
         nothing (otherwise that is a matter of real time)."""
-        self.app._store.sweep_every = 0 if in_passing else NEVER
+        sweep_every(self.app, 0 if in_passing else NEVER)
         self.enqueue(new)
         self.claim("ann", count, {"lease": lease})
 

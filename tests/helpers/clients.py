@@ -76,3 +76,10 @@ def run(app: Any, operation: Operation[T]) -> T:
         return result
     done: T = app._store.run(operation)
     return done
+
+
+def sweep_every(app: Any, seconds: float) -> None:
+    """How often the claims of this client sweep in passing, which is otherwise a matter of real time."""
+    store = app._store._store  # the one that is counted
+    assert isinstance(store.sweep_every, int | float)
+    store.sweep_every = seconds
