@@ -202,7 +202,7 @@ class Postgres(Engine):
         postgres.drop(self._server, url)
 
     def count(self, url: str, sql: str) -> Counts:
-        with psycopg.connect(url) as connection:
+        with postgres.connect(url) as connection:
             return dict(connection.execute(sql.encode()).fetchall())
 
 

@@ -153,8 +153,20 @@ def database_url(server: str, name: str) -> str:
     return f"postgresql://{user}{secret}@/{name}?host={host}{port}"
 
 
+def connect(url: str, **options: Any) -> psycopg.Connection[Any]:
+    """A connection, as soon as there is one to spare: those of processes that have just ended may still be closing."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return psycopg.connect(url, **options)
+        except psycopg.OperationalError as error:
+            if "too many clients" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 def _admin(server: str, *statements: str) -> None:
-    with psycopg.connect(server, autocommit=True) as connection:
+    with connect(server, autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())
 
