@@ -24,6 +24,9 @@ from dibs.store.sqlite import connection as sqlite
 from tests.helpers.clients import sweep_every
 from tests.helpers.member import say
 
+NAME = "dying"
+"""What PostgreSQL knows it by."""
+
 LEASE = 1.0
 """Seconds, of everything that the processor claims."""
 
@@ -81,6 +84,7 @@ def run(url: str, now: int, at: int) -> None:
     """Be the processor, and say how many points it has passed if it lives. What is done anew after some time is not,
     or a slow life would have more points than another."""
     points.dies_at = at
+    os.environ["PGAPPNAME"] = NAME
     typecache.KEPT_FOR = math.inf
     with dibs.Dibs(url, clock=lambda: now) as app:
         sweep_every(app, math.inf)

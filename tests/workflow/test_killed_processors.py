@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 import dibs
@@ -16,8 +17,9 @@ from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, State, W
 from dibs.step import ClaimReason
 from tests.helpers.books import assert_balanced
 from tests.helpers.clients import Clock, run
-from tests.helpers.dying import BREAKS, LEASE, end
+from tests.helpers.dying import BREAKS, LEASE, NAME, end
 from tests.helpers.processes import Member, ask_all, processes
+from tests.helpers.waiting import until
 
 UPKEEP = 1.0
 """Seconds between two rounds of upkeep."""
@@ -31,6 +33,7 @@ LIFE = 40
 TRIES = 1000
 """Attempts of every task: a worker that dies costs one, and here they die all the time."""
 
+SESSIONS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
 ENDING = {State.COMPLETED: Event.COMPLETED, State.FAILED: Event.FAILED, State.CANCELLED: Event.CANCELLED}
 Graph = Callable[[], NewWorkflow]
 
@@ -79,7 +82,7 @@ def test_a_processor_killed_after_any_statement_leaves_one_finalization(
 ) -> None:
     with dibs.Dibs(url, clock=clock) as app:
         points = fault_points(app, dying, clock, graph)
-        workflows = [killed_at(app, dying, clock, graph, point) for point in range(1, points + 1)]
+        workflows = [killed_at(url, app, dying, clock, graph, point) for point in range(1, points + 1)]
         assert_balanced(app, {State.COMPLETED, State.FAILED, State.CANCELLED})
         claims = Counter(len(app.finalization_attempts(workflow_id)) for workflow_id in workflows)
         print(f"{points} fault points; workflows by the number of claims: {dict(claims)}")
@@ -116,14 +119,23 @@ def fault_points(app: dibs.Dibs, dying: Member, clock: Clock, graph: Graph) -> i
     return int(answer["passed"])
 
 
-def killed_at(app: dibs.Dibs, dying: Member, clock: Clock, graph: Graph, point: int) -> int:
+def killed_at(url: str, app: dibs.Dibs, dying: Member, clock: Clock, graph: Graph, point: int) -> int:
     """A workflow whose processor was killed there, and what it left done by others: in time, and once."""
     workflow_id = app.start_workflow(graph()).id
     assert live(dying, clock, point)["status"] == -signal.SIGKILL
+    until(lambda: not is_remembered(url))
     clock.advance(LEASE + UPKEEP)
     survive(app)
     assert_ended_once(app, workflow_id, *ENDS[graph])
     return workflow_id
+
+
+def is_remembered(url: str) -> bool:
+    """True until PostgreSQL has noticed that the processor is dead: as long as that it keeps what it has locked."""
+    if not url.startswith("postgresql:"):
+        return False
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.execute(SESSIONS, [NAME]).fetchone() is not None
 
 
 def live(dying: Member, clock: Clock, at: int) -> dict[str, Any]:
