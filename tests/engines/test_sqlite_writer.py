@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ import pytest
 
 import dibs
 from dibs import ClaimLost, ClaimRef, KeyConflict, NewTask, StoreBusy, StoreError, Verdict
+from dibs.store.operation import Operation, Steps
 from dibs.store.sqlite import writer
+from dibs.store.sqlite.readers import READERS, Readers
 from tests.helpers import forking
 from tests.helpers.processes import ROOT, ask_all, processes
 from tests.helpers.waiting import until
@@ -451,3 +454,29 @@ def test_the_longer_all_wait_the_less_often_they_try() -> None:
 
 def mean_pause(patience: writer._Patience, waited: float) -> float:
     return sum(patience.pause(waited) for _ in range(2000)) / 2000
+
+
+def test_two_who_close_while_others_read_do_not_wait_for_each_other(path: Path) -> None:
+    for _ in range(20):
+        readers, read_on = Readers(path), threading.Event()
+        reading = [
+            in_background(readers.read, Operation("read", partial(wait_for, read_on)), 0) for _ in range(READERS)
+        ]
+        until(readers._places.empty)
+        closing = [in_background(readers.close) for _ in range(2)]
+        read_on.set()
+        for each in (*reading, *closing):
+            each.join(10)
+            assert not each.is_alive()
+
+
+def in_background(work: Callable[..., object], *args: Any) -> threading.Thread:
+    """A thread that keeps no program from ending."""
+    thread = threading.Thread(target=work, args=args, daemon=True)
+    thread.start()
+    return thread
+
+
+def wait_for(event: threading.Event) -> Steps[None]:
+    yield from ()
+    event.wait()

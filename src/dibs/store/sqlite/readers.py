@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import sqlite3
+import threading
 from collections import deque
 from contextlib import suppress
 from itertools import repeat
@@ -25,6 +26,7 @@ class Readers:
         self._path = path
         self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._idle: deque[sqlite3.Connection] = deque()
+        self._closing = threading.Lock()
         self._closed = False
         for _ in range(READERS):
             self._places.put(None)
@@ -40,6 +42,10 @@ class Readers:
     def close(self) -> None:
         """Wait for those who are reading; whoever comes later finds it closed."""
         self._closed = True
+        with self._closing:  # two who each had some of the places would wait for each other
+            self._close_all()
+
+    def _close_all(self) -> None:
         all_back = map(self._places.put, repeat(None, READERS))
         try:
             self._take_all_places()
