@@ -57,7 +57,7 @@ def test_a_direct_connection_still_prepares_its_statements(url: str) -> None:
     with dibs.Dibs(url) as app:
         for _ in range(20):
             app.enqueue("t")
-        with app._store._opened().pool().connection() as borrowed:  # type: ignore[attr-defined]
+        with app._store._opened().connections.pool().connection() as borrowed:  # type: ignore[attr-defined]
             assert borrowed.execute("SELECT count(*) > 0 FROM pg_prepared_statements").fetchone() == (True,)
 
 

@@ -55,7 +55,7 @@ def test_the_address_stays_as_it_was() -> None:
 def test_the_connections_of_the_pool_are_such_connections(postgres_server: str, postgres_template: str) -> None:
     url = postgres.clone(postgres_server, postgres_template)
     store = PostgresStore(url)
-    with store._opened().pool().connection() as borrowed:
+    with store._opened().connections.pool().connection() as borrowed:
         given = borrowed.info.get_parameters()
     store.close()
     postgres.drop(postgres_server, url)
@@ -66,7 +66,7 @@ def test_the_connections_of_the_pool_are_such_connections(postgres_server: str, 
 def test_the_connection_that_came_back_last_is_lent_next(url: str) -> None:
     """Its plans are made. In turn, each of ten would have to make them."""
     with closing(PostgresStore(url)) as store:
-        pool = store._opened().pool()
+        pool = store._opened().connections.pool()
         with ExitStack() as lent:
             last, *_ = [lent.enter_context(pool.connection()) for _ in range(3)]
         for _ in range(5):
@@ -78,7 +78,7 @@ def test_the_connection_that_came_back_last_is_lent_next(url: str) -> None:
 def test_so_it_is_on_an_event_loop(url: str) -> None:
     async def borrow() -> None:
         store = PostgresStore(url)
-        pool = await (await store._opened_async()).async_pool()
+        pool = await (await store._opened_async()).connections.async_pool()
         async with AsyncExitStack() as lent:
             last, *_ = [await lent.enter_async_context(pool.connection()) for _ in range(3)]
         for _ in range(5):
@@ -92,7 +92,7 @@ def test_so_it_is_on_an_event_loop(url: str) -> None:
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def test_who_has_time_makes_the_plans_that_others_find_made(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(PostgresStore(url)) as store:
-        opened, operation = store._opened(), store.next_due()
+        opened, operation = store._opened().connections, store.next_due()
         leisurely = replace(operation, leisurely=True)
         with opened.pool().connection() as borrowed:
             assert not opened.plans_are_old(borrowed, leisurely)  # it has none yet
@@ -151,7 +151,7 @@ async def left_after_closing(url: str) -> list[str]:
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def test_the_server_notices_that_we_are_gone_as_soon_as_we_notice_it(url: str) -> None:
     store = PostgresStore(url)
-    with store._opened().pool().connection() as borrowed:
+    with store._opened().connections.pool().connection() as borrowed:
         shown = borrowed.execute("SHOW idle_in_transaction_session_timeout").fetchone()
     store.close()
     assert shown == ("10s",)
@@ -160,7 +160,7 @@ def test_the_server_notices_that_we_are_gone_as_soon_as_we_notice_it(url: str) -
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def test_what_the_url_says_of_open_transactions_holds(url: str) -> None:
     store = PostgresStore(f"{url}&options=-c%20idle_in_transaction_session_timeout%3D3s")
-    with store._opened().pool().connection() as borrowed:
+    with store._opened().connections.pool().connection() as borrowed:
         shown = borrowed.execute("SHOW idle_in_transaction_session_timeout").fetchone()
     store.close()
     assert shown == ("3s",)

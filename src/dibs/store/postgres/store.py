@@ -69,6 +69,9 @@ class PostgresStore(PostgresOperations):
 
     many_writers = True
 
+    open_connections: Callable[[str], Connections]
+    """Makes the connections of a process to a URL. The tests replace it: they reuse connections between stores."""
+
     def __init__(self, url: str, *, clock: Clock | None = None, migrate: bool = True) -> None:
         self._url = url
         self._clock = clock
@@ -86,7 +89,7 @@ class PostgresStore(PostgresOperations):
     @property
     def wakeups(self) -> PostgresWakeups:
         """Where to wait for changes."""
-        return self._opened().wakeups
+        return self._opened().connections.wakeups
 
     def run_once(self, operation: Operation[T], on: Any = None) -> T:
         """See Racing."""
@@ -102,15 +105,15 @@ class PostgresStore(PostgresOperations):
         while True:
             opened = self._opened()
             try:
-                with opened.pool().connection(ASK_AGAIN) as connection:
-                    if opened.plans_are_old(connection, operation):
+                with opened.connections.pool().connection(ASK_AGAIN) as connection:
+                    if opened.connections.plans_are_old(connection, operation):
                         connection.execute("DISCARD PLANS")
                     result = self._run_on(connection, operation)
             except PoolTimeout as error:
                 patience.wait_on(error)
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
-                opened.pool().check()  # if one connection broke, others probably did
+                opened.connections.pool().check()  # if one connection broke, others probably did
                 tries += 1
             else:
                 opened.wrote(operation, result)
@@ -130,10 +133,10 @@ class PostgresStore(PostgresOperations):
         tries, patience = 1, _Patience()
         while True:
             opened = await self._opened_async()
-            pool = await opened.async_pool()
+            pool = await opened.connections.async_pool()
             try:
                 async with pool.connection(ASK_AGAIN) as connection:
-                    if opened.plans_are_old(connection, operation):
+                    if opened.connections.plans_are_old(connection, operation):
                         await connection.execute("DISCARD PLANS")
                     result = await self._run_on_async(connection, operation)
             except PoolTimeout as error:
@@ -225,9 +228,10 @@ class PostgresStore(PostgresOperations):
             return opened
         with self._opening:
             if self._open is None or self._open.pid != os.getpid():
-                migrate(self._url, self._may_migrate)
+                connections = PostgresStore.open_connections(self._url)
+                connections.check_schema(self._may_migrate)
                 _abandoned.append(self._open)
-                self._open = _Open(self._url)
+                self._open = _Open(connections)
                 self._finalize = weakref.finalize(self, self._open.close)  # a program need not call close()
                 self._types.forget()
             return self._open
@@ -273,25 +277,22 @@ class _Patience:
             raise translate(error, writing=False) from error
 
 
-class _Open:
-    """The connections of one process: a pool for threads, one for each event loop, opened when first used."""
+class Connections:
+    """The connections of one process: a pool for threads and one for each event loop, opened when first used."""
 
     def __init__(self, url: str) -> None:
-        self.pid = os.getpid()
         self.wakeups = PostgresWakeups(url)
+        self._url = url
         self._conninfo = watchful(url)
         self._lock = threading.Lock()
-        self.gathering = Gathering()
-        self._async_gatherings: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGathering]
-        self._async_gatherings = weakref.WeakKeyDictionary()
         self._planned_at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._pool: ConnectionPool[Any] | None = None
         self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]]
         self._async_pools = weakref.WeakKeyDictionary()
 
-    def wrote(self, operation: Operation[Any], result: Any) -> None:
-        if operation.woke(result):
-            self.wakeups.wrote()
+    def check_schema(self, may_migrate: bool) -> None:
+        """Migrate the database if it is empty and that is allowed; refuse a schema that this version cannot use."""
+        migrate(self._url, may_migrate)
 
     def plans_are_old(self, connection: Any, operation: Operation[Any]) -> bool:
         """True once in PLANS_KEPT_FOR seconds of a connection that keeps any; sooner where there is time for it."""
@@ -305,6 +306,7 @@ class _Open:
         return True
 
     def pool(self) -> ConnectionPool[Any]:
+        """The pool for threads."""
         if self._pool is None:
             with self._lock:
                 if self._pool is None:
@@ -313,13 +315,8 @@ class _Open:
                     self._pool.open()
         return self._pool
 
-    def async_gathering(self) -> AsyncGathering:
-        """That of the running loop."""
-        loop = asyncio.get_running_loop()
-        found = self._async_gatherings.get(loop)
-        return self._async_gatherings.setdefault(loop, AsyncGathering()) if found is None else found
-
     async def async_pool(self) -> AsyncConnectionPool[Any]:
+        """The pool of the running event loop."""
         loop = asyncio.get_running_loop()
         pool = self._async_pools.get(loop)
         if pool is None:
@@ -329,12 +326,43 @@ class _Open:
         return pool
 
     def close(self) -> None:
-        if self.pid != os.getpid():
-            return
+        """Close the wake-ups and the pool for threads."""
         self.wakeups.close()
         if self._pool is not None:
             self._pool.close()
 
     async def close_async(self) -> None:
+        """Close the pool of the running event loop."""
         if (pool := self._async_pools.pop(asyncio.get_running_loop(), None)) is not None:
             await pool.close()
+
+
+PostgresStore.open_connections = Connections
+
+
+class _Open:
+    """What an open store has in one process: connections, and the operations that wait to be combined."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.pid = os.getpid()
+        self.connections = connections
+        self.gathering = Gathering()
+        self._async_gatherings: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGathering]
+        self._async_gatherings = weakref.WeakKeyDictionary()
+
+    def wrote(self, operation: Operation[Any], result: Any) -> None:
+        if operation.woke(result):
+            self.connections.wakeups.wrote()
+
+    def async_gathering(self) -> AsyncGathering:
+        """That of the running loop."""
+        loop = asyncio.get_running_loop()
+        found = self._async_gatherings.get(loop)
+        return self._async_gatherings.setdefault(loop, AsyncGathering()) if found is None else found
+
+    def close(self) -> None:
+        if self.pid == os.getpid():
+            self.connections.close()
+
+    async def close_async(self) -> None:
+        await self.connections.close_async()
