@@ -1,7 +1,7 @@
 # dibs: the commands. Python 3.11 or newer, pip and make are all they need.
 
 PYTHON = python3
-JOBS = 4
+JOBS = 3
 ARGS =
 BIN = .venv/bin
 BENCH = core worker http workflows dashboard
@@ -10,7 +10,7 @@ MINUTES = 30
 SEED =
 FAULTS =
 
-.PHONY: help setup demo test stress faults check format coverage bench clean
+.PHONY: help setup demo test proof matrix stress faults check format coverage bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -29,12 +29,19 @@ setup: .venv/.installed ## make .venv with everything installed, unless it is up
 demo: setup ## start a server with its dashboard and three workers on a lively sample; ARGS="--port 9000" goes on to it
 	@$(BIN)/dibs demo $(ARGS)
 
-test: setup ## run the whole suite, on SQLite and on a real PostgreSQL
+test: setup ## run the tests, on SQLite and on a real PostgreSQL: under five minutes on two cores
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-stress: setup ## ask the API and the model for longer (STRESS_EXAMPLES=2000 each), run every test in every way, with a million rows; then the faults
-	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) tests/server/test_schemathesis.py tests/contract/test_model.py $(ARGS)
-	DIBS_TEST_EVERYTHING=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+proof: setup ## run what CI proves beyond `make test`: other engines and modes, faults, browser, Prometheus, other Pythons
+	$(BIN)/python -m pytest -n $(JOBS) --suite proof $(ARGS)
+	$(BIN)/python -m tests.pythons
+
+matrix: setup ## print which tests run on which engine and in which mode, in make test, proof and stress
+	@$(BIN)/python -m tests.matrix
+
+stress: setup ## run every test in every way, with a million rows; the API and the model for longer (STRESS_EXAMPLES=2000 each); then the faults
+	STRESS_EXAMPLES=$(STRESS_EXAMPLES) $(BIN)/python -m pytest -n $(JOBS) --suite stress tests/server/test_schemathesis.py tests/contract/test_model.py $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --suite stress $(ARGS)
 	$(MAKE) faults
 
 faults: setup ## inject every fault of docs/reliability.md and print its table, MINUTES=30 in all (SEED=7: a run again)
@@ -51,9 +58,10 @@ format: setup ## format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-coverage: setup ## run the suite with coverage, and fail below 80 %
+coverage: setup ## run make test and make proof with coverage, and fail below 80 %
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/coverage run -m pytest -n $(JOBS) --suite proof $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -62,5 +70,5 @@ bench: setup ## measure dibs beside the bare database drivers and other queues (
 	@for each in $(BENCH); do $(BIN)/python -m bench.$$each $(ARGS) || exit 1; done
 
 clean: ## remove what the other commands made: .venv, .bench, caches, builds, coverage data
-	rm -rf .venv .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist htmlcov .coverage .coverage.*
+	rm -rf .venv .pythons .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist htmlcov .coverage .coverage.*
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

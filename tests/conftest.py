@@ -1,42 +1,127 @@
-"""Every contract test runs on SQLite and PostgreSQL, sync and async, and over HTTP, on a database of its own.
+"""Fixtures of all tests: an engine, a database of its own, a client, a clock.
 
-Over HTTP the database is a SQLite file (or PostgreSQL) as well: `url` is its URL, and the clients that `open_app` opens
-speak to a server before it. So a test can look at the rows themselves on every engine.
+The matrix (tests/matrix.py) says on which engines and in which modes a test runs. Over HTTP the database is a SQLite
+file or a PostgreSQL database as well: `url` is its URL, and the clients that `open_app` opens speak to a server in
+front of it. So a test can look at the rows themselves on every engine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 
 import dibs
+from tests import matrix
 from tests.helpers import memory, mutation, postgres
 from tests.helpers.clients import AsyncAsSync, Clock, Loop
 
+pytest_plugins = ["tests.durations"]
+
 ENGINES = ("sqlite", "postgres")
 SERVED = {"http": "sqlite", "http+postgres": "postgres"}
-"""Engine under test -> the engine of the database that its server stands before."""
-
-AT_THE_CORE = frozenset({"test_claim", "test_fencing", "test_finalization", "test_finish", "test_idempotency"})
-"""Contracts about racing and repeating. A server must keep them whatever its database; and they run sync and async on
-each engine."""
+"""Engine under test -> the engine of the database behind its server."""
 
 CONTRACTS = frozenset({"contract", "workflow"})
 """The folders of contract tests."""
 
-ABOVE = frozenset({"browser", "cli", "server", "stress"})
-"""The folders of tests of what stands above the store, and of short plays of what `make faults` plays on both."""
+NOWHERE = matrix.Way("no-engine", "no-mode")
+"""The way of a test that the chosen suite does not run: pytest wants at least one case for each test."""
 
-ON_SQLITE_ONLY = frozenset({"test_examples"})
-"""To a worker in another language the store is a URL; what stands behind the server is tested elsewhere."""
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The three suites of the matrix."""
+    parser.addoption(
+        "--suite",
+        choices=matrix.SUITES,
+        default=os.environ.get("DIBS_TEST_SUITE", "test"),
+        help="which part of the matrix to run: test (default), proof (what CI adds) or stress (everything)",
+    )
+
+
+def suite_for(config: pytest.Config, path: Path) -> str:
+    """The chosen suite. A file that is named on the command line and is not part of `test` runs as in `proof`."""
+    chosen: str = config.getoption("--suite")
+    group = matrix.group_of(path)
+    if chosen == "test" and not group.test and _is_named(config, path):
+        return "proof"
+    return chosen
+
+
+def _is_named(config: pytest.Config, path: Path) -> bool:
+    named = [Path(config.invocation_params.dir, str(arg).split("::")[0]) for arg in config.args]
+    return any(each != matrix.ROOT and path.is_relative_to(each) and each != matrix.ROOT.parent for each in named)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file that the chosen suite does not run."""
+    if not collection_path.name.startswith("test_") or not collection_path.is_relative_to(matrix.ROOT):
+        return None
+    return True if not matrix.group_of(collection_path).letters(suite_for(config, collection_path)) else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test the engines and modes of the matrix; generate nothing else."""
+    group, suite = matrix.group_of(metafunc.definition.path), suite_for(metafunc.config, metafunc.definition.path)
+    named_engines, named_modes = _named(metafunc, "engine"), _named(metafunc, "mode")
+    has_engine = "engine" in metafunc.fixturenames and not named_engines
+    has_mode = "mode" in metafunc.fixturenames and not named_modes
+    if has_engine and has_mode:
+        ways = [way for way in group.ways(suite) if _suits(metafunc, way.engine)] or [NOWHERE]
+        metafunc.parametrize(("engine", "mode"), ways, ids=[way.id for way in ways], indirect=True)
+    elif has_engine:
+        engines = [engine for engine in group.engines(suite) if _suits(metafunc, engine)]
+        metafunc.parametrize("engine", engines or [NOWHERE.engine], indirect=True)
+    elif has_mode:
+        modes = group.modes(suite, named_engines)
+        metafunc.parametrize("mode", modes or [NOWHERE.mode], indirect=True)
+
+
+def _named(metafunc: pytest.Metafunc, parameter: str) -> list[str]:
+    """The values of a parameter that a test names itself, alone or with other parameters."""
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else list(mark.args[0])
+        if parameter in names:
+            place = names.index(parameter)
+            return [values if len(names) == 1 else values[place] for values in mark.args[1]]
+    return []
+
+
+def _suits(metafunc: pytest.Metafunc, engine: str) -> bool:
+    """Contract tests also run over HTTP, unless they are about the database itself."""
+    about_database = metafunc.definition.get_closest_marker("database") is not None
+    is_contract = not CONTRACTS.isdisjoint(metafunc.definition.path.parts)
+    return engine not in SERVED or (is_contract and "open_app" in metafunc.fixturenames and not about_database)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the chosen suite does not run; begin with the longest."""
+    items[:] = sorted((item for item in items if _is_chosen(config, item)), key=_turn)
+
+
+def _is_chosen(config: pytest.Config, item: pytest.Item) -> bool:
+    params, suite = _params(item), suite_for(config, item.path)
+    group = matrix.group_of(item.path)
+    if params.get("engine") == NOWHERE.engine or params.get("mode") == NOWHERE.mode:
+        return False
+    if params.get("mode") in ("sync", "async") and "engine" in params:
+        return True  # its way was chosen when it was generated
+    return params["engine"] in group.engines(suite) if "engine" in params else group.runs_once_in(suite)
+
+
+def _turn(item: pytest.Item) -> int:
+    """The longest test comes first, so that no process waits for it in the end; the browser tests come together, so
+    that a run starts one browser and not a dozen."""
+    return 0 if item.path.stem == "test_schemathesis" else 1 if "browser" in item.path.parts else 2
+
+
+def _params(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
 
 
 def _hear_ctrl_c() -> None:
@@ -47,83 +132,13 @@ def _hear_ctrl_c() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose where files are kept, once, before worker processes inherit the environment."""
+    os.environ["DIBS_TEST_SUITE"] = config.getoption("--suite")
     memory.keep_files_there()
     _hear_ctrl_c()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each process that a test starts compiles dibs anew
     os.environ.setdefault("DIBS_TEST_PGDATA", postgres.new_data_folder())
     if broken := os.environ.get("DIBS_TEST_MUTATION"):
         mutation.apply(mutation.read(broken))
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the short suite some tests take turns; with DIBS_TEST_EVERYTHING all run in every way.
-
-    A contract test runs sync or async, the one on SQLite and the other on PostgreSQL: the two differ only in how a
-    statement is sent. Those at the core run both ways. What stands above the store (the command line, the server and
-    its pages) is tested on SQLite or on PostgreSQL: the store below is tested on both. So is what takes_turns. Over
-    HTTP every fourth contract test is run, and all of those at the core.
-    """
-    items.sort(key=_turn)
-    if os.environ.get("DIBS_TEST_EVERYTHING"):
-        return
-    several = _on_several_engines(items)
-    left_out = {
-        item
-        for item in items
-        if _is_other_mode(item) or _is_spared(item) or (_name_of(item) in several and _is_other_engine(item))
-    }
-    if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
-
-
-def _turn(item: pytest.Item) -> int:
-    """The longest test comes first, so that nobody waits for it in the end; the browser tests come together, so that a
-    run starts one browser and not a dozen."""
-    return 0 if item.path.stem == "test_schemathesis" else 1 if "browser" in item.path.parts else 2
-
-
-def _is_other_mode(item: pytest.Item) -> bool:
-    engine = _params(item).get("engine")
-    if engine is None or CONTRACTS.isdisjoint(item.path.parts):
-        return False
-    if engine not in SERVED and "contract" in item.path.parts and item.path.stem in AT_THE_CORE:
-        return False
-    turn = crc32(item.originalname.encode()) + ("postgres" in engine)  # type: ignore[attr-defined]
-    mode = ("sync", "async")[turn % 2]
-    return _params(item).get("mode", mode) != mode
-
-
-def _is_spared(item: pytest.Item) -> bool:
-    """Over HTTP, away from the core, and it is the turn of the others."""
-    served = _params(item).get("engine") in SERVED and not CONTRACTS.isdisjoint(item.path.parts)
-    return served and item.path.stem not in AT_THE_CORE and crc32(item.nodeid.encode()) % 4 > 0
-
-
-def _is_other_engine(item: pytest.Item) -> bool:
-    return _params(item)["engine"] != ENGINES[crc32(_name_of(item).encode()) % 2]
-
-
-def _on_several_engines(items: list[pytest.Item]) -> set[str]:
-    """Tests that take turns, and would run on both engines."""
-    engines: dict[str, set[str]] = {}
-    for item in filter(_takes_turns, items):
-        engines.setdefault(_name_of(item), set()).add(_params(item)["engine"])
-    return {name for name, found in engines.items() if found == set(ENGINES)}
-
-
-def _takes_turns(item: pytest.Item) -> bool:
-    said = item.get_closest_marker("takes_turns") is not None or not ABOVE.isdisjoint(item.path.parts)
-    return said and "engine" in _params(item)
-
-
-def _name_of(item: pytest.Item) -> str:
-    """The test, whatever its engine."""
-    return re.sub(r"(?<=[\[-])(sqlite|postgres)(?=[\]-])", "engine", item.nodeid)
-
-
-def _params(item: pytest.Item) -> dict[str, Any]:
-    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
 
 
 @pytest.fixture(scope="session")
@@ -144,25 +159,6 @@ def postgres_databases(postgres_server: str, postgres_template: str) -> Iterator
     databases = postgres.Lending(postgres_server, postgres_template)
     yield databases
     databases.close()
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give each test its engines, unless it names them itself."""
-    named = any("engine" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
-    if "engine" in metafunc.fixturenames and not named:
-        metafunc.parametrize("engine", engines_for(metafunc), indirect=True)
-
-
-def engines_for(metafunc: pytest.Metafunc) -> tuple[str, ...]:
-    """Contract tests also run over HTTP, but for those that are about the database itself."""
-    if metafunc.definition.path.stem in ON_SQLITE_ONLY:
-        return ("sqlite",)
-    about_database = metafunc.definition.get_closest_marker("database") is not None
-    is_contract = not CONTRACTS.isdisjoint(metafunc.definition.path.parts)
-    if about_database or "open_app" not in metafunc.fixturenames or not is_contract:
-        return ENGINES
-    on_postgres = metafunc.definition.path.stem in AT_THE_CORE
-    return (*ENGINES, *SERVED) if on_postgres else (*ENGINES, "http")
 
 
 @pytest.fixture
@@ -188,7 +184,7 @@ def url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
         yield f"sqlite:///{tmp_path}/dibs.db"
         return
     databases: postgres.Lending = request.getfixturevalue("postgres_databases")
-    database = databases.lend()
+    database = databases.lend(keep_connections=request.node.get_closest_marker("own_connections") is None)
     yield database
     databases.take_back(database)
 
@@ -205,9 +201,9 @@ def empty_url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> It
     postgres.drop(server, database)
 
 
-@pytest.fixture(params=("sync", "async"))
+@pytest.fixture
 def mode(request: pytest.FixtureRequest) -> str:
-    """The client under test."""
+    """The client under test: sync or async."""
     return str(request.param)
 
 
@@ -217,11 +213,20 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(scope="session")
+def loop() -> Iterator[Loop]:
+    """The event loop of all async clients of this test process; their pools are kept from test to test."""
+    loop = Loop()
+    postgres.KEPT_LOOPS.add(loop.asyncio_loop)
+    yield loop
+    loop.run(postgres.close_pools_of_running_loop())
+    loop.close()
+
+
 @pytest.fixture
 def open_app(mode: str, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """Opens clients of the kind under test, and closes them after the test."""
     opened: list[Any] = []
-    loops: list[Loop] = []
     with contextlib.ExitStack() as servers:
         way = Served(request, servers) if in_params(request, "engine") in SERVED else directly
 
@@ -230,16 +235,13 @@ def open_app(mode: str, request: pytest.FixtureRequest) -> Iterator[Callable[...
             if mode == "sync":
                 app: Any = dibs.Dibs(place, **options)
             else:
-                loops.append(Loop())
-                app = AsyncAsSync(dibs.AsyncDibs(place, **options), loops[-1])
+                app = AsyncAsSync(dibs.AsyncDibs(place, **options), request.getfixturevalue("loop"))
             opened.append(app)
             return app
 
         yield open_one
         for app in opened:
             app.close()
-        for loop in loops:
-            loop.close()
 
 
 def in_params(request: pytest.FixtureRequest, name: str) -> Any:

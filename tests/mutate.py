@@ -70,7 +70,7 @@ def passes(engine: str, mutation: Mutation | None) -> bool:
     suites = [SUITES.get(mutation.statement, SUITE)] if mutation else [SUITE, *sorted(set(SUITES.values()))]
     options = ["-x", "-q", "-p", "no:randomly", "-k", f"{engine} and not async and not http"]
     command = [sys.executable, "-m", "pytest", *suites, *options]
-    environment = os.environ | {"DIBS_TEST_EVERYTHING": "1"}  # or some tests would be there for async alone
+    environment = os.environ | {"DIBS_TEST_SUITE": "stress"}  # every test in every way
     environment |= {"DIBS_TEST_MUTATION": str(mutation)} if mutation else {}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):

@@ -16,6 +16,7 @@ from dibs.cli.output import STYLES
 from dibs.step import FINALIZER_NAME, Kind, OnFailure, Step
 from dibs.task import FINAL, Failure, State
 from dibs.workflow.folding import fold
+from tests.helpers.each import for_each
 
 NOW = datetime(2030, 1, 31, 8, tzinfo=UTC)
 ERROR = Failure("ValueError", "no such page\nand more", "Traceback …")
@@ -337,7 +338,7 @@ def test_how_long_it_took_is_said_in_the_unit_that_tells(seconds: float, said: s
     assert took(timedelta(seconds=seconds)) == said
 
 
-@pytest.mark.parametrize("seed", range(200))
+@for_each("seed", range(200))
 def test_the_lines_of_any_graph_lead_exactly_where_its_dependencies_do(seed: int) -> None:
     chance = random.Random(seed)
     parents = [sorted(chance.sample(range(node), min(node, chance.randint(0, 3)))) for node in range(12)]

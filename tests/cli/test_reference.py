@@ -6,10 +6,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.cli.running import run_dibs
 from tests.cli.test_fast_start import commands
+from tests.helpers.each import for_each
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
 SHARED = {"--url", "--json", "--help"}
@@ -28,7 +27,7 @@ def helped(*command: str) -> str:
     return run_dibs(*command, "--help", COLUMNS="200").out
 
 
-@pytest.mark.parametrize("command", LEAVES, ids=" ".join)
+@for_each("command", LEAVES)
 def test_a_command_is_described_with_all_its_options(command: list[str]) -> None:
     name = " ".join(command)
     assert name in SECTIONS, f"docs/reference/command-line.md has no section `dibs {name}`"
@@ -38,7 +37,7 @@ def test_a_command_is_described_with_all_its_options(command: list[str]) -> None
     assert described - options - SHARED == set(), "options that do not exist"
 
 
-@pytest.mark.parametrize("command", LEAVES, ids=" ".join)
+@for_each("command", LEAVES)
 def test_a_command_is_described_with_its_arguments(command: list[str]) -> None:
     usage = helped(*command).splitlines()[0]
     wanted = re.findall(r"[A-Z][A-Z_:]+(?=[\]}. ]|$)", usage.partition("[OPTIONS]")[2])

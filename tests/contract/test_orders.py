@@ -210,20 +210,17 @@ def connect(engine: str, url: str) -> Any:
     return psycopg.connect(url, autocommit=True, options="-c synchronous_commit=off")
 
 
-@pytest.mark.takes_turns
 def test_random_gives_each_of_ten_tasks_the_same_chance_each_time(make_lottery: Callable[..., Lottery]) -> None:
     places = make_lottery([0, 9, -3, 0, 5] * 2, sets=1, lines=3).repeat(2000, "random")
     assert chance_of_misfit([places[n] for n in range(10)], [0.1] * 10) > NEVER, places
 
 
-@pytest.mark.takes_turns
 def test_random_gives_each_of_many_tasks_the_same_chance_each_time(make_lottery: Callable[..., Lottery]) -> None:
     tasks = 100
     places = make_lottery([0] * tasks, sets=1).repeat(3000, "random")
     assert chance_of_misfit([places[n] for n in range(tasks)], [1 / tasks] * tasks) > NEVER, places
 
 
-@pytest.mark.takes_turns
 def test_random_draws_every_pair_of_a_new_set_with_the_same_chance(make_lottery: Callable[..., Lottery]) -> None:
     pairs = make_lottery([0, 9, -3, 0], lines=2).pairs_of_new_sets(40, "random")
     possible = list(permutations(range(4), 2))
@@ -231,7 +228,6 @@ def test_random_draws_every_pair_of_a_new_set_with_the_same_chance(make_lottery:
     assert chance_of_misfit([pairs[pair] for pair in possible], [1 / 12] * 12) > NEVER, pairs
 
 
-@pytest.mark.takes_turns
 def test_weighted_draws_each_task_in_proportion_to_its_weight(
     make_lottery: Callable[..., Lottery], engine: str
 ) -> None:
@@ -243,7 +239,6 @@ def test_weighted_draws_each_task_in_proportion_to_its_weight(
         assert all(abs(places[n] / draws / share - 1) < 0.1 for n, share in enumerate(SHARES)), places
 
 
-@pytest.mark.takes_turns
 def test_weighted_draws_pairs_of_a_new_set_without_replacement(make_lottery: Callable[..., Lottery]) -> None:
     pairs = make_lottery(list(WEIGHTS), lines=2).pairs_of_new_sets(50, "weighted")
     possible = list(permutations(range(5), 2))
@@ -252,7 +247,6 @@ def test_weighted_draws_pairs_of_a_new_set_without_replacement(make_lottery: Cal
     assert chance_of_misfit([pairs[pair] for pair in possible], chances) > NEVER, pairs
 
 
-@pytest.mark.takes_turns
 def test_weighted_stays_fair_where_others_claim_from_single_lines_in_between(
     make_lottery: Callable[..., Lottery],
 ) -> None:

@@ -16,6 +16,8 @@ import dibs
 from dibs import State, TaskNotFound, WaitTimeout, plans
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.own_connections
+
 LONG = 30.0
 """Seconds a waiter is ready to wait. None of these tests waits that long unless it fails."""
 

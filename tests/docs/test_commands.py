@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer.main
 from typer.exceptions import TyperException
 
 from dibs.cli import app
+from tests.helpers.each import for_each
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "deploy")
@@ -25,13 +26,13 @@ IN_TEXT = re.compile(r"`dibs ([a-z][^`]*)`")
 SHELL_BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@for_each("page", PAGES)
 def test_a_command_that_a_page_tells_to_run_is_understood(page: Path) -> None:
     refused = {shlex.join(args): reason for args in _commands(page) if (reason := _refusal(args))}
     assert refused == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@for_each("page", PAGES)
 def test_a_command_that_a_page_mentions_exists(page: Path) -> None:
     mentioned = IN_TEXT.findall(page.read_text(encoding="utf-8"))
     assert [command for command in mentioned if not _exists(command.split())] == []
@@ -75,8 +76,13 @@ def _exists(words: list[str]) -> bool:
 
 def _find(words: list[str]) -> tuple[Any, list[str]]:
     """The command that the first words name, and the other words. A group alone may be spoken of as well."""
-    command: Any = typer.main.get_command(app)
+    command = _root()
     rest = list(words)
     while rest and hasattr(command, "commands"):
         command = command.commands[rest.pop(0)]
     return command, rest
+
+
+@cache
+def _root() -> Any:
+    return typer.main.get_command(app)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import postgres
+from tests.helpers.each import for_each
 
 ROOT = Path(__file__).parents[2]
 WITH_A_SERVER = ("the-http-api.md", "workers-in-any-language.md")
@@ -44,13 +45,12 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     _run_without_a_word_of_complaint([sys.executable, "-W", "error", str(example)], tmp_path, dict(os.environ))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "page",
     [
         *sorted(ROOT.glob("*.md")),
         *(page for each in ("docs", "examples", "deploy") for page in sorted((ROOT / each).rglob("*.md"))),
     ],
-    ids=lambda p: p.name,
 )
 def test_the_links_between_pages_and_files_lead_somewhere(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))

@@ -7,8 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
+from tests.helpers.each import for_each
 from tests.stress.found import all_scenarios
 
 PAGE = Path(__file__).parents[2] / "docs" / "promises.md"
@@ -25,14 +24,14 @@ def test_there_are_ten_promises() -> None:
     assert list(PROMISES) == list(range(1, 11))
 
 
-@pytest.mark.parametrize(("name", "path"), LINKS, ids=[name for name, _ in LINKS])
+@for_each("name, path", LINKS)
 def test_every_link_is_to_a_test_that_exists(name: str, path: str) -> None:
     file = (PAGE.parent / path).resolve()
     assert file.is_file()
     assert name in functions_of(file) if name.startswith("test_") else file.stem == name
 
 
-@pytest.mark.parametrize("number", PROMISES)
+@for_each("number", PROMISES)
 def test_behind_every_promise_stand_tests_and_the_faults_that_put_it_to_the_test(number: int) -> None:
     names = [name for name, _ in PROMISES[number]]
     assert [name for name in names if name.startswith("test_")]

@@ -1,7 +1,7 @@
 """Plan guards: with a million pending and a million finished tasks, an operation touches what it needs, by its index.
 
-The databases are made once for a test run. The short suite makes them a tenth as large; DIBS_TEST_EVERYTHING, as in
-`make stress`, and DIBS_TEST_MILLION=1000000 make them whole.
+The databases are made once for a test run. `make test` makes them a tenth as large; `make stress` and
+DIBS_TEST_MILLION=1000000 make them whole.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from dibs.store.operations.tending import BATCH, SWEEP_BATCH
 from dibs.store.postgres.operations import SLACK
 from dibs.store.sqlite.connection import clock, connect
 from dibs.task import from_micros
+from tests import matrix
 from tests.helpers import million, postgres
 from tests.helpers.databases import sqlite_path
 from tests.helpers.million import SERIES, START, WAITING, WIDE, Shape
@@ -44,7 +45,7 @@ from tests.helpers.waiting import until
 
 pytestmark = [pytest.mark.million, pytest.mark.timeout(600)]
 
-ROWS = int(os.environ.get("DIBS_TEST_MILLION") or (1_000_000 if os.environ.get("DIBS_TEST_EVERYTHING") else 100_000))
+ROWS = int(os.environ.get("DIBS_TEST_MILLION") or (1_000_000 if matrix.is_stress() else 100_000))
 FEW = 10_000
 """Rows of the database that the big one is compared with; as many as fill every line for the largest batch."""
 

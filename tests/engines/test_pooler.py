@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,14 +12,13 @@ import psycopg
 import pytest
 
 import dibs
-from dibs.store.postgres.wakeups import LONGEST
 from tests.helpers.books import assert_balanced
 from tests.helpers.pooler import Pooler
 from tests.helpers.waiting import until
 
 CLIENTS, TIMES = 4, 20
 
-pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+pytestmark = [pytest.mark.parametrize("engine", ["postgres"], indirect=True), pytest.mark.own_connections]
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def test_nothing_of_ours_stays_behind_in_its_sessions(empty_url: str) -> None:
         app.claim("w", wait=0.3)
         for _ in range(20):  # each is told to others, by the thread that notifies
             other.enqueue("t")
-            time.sleep(LONGEST)
+            until(other._store.wakeups._written.empty)  # type: ignore[attr-defined]
         with (
             psycopg.connect(pooler.url) as one,
             psycopg.connect(pooler.url) as another,

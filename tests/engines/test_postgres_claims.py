@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -16,6 +15,8 @@ from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import Rows, Statement, Together, drive
 from dibs.store.postgres.connection import SQL, bind
+from tests.helpers.databases import run_sql
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 
@@ -37,7 +38,14 @@ def test_a_claim_is_one_statement_while_nothing_is_overdue(store: Store, url: st
 
 def test_what_is_overdue_is_swept_before_the_claim(store: Store, url: str) -> None:
     _, urgent = enqueue(store, NewTask("t"), NewTask("t", priority=9, delay=0.01))
-    time.sleep(0.02)  # the clock is the database's own
+    until(
+        lambda: (
+            run_sql(
+                url, f"SELECT run_at < extract(epoch FROM clock_timestamp()) * 1e6 FROM dibs_tasks WHERE id = {urgent}"
+            )
+            == [(True,)]
+        )
+    )  # the clock is the database's own
     assert statements(store, url) == ["claim", "promote", "recover", "claim"]
     assert store.run(store.get(urgent)).state is State.CLAIMED
 

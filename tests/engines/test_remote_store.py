@@ -33,7 +33,7 @@ from tests.helpers.clients import run
 from tests.helpers.proxy import Proxy
 from tests.helpers.scripted import Scripted, says
 from tests.helpers.tasks import events
-from tests.helpers.waiting import until
+from tests.helpers.waiting import let_pass, until
 
 NOWHERE = "http://127.0.0.1:9"
 KEYED = ServerConfig(port=0, access_log=False, upkeep=False)
@@ -586,7 +586,7 @@ def test_closing_does_not_wait_for_the_server(server: str, open_app: Callable[..
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wakeups.wait, wakeups.generation, 30.0)
         until(lambda: wakeups._waiting)
-        time.sleep(0.05)  # so that the watcher most probably sits in its read
+        until(lambda: wakeups._socket is not None)  # the watcher has connected, and waits for an answer
         began = time.monotonic()
         app.close()
         waiting.result(timeout=5)
@@ -683,7 +683,7 @@ def test_a_worker_whose_key_is_revoked_asks_seldom_and_says_so_once(
             until(lambda: "the store refuses" in caplog.text)
             until(lambda: caplog.text.count("401 Unauthorized") > 3)  # what was under way before has had its answer
             caplog.clear()
-            time.sleep(1.0)
+            let_pass(1.0)
     asked = [record for record in caplog.records if record.name == "httpx" and "401" in record.getMessage()]
     assert len(asked) < 30
     assert "the store refuses" not in caplog.text  # once a minute

@@ -32,19 +32,19 @@ class Loop:
     """An event loop in a thread, for tests that are written as plain functions."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="test-loop", daemon=True)
+        self.asyncio_loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.asyncio_loop.run_forever, name="test-loop", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """The result of the coroutine; callable from any number of threads."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self.asyncio_loop).result()
 
     def close(self) -> None:
         """Stop the loop and wait for its thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.asyncio_loop.call_soon_threadsafe(self.asyncio_loop.stop)
         self._thread.join()
-        self._loop.close()
+        self.asyncio_loop.close()
 
 
 class AsyncAsSync:

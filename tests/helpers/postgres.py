@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -11,6 +12,7 @@ import subprocess
 import tempfile
 import time
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import psycopg
 
 from dibs.store.postgres.migrating import migrate
+from dibs.store.postgres.store import Connections, PostgresStore
 
 _numbers = itertools.count(1)
 
@@ -56,60 +59,150 @@ def clone(server: str, template: str) -> str:
 
 
 class Lending:
-    """Migrated databases, lent to one test after the other: emptying one takes a tenth of the time of cloning one."""
+    """Migrated databases, lent to one test after the other: emptying one takes a tenth of the time of cloning one.
+
+    A lent database keeps its connections: stores that one test after the other opens on it share a pool, whose server
+    processes have their catalogs loaded and their statements planned. A test that is about connections asks for a
+    database without that, with the mark `own_connections`.
+    """
 
     def __init__(self, server: str, template: str) -> None:
         self._server, self._template = server, template
-        self._free: list[str] = []
-        self._lent: dict[str, int] = {}
+        self._free: list[Lent] = []
+        self._lent: dict[str, Lent] = {}
         with psycopg.connect(database_url(server, template), autocommit=True) as connection:
-            self._shape = connection.execute(_SHAPE).fetchall()
+            self._shape = connection.execute(_SHAPE).fetchone()
+        PostgresStore.open_connections = open_connections
 
-    def lend(self) -> str:
+    def lend(self, *, keep_connections: bool = True) -> str:
         """The URL of a database with no tasks in it."""
-        url = self._free.pop() if self._free else clone(self._server, self._template)
-        self._lent[url] = self._lent.get(url, 0) + 1
-        return url
+        lent = self._free.pop() if self._free else Lent(clone(self._server, self._template))
+        self._lent[lent.url] = lent
+        if keep_connections:
+            KEPT.setdefault(lent.url, KeptConnections(lent.url))
+        elif kept := KEPT.pop(lent.url, None):
+            kept.end()
+        return lent.url
 
     def take_back(self, url: str) -> None:
-        """Empty it for the next test; one that a test has rebuilt, or that has served long, is dropped."""
-        if self._lent[url] < LENT_AT_MOST and self._emptied(url):
-            self._free.append(url)
+        """Empty the database for the next test; drop it if a test has changed its tables or settings."""
+        lent = self._lent.pop(url)
+        if lent.has_shape(self._shape):
+            lent.empty()
+            self._free.append(lent)
         else:
-            drop(self._server, url)
+            self._drop(lent)
 
     def close(self) -> None:
         """Drop what is left."""
-        for url in self._free:
-            drop(self._server, url)
+        for lent in self._free:
+            self._drop(lent)
+        PostgresStore.open_connections = Connections
 
-    def _emptied(self, url: str) -> bool:
-        with psycopg.connect(url, autocommit=True) as connection:
-            _be_alone(connection)
-            if connection.execute(_SHAPE).fetchall() != self._shape:
-                return False
-            connection.execute(_EMPTY)
-        return True
-
-
-def _be_alone(connection: psycopg.Connection[Any]) -> None:
-    """Wait until the other sessions of the database have ended: those that were closed a moment ago are about to, and
-    to ask the server to end one and say when it has takes a tenth of a second."""
-    deadline = time.monotonic() + 0.1
-    while connection.execute(_OTHERS).fetchone():
-        if time.monotonic() > deadline:
-            connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM ({_OTHERS}) AS other".encode())
-        time.sleep(0.002)
+    def _drop(self, lent: Lent) -> None:
+        if kept := KEPT.pop(lent.url, None):
+            kept.end()
+        lent.close()
+        drop(self._server, lent.url)
 
 
-LENT_AT_MOST = 100
-"""Tests that share a database at most: emptied tables keep their dead rows until they are vacuumed."""
+class Lent:
+    """A database, and the session that empties it."""
 
-_OTHERS = """
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._connection = psycopg.connect(url, autocommit=True, application_name=OURS)
+        self._times = 0
+
+    def has_shape(self, shape: Any) -> bool:
+        """Wait until the processes of the last test have disconnected; True if the tables are as in the template."""
+        self._wait_until_alone()
+        return self._connection.execute(_SHAPE).fetchone() == shape
+
+    def empty(self) -> None:
+        """Delete all rows. Deleted rows stay in the files until they are vacuumed, so now and then truncate."""
+        self._times += 1
+        self._connection.execute(_TRUNCATE if self._times % TRUNCATE_EVERY == 0 else _EMPTY)
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+
+    def _wait_until_alone(self) -> None:
+        # Sessions that were closed a moment ago are about to end. To end one by pg_terminate_backend takes 0.1 s.
+        deadline = time.monotonic() + 0.1
+        while self._connection.execute(_OTHERS).fetchone():
+            if time.monotonic() > deadline:
+                self._connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM ({_OTHERS}) AS other".encode())
+            time.sleep(0.002)
+
+
+class KeptConnections(Connections):
+    """Connections that outlive the stores that use them."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"{url}&application_name={OURS}")
+        self._pid = os.getpid()
+        self._checked = False
+
+    def check_schema(self, may_migrate: bool) -> None:
+        """Look at the schema once: the tables of a lent database do not change."""
+        if not self._checked:
+            super().check_schema(may_migrate)
+            self._checked = True
+
+    def close(self) -> None:
+        """A store was closed: keep the connections."""
+
+    async def close_async(self) -> None:
+        """A store was closed: keep the connections of loops that live as long as the test process."""
+        if asyncio.get_running_loop() not in KEPT_LOOPS:
+            await super().close_async()
+
+    def end(self) -> None:
+        """Close the connections."""
+        for loop in list(self._async_pools):
+            if loop.is_running():
+                asyncio.run_coroutine_threadsafe(super().close_async(), loop).result(10)
+        super().close()
+
+    @property
+    def usable(self) -> bool:
+        """True in the process that made them: a forked child must not use the sockets of its parent."""
+        return self._pid == os.getpid()
+
+
+KEPT: dict[str, KeptConnections] = {}
+"""By the URL of a lent database."""
+
+KEPT_LOOPS: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+"""Event loops that live as long as the test process; their pools are closed by `close_pools_of`."""
+
+
+def open_connections(url: str) -> Connections:
+    """The kept connections to a lent database, else new ones."""
+    kept = KEPT.get(url)
+    return kept if kept is not None and kept.usable else Connections(url)
+
+
+async def close_pools_of_running_loop() -> None:
+    """Close the kept pools of an event loop before the loop ends."""
+    for kept in KEPT.values():
+        await Connections.close_async(kept)
+
+
+OURS = "dibs-tests"
+"""The application name of sessions that belong to the test process."""
+
+TRUNCATE_EVERY = 50
+"""Tests after which the files of a lent database are emptied as well."""
+
+_OTHERS = f"""
     SELECT pid FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"""
+    WHERE datname = current_database() AND application_name <> '{OURS}' AND backend_type = 'client backend'"""
 
 _SHAPE = """
+    SELECT md5(string_agg(shape::text, ',' ORDER BY shape::text)) FROM (
     SELECT relation.relname, relation.relkind, relation.reloptions::text, attribute.attname, attribute.atttypid::text
     FROM pg_class AS relation LEFT JOIN pg_attribute AS attribute ON attribute.attrelid = relation.oid
     WHERE relation.relnamespace = 'public'::regnamespace
@@ -117,7 +210,7 @@ _SHAPE = """
     UNION ALL SELECT tgname, 'trigger', NULL, NULL, NULL FROM pg_trigger
     UNION ALL SELECT setconfig::text, 'setting', NULL, NULL, NULL FROM pg_db_role_setting
         JOIN pg_database ON pg_database.oid = setdatabase AND datname = current_database()
-    ORDER BY 1, 2, 4"""
+    ) AS shape"""
 
 _EMPTY = """
     DO $$ DECLARE part record; BEGIN
@@ -129,6 +222,13 @@ _EMPTY = """
             ELSE PERFORM setval(part.oid::regclass, part.seqstart, false); END IF;
         END LOOP;
     END $$"""
+
+
+_TRUNCATE = """
+    DO $$ BEGIN EXECUTE (
+        SELECT 'TRUNCATE ' || string_agg(format('%I', relname), ', ') || ' RESTART IDENTITY'
+        FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'dibs_migrations'
+    ); END $$"""
 
 
 def empty(server: str) -> str:

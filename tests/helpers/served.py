@@ -21,6 +21,7 @@ from dibs.server.config import ServerConfig
 from dibs.server.gate import Gate
 from dibs.server.service import Service
 from dibs.store.open import open_store
+from tests.helpers import postgres
 
 CONFIG = ServerConfig(port=0, keys=False, access_log=False, upkeep=False)
 
@@ -62,6 +63,7 @@ class House:
 
     def close(self) -> None:
         """End the thread."""
+        self._do(postgres.close_pools_of_running_loop())
         self._server.should_exit = True
         self._thread.join()
 
@@ -78,6 +80,7 @@ class House:
     def _run(self) -> None:
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
+            postgres.KEPT_LOOPS.add(self._loop)
             await self._server.serve(sockets=[self._socket])
 
         asyncio.run(serve())

@@ -1,4 +1,4 @@
-"""Waiting for something to become true: bounded, and never longer than needed."""
+"""Waiting for something to become true: bounded, and never longer than needed. And the one exception."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def until(look: Callable[[], T], timeout: float = 10.0) -> T:
         assert time.monotonic() < deadline, f"still {answer!r} after {timeout} seconds"
         time.sleep(0.01)
     return answer
+
+
+def let_pass(seconds: float) -> None:
+    """Let real time pass, to show that something does not happen in it. Never to wait for something that happens."""
+    time.sleep(seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 import time
@@ -23,6 +24,21 @@ from tests.helpers.waiting import until
 from tests.server.conftest import Served
 
 ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+
+
+def look_several_times(server: Served) -> None:
+    """Wait until the reader of the feed has read the history three times from now on."""
+    store, looks = server.service.store, itertools.count()
+    read, enough = store.events_after, threading.Event()
+
+    def counted(*args: Any) -> Any:
+        if next(looks) == 3:  # the first one may have begun before
+            enough.set()
+        return read(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "events_after", counted)
+        assert enough.wait(20)
 
 
 def names(events: list[Heard]) -> list[str]:
@@ -215,12 +231,14 @@ def test_silence_is_broken_by_a_comment(http: httpx.Client, monkeypatch: pytest.
 
 
 @ON_POSTGRES
-def test_an_entry_that_is_committed_late_is_not_lost(http: httpx.Client, app: dibs.Dibs, url: str) -> None:
+def test_an_entry_that_is_committed_late_is_not_lost(
+    server: Served, http: httpx.Client, app: dibs.Dibs, url: str
+) -> None:
     with psycopg.connect(url) as late, listening(http) as stream:
         first = app.on(late).enqueue("late")
         second = app.enqueue("early")
         third = app.enqueue("early")
-        time.sleep(0.5)  # long enough for the reader to look several times
+        look_several_times(server)
         late.commit()
         heard = stream.take(3)
     assert [event.data["task_id"] for event in heard] == [first.id, second.id, third.id]
@@ -241,13 +259,15 @@ def test_an_entry_that_is_on_its_way_when_somebody_begins_to_listen_is_heard(
 
 
 @ON_POSTGRES
-def test_who_comes_back_hears_of_an_entry_that_was_committed_late(http: httpx.Client, app: dibs.Dibs, url: str) -> None:
+def test_who_comes_back_hears_of_an_entry_that_was_committed_late(
+    server: Served, http: httpx.Client, app: dibs.Dibs, url: str
+) -> None:
     start = app.history(app.enqueue("resize").id)[0].id
     with psycopg.connect(url) as late:
         first = app.on(late).enqueue("late")
         second = app.enqueue("early")
         with listening(http, after=start) as stream:
-            time.sleep(0.5)
+            look_several_times(server)
             late.commit()
             assert [event.data["task_id"] for event in stream.take(2)] == [first.id, second.id]
 

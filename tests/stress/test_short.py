@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 
@@ -17,17 +16,7 @@ from tests.stress.scenario import ENGINES, Scenario, Stage, perform
 SEED = 7
 
 
-def engines_of(scenario: Scenario) -> list[str]:
-    """In the short suite a server stands before SQLite or before PostgreSQL, by turns; each of them is also played
-    without one."""
-    served = [engine for engine in scenario.engines if engine in SERVED]
-    if os.environ.get("DIBS_TEST_EVERYTHING") or len(served) < len(SERVED):
-        return list(scenario.engines)
-    turn = served[crc32(scenario.name.encode()) % len(served)]
-    return [engine for engine in scenario.engines if engine not in SERVED or engine == turn]
-
-
-PLAYS = [(each, engine) for each in all_scenarios() for engine in engines_of(each)]
+PLAYS = [(each, engine) for each in all_scenarios() for engine in each.engines]
 
 
 @pytest.mark.parametrize(

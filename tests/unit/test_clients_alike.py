@@ -9,6 +9,7 @@ import pytest
 
 from dibs import AsyncDibs, Dibs
 from dibs.client_base import ClientBase
+from tests.helpers.each import for_each
 
 CONTEXT = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 
@@ -37,24 +38,24 @@ def test_both_are_documented_by_the_same_words() -> None:
     assert Dibs.__doc__ == AsyncDibs.__doc__ == ClientBase.__doc__
 
 
-@pytest.mark.parametrize("name", VERBS)
+@for_each("name", VERBS)
 def test_a_verb_has_the_same_parameters_defaults_and_annotations(name: str) -> None:
     assert described(getattr(Dibs, name)) == described(getattr(AsyncDibs, name))
 
 
-@pytest.mark.parametrize("name", VERBS)
+@for_each("name", VERBS)
 def test_a_verb_has_the_same_docstring_and_it_has_one(name: str) -> None:
     assert getattr(Dibs, name).__doc__ == getattr(AsyncDibs, name).__doc__
     assert getattr(Dibs, name).__doc__
 
 
-@pytest.mark.parametrize("name", VERBS)
+@for_each("name", VERBS)
 def test_a_verb_is_awaited_in_one_and_called_in_the_other(name: str) -> None:
     assert inspect.iscoroutinefunction(getattr(AsyncDibs, name))
     assert not inspect.iscoroutinefunction(getattr(Dibs, name))
 
 
-@pytest.mark.parametrize("name", VERBS)
+@for_each("name", VERBS)
 def test_a_verb_annotates_everything_it_takes_and_gives(name: str) -> None:
     unknown = [each[0] for each in described(getattr(Dibs, name))[1:] if each[3] is inspect.Parameter.empty]
     assert unknown == []

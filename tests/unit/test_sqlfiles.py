@@ -12,6 +12,7 @@ import pytest
 
 import dibs
 from dibs.store.sqlfiles import SqlFiles
+from tests.helpers.each import for_each
 
 SOURCE = Path(dibs.__file__).parent
 STORE = SOURCE / "store"
@@ -152,13 +153,13 @@ def test_the_reader_finds_every_file(engine: str) -> None:
     assert set(SqlFiles(f"dibs.store.{engine}").names()) == names(engine)
 
 
-@pytest.mark.parametrize("path", every_file(), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+@for_each("path", every_file())
 def test_a_file_begins_with_a_comment_that_says_what_it_is_for(path: Path) -> None:
     first, *_ = path.read_text(encoding="utf-8").splitlines()
     assert re.match(r"-- \S.{15,}", first), first
 
 
-@pytest.mark.parametrize("path", every_file(), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+@for_each("path", every_file())
 def test_a_placeholder_is_a_fragment_or_a_known_word(path: Path) -> None:
     assert placeholders(path.read_text(encoding="utf-8")) <= names(path.parts[-3]) | WORDS
 

@@ -11,6 +11,8 @@ import pytest
 import dibs
 from dibs import InvalidValue, State, StoreError
 
+pytestmark = pytest.mark.own_connections
+
 
 def test_a_worker_that_could_not_begin_leaves_no_thread_and_may_begin_later(tmp_path: Path) -> None:
     folder = tmp_path / "later"

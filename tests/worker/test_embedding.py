@@ -11,6 +11,8 @@ import pytest
 from dibs import AsyncDibs, Dibs, InvalidValue, State, WorkerState
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.own_connections
+
 
 def test_a_with_block_works_for_as_long_as_it_lasts(url: str) -> None:
     with Dibs(url) as app:

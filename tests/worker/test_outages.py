@@ -20,6 +20,8 @@ from tests.helpers.hands import crew
 from tests.helpers.postgres import Cluster, new_data_folder
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.own_connections
+
 LEASE = 2.0
 
 

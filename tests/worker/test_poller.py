@@ -23,6 +23,8 @@ from tests.helpers.databases import sqlite_path
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.own_connections
+
 QUICK = PollerConfig(poll_interval=0.05, max_backoff=0.1, lease=1.5)
 PATIENT = PollerConfig(poll_interval=3600, max_backoff=3600)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
@@ -19,10 +18,11 @@ from dibs.store.open import open_store
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.tending import Retention
 from dibs.task import NewTask
+from tests import matrix
 from tests.helpers.clients import Clock
 from tests.helpers.workflow_books import OPEN, Books
 
-SEEDS = range(12 if os.environ.get("DIBS_TEST_EVERYTHING") else 5)
+SEEDS = range(12 if matrix.is_stress() else 5)
 MOVES = 40
 REFUSED = (WrongState, WrongWorkflowState, InvalidGraph, WorkflowNotFound, TaskNotFound)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import dibs
 from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, WorkflowState
 from dibs.step import ENDED, ClaimReason
+from tests import matrix
 from tests.helpers.books import assert_balanced, percentile
 from tests.helpers.clients import run
 from tests.helpers.processes import Member, ask_all, processes
@@ -19,7 +19,7 @@ from tests.helpers.processor import FINALIZERS
 
 PROCESSORS = 8
 PROGRAM = "tests.helpers.processor"
-WORKFLOWS = 500 if os.environ.get("DIBS_TEST_EVERYTHING") else 100
+WORKFLOWS = 500 if matrix.is_stress() else 100
 A_WAVE = 10
 """Workflows whose last steps are let go at the same moment. All processors finish them in the same order."""
 

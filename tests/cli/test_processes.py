@@ -1,0 +1,87 @@
+"""Each command as a process of its own does what it does inside the test process, where the other tests run it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import dibs
+from tests.cli.running import PROCESSES, run_dibs_here, run_dibs_process
+from tests.cli.test_fast_start import commands
+
+COMMANDS = (
+    "dead list",
+    "dead redrive",
+    "doctor",
+    "enqueue resize {}",
+    "keys create laptop --scopes read",
+    "keys list",
+    "keys revoke nosuchkey",
+    "migrate",
+    "queues list",
+    "queues pause default",
+    "queues resume default",
+    "schedules add hourly @hourly resize",
+    "schedules disable nightly",
+    "schedules enable nightly",
+    "schedules list",
+    "schedules remove nightly",
+    "schedules run nightly",
+    "schedules show nightly",
+    "tasks cancel 1",
+    "tasks explain 1",
+    "tasks history 1",
+    "tasks list",
+    "tasks retry 1",
+    "tasks show 1",
+    "verify",
+    "workers",
+    "workflows attempts 1",
+    "workflows cancel 1",
+    "workflows list",
+    "workflows retry 1",
+    "workflows show 1",
+    "workflows start graph.json",
+)
+
+GRAPH = {"name": "order", "steps": [{"name": "fetch", "task_type": "fetch"}]}
+CHANGES = re.compile(
+    r'"\d{4}-\d\d-\d\dT[^"]*"|dibs_\w+|"id": "\w+"|"seconds": [\d.]+|\d+(\.\d+)? (ms|s|B|kB|MB)\b|\d+ bytes'
+)
+"""What differs between two runs: times, keys, durations, sizes."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a store in it: a task that failed, a workflow, a schedule."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "graph.json").write_text(json.dumps(GRAPH))
+    with dibs.Dibs(f"sqlite:///{tmp_path}/first/dibs.db") as app:
+        app.enqueue("resize", {"picture": 7}, max_attempts=1)
+        claim = app.claim("worker-1")
+        assert claim is not None
+        app.fail(claim, ValueError("no picture"))
+        step = dibs.NewStep(name="fetch", task=dibs.NewTask("fetch"))
+        app.start_workflow(dibs.NewWorkflow(name="order", steps=[step]))
+        app.set_schedule("nightly", "0 3 * * *", "resize")
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_process_answers_as_the_command_does_here(command: str, folder: Path) -> None:
+    here = run_dibs_here(*command.split(), "--json", cwd=folder / "first")
+    there = run_dibs_process(*command.split(), "--json", cwd=folder / "second")
+    assert (there.code, CHANGES.sub("…", there.out)) == (here.code, CHANGES.sub("…", here.out))
+    assert CHANGES.sub("…", there.err) == CHANGES.sub("…", here.err)
+
+
+def test_every_command_is_run_as_a_process_here_or_in_a_file_of_its_own() -> None:
+    leaves = {" ".join(each) for each in commands() if each}
+    groups = {each.split()[0] for each in leaves if " " in each}
+    run = {name for name in leaves - groups if any(f"{each} ".startswith(f"{name} ") for each in COMMANDS)}
+    assert leaves - groups - PROCESSES == run
