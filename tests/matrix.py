@@ -104,7 +104,7 @@ GROUPS = (
         proof="sPh",
         stress="Qq",
     ),
-    Group("statistics of random orders", ("contract/test_orders.py",), test="S", proof="p", stress="sPHhQq"),
+    Group("statistics of random orders", ("contract/test_orders.py",), test="S", proof="pH", stress="sPhQq"),
     Group("the model test", ("contract/test_model.py",), test="SP", proof="", stress="spHhQq"),
     Group("other contracts", ("contract/*.py", "workflow/*.py"), test="Sp", proof="sPH", stress="hQq"),
     Group("engines", ("engines/*.py",), test="SsPp", proof="", stress="HhQq"),
@@ -123,9 +123,9 @@ GROUPS = (
     Group("Schemathesis", ("server/test_schemathesis.py",), test="", proof="SP", stress=""),
     Group("workers in other languages", ("server/test_examples.py",), test="", proof="S", stress=""),
     Group("above the store", ("worker/*.py", "server/*.py", "cli/*.py"), test="S", proof="P", stress=""),
-    Group("alert rules in a real Prometheus", ("deploy/*.py",), test="", proof=ONCE, stress=""),
+    Group("alert rules in a real Prometheus", ("deploy/*.py",), test="", proof=ONCE + "SP", stress=""),
     Group("the dashboard in a browser", ("browser/*.py",), test="", proof="SP", stress=""),
-    Group("faults in their short version", ("stress/*.py",), test="", proof="SPH", stress="Q"),
+    Group("faults in their short version", ("stress/*.py",), test="", proof=ONCE + "SPHQ", stress=""),
 )
 
 
