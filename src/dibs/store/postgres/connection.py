@@ -55,9 +55,12 @@ NOT_EXECUTED = (
 
 
 def watchful(url: str) -> str:
-    """How to connect to the URL and notice a dead peer; what the URL says itself holds."""
+    """The connection string for the URL, with timeouts and keepalives that notice a dead peer; those of the URL take
+    precedence. The client encoding is always UTF-8: one from the URL, from the environment (PGCLIENTENCODING) or from
+    the defaults of the database would make dibs read bytes instead of text, or fail to send some texts."""
     said = conninfo_to_dict(url)
-    return make_conninfo(url, **{name: value for name, value in NOTICES_DEATH.items() if name not in said})
+    added = {name: value for name, value in NOTICES_DEATH.items() if name not in said}
+    return make_conninfo(url, **added, client_encoding="UTF8")
 
 
 def prepare_unless_pooled(connection: psycopg.Connection[Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 from dibs.store.doctor import Check, Verdict, judge, judge_schema
+from dibs.store.postgres import encoding
 from dibs.store.postgres.connection import SQL
 from dibs.store.postgres.migrating import KNOWN
 
@@ -17,13 +18,18 @@ LONG_TRANSACTION = 300
 
 def examine(connection: psycopg.Connection[Any]) -> list[Check]:
     """All checks, in the order a reader would ask."""
-    return [*_server(connection), *_settings(connection), *_schema(connection), *_books(connection)]
+    checks = [*_server(connection), *_settings(connection)]
+    if encoding.of_database(connection) != encoding.NEEDED:  # no dibs tables can be there: the store refuses to open
+        return checks
+    return [*checks, *_schema(connection), *_books(connection)]
 
 
 def _server(connection: psycopg.Connection[Any]) -> Iterator[Check]:
     version = connection.info.server_version
     shown = f"PostgreSQL {version // 10000}.{version % 10000}"
     yield judge("server version", version >= OLDEST_SUPPORTED, shown, "dibs is tested on PostgreSQL 14 and later.")
+    found = encoding.of_database(connection)
+    yield judge("encoding", found == encoding.NEEDED, f"the database's encoding is {found}", encoding.HINT)
     replica = _value(connection, "SELECT pg_is_in_recovery()")
     yield judge("primary", not replica, "a replica" if replica else "the primary", "Tasks can only be claimed there.")
     age = _value(

@@ -8,6 +8,7 @@ import psycopg
 
 from dibs.store.migrate import Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
 from dibs.store.postgres.connection import translate, watchful
+from dibs.store.postgres.encoding import refuse_unless_utf8
 
 KNOWN = migrations("dibs.store.postgres")
 
@@ -25,6 +26,7 @@ def migrate(url: str, allowed: bool = True, note: Note = tell_nobody) -> list[Mi
     """Apply what is missing; look first, so that opening a current database takes no lock."""
     try:
         with psycopg.connect(watchful(url), autocommit=True, prepare_threshold=None) as connection:
+            refuse_unless_utf8(connection)
             todo = missing(KNOWN, _applied(connection))
             if not allowed:
                 refuse_if_missing(todo)

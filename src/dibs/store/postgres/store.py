@@ -33,6 +33,7 @@ from dibs.store.postgres.connection import (
     translate,
     watchful,
 )
+from dibs.store.postgres.encoding import refuse_client_encoding
 from dibs.store.postgres.gathering import AsyncGathering, Gathering
 from dibs.store.postgres.migrating import migrate
 from dibs.store.postgres.operations import PostgresOperations
@@ -183,6 +184,7 @@ class PostgresStore(PostgresOperations):
         if not isinstance(on, psycopg.Connection):
             hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
             raise InvalidValue(f"A {type(on).__name__} is no connection that Dibs can use.", hint=hint)
+        refuse_client_encoding(on)
         self._opened()
         try:
             if _begins_by_itself(on, operation):
@@ -196,6 +198,7 @@ class PostgresStore(PostgresOperations):
         if not isinstance(on, psycopg.AsyncConnection):
             hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
             raise InvalidValue(f"A {type(on).__name__} is no connection that AsyncDibs can use.", hint=hint)
+        refuse_client_encoding(on)
         await asyncio.to_thread(self._opened)
         try:
             if _begins_by_itself(on, operation):
