@@ -11,6 +11,7 @@ from dibs.store.doctor import Check, Verdict, judge, judge_schema
 from dibs.store.postgres import encoding
 from dibs.store.postgres.connection import SQL
 from dibs.store.postgres.migrating import KNOWN
+from dibs.store.postgres.sessions import LEVEL
 
 OLDEST_SUPPORTED = 140000
 LONG_TRANSACTION = 300
@@ -50,8 +51,54 @@ def _settings(connection: psycopg.Connection[Any]) -> Iterator[Check]:
         value = _value(connection, f"SHOW {name}")
         yield judge(name, value == "on", f"{name} is {value}", hint)
     value = _value(connection, "SHOW synchronous_commit")
+    yield from _defaults(connection)
     hint = "With it off a crash of the server loses tasks that were acknowledged."
     yield judge("durability", value != "off", f"synchronous_commit is {value}", hint)
+
+
+def _defaults(connection: psycopg.Connection[Any]) -> Iterator[Check]:
+    """What an administrator may have set for the database, the role or the whole server."""
+    level = _value(connection, "SHOW default_transaction_isolation")
+    yield _default("default_transaction_isolation", level == LEVEL, level, _LEVEL_HINT)
+    writable = _value(connection, "SHOW default_transaction_read_only")
+    hint = "Nothing can be enqueued or claimed. Set it to off for the role of dibs."
+    yield judge(
+        "default_transaction_read_only", writable == "off", f"default_transaction_read_only is {writable}", hint
+    )
+    for name, (least, hint) in _TIMEOUTS.items():
+        row = connection.execute(_TIMEOUT, [name, name]).fetchone()
+        assert row is not None
+        milliseconds, shown = row
+        yield _default(name, milliseconds == 0 or milliseconds >= least, shown, hint)
+
+
+def _default(name: str, fine: bool, value: str, hint: str) -> Check:
+    return judge(name, fine, f"{name} is {value}", hint, otherwise=Verdict.WARN)
+
+
+_LEVEL_HINT = (
+    "dibs runs its own transactions at read committed. Behind a pooler that costs two more round trips for each "
+    "statement; a transaction of yours that you hand to dibs keeps its level, and may have to be repeated. "
+    "Set it to read committed for the role of dibs."
+)
+
+_TIMEOUT = "SELECT setting::int, current_setting(%s) FROM pg_settings WHERE name = %s"
+
+_TIMEOUTS = {
+    "idle_session_timeout": (
+        60_000,
+        "The server closes the idle connections of dibs, which opens new ones. Set it to 0 for the role of dibs.",
+    ),
+    "statement_timeout": (
+        10_000,
+        "An operation that takes longer is cancelled (StoreBusy). Use 10s or more for the role of dibs.",
+    ),
+    "lock_timeout": (
+        1_000,
+        "An operation that waits longer for a row is cancelled (StoreBusy). Use 1s or more for the role of dibs.",
+    ),
+}
+"""Timeouts: the shortest, in milliseconds, that dibs is not affected by, and what a shorter one causes. 0 is none."""
 
 
 def _schema(connection: psycopg.Connection[Any]) -> Iterator[Check]:
@@ -71,7 +118,9 @@ def _books(connection: psycopg.Connection[Any]) -> Iterator[Check]:
         ("books_tokens", "A task's token differs from the last one its history issued: somebody wrote past dibs."),
         ("books_states", "A task's state differs from where its history ends: somebody wrote past dibs."),
     ):
-        count = _value(connection, SQL.text(name))
+        with connection.transaction():  # they read every task: a timeout for ordinary statements does not apply
+            connection.execute("SET LOCAL statement_timeout = 0")
+            count = _value(connection, SQL.text(name))
         yield judge(name.replace("_", " "), count == 0, f"{count} tasks disagree with their history", hint)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 import time
 import weakref
@@ -37,12 +38,14 @@ from dibs.store.postgres.encoding import refuse_client_encoding
 from dibs.store.postgres.gathering import AsyncGathering, Gathering
 from dibs.store.postgres.migrating import migrate
 from dibs.store.postgres.operations import PostgresOperations
+from dibs.store.postgres.sessions import AsyncSession, Session
 from dibs.store.postgres.wakeups import PostgresWakeups
 
 T = TypeVar("T")
 Clock = Callable[[], int]
 
 TRIES = 4
+SHORTEST_PAUSE = 0.01
 
 ASK_AGAIN = 2.0
 """Seconds after which a request for a connection is made anew. While the server is away the pool tries ever more
@@ -115,6 +118,7 @@ class PostgresStore(PostgresOperations):
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
                 opened.connections.pool().check()  # if one connection broke, others probably did
+                time.sleep(pause_before(tries))
                 tries += 1
             else:
                 opened.wrote(operation, result)
@@ -145,6 +149,7 @@ class PostgresStore(PostgresOperations):
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
                 await pool.check()
+                await asyncio.sleep(pause_before(tries))
                 tries += 1
             else:
                 opened.wrote(operation, result)
@@ -268,6 +273,12 @@ def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: 
         raise translate(error, writing=operation.writes) from error
 
 
+def pause_before(retry: int) -> float:
+    """Seconds to wait before the n-th retry, doubling: operations that collided would collide again if all of them were
+    retried at once."""
+    return float(SHORTEST_PAUSE * 2 ** (retry - 1) * random.uniform(0.5, 1.0))
+
+
 class _Patience:
     """How long to go on asking for a connection."""
 
@@ -313,8 +324,8 @@ class Connections:
         if self._pool is None:
             with self._lock:
                 if self._pool is None:
-                    pool = ConnectionPool(self._conninfo, open=False, configure=prepare_unless_pooled, **POOLING)
-                    self._pool = newest_first(pool)
+                    settling: dict[str, Any] = {"connection_class": Session, "configure": prepare_unless_pooled}
+                    self._pool = newest_first(ConnectionPool(self._conninfo, open=False, **settling, **POOLING))
                     self._pool.open()
         return self._pool
 
@@ -323,7 +334,8 @@ class Connections:
         loop = asyncio.get_running_loop()
         pool = self._async_pools.get(loop)
         if pool is None:
-            pool = AsyncConnectionPool(self._conninfo, open=False, configure=prepare_unless_pooled_async, **POOLING)
+            settling: dict[str, Any] = {"connection_class": AsyncSession, "configure": prepare_unless_pooled_async}
+            pool = AsyncConnectionPool(self._conninfo, open=False, **settling, **POOLING)
             self._async_pools[loop] = newest_first(pool)
             await pool.open()
         return pool

@@ -6,7 +6,6 @@ and for many writes together it costs the writer nothing; one that gets lost is 
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -56,6 +55,8 @@ class PostgresWakeups(Wakeups):
                     self._listen(connection)
             while pooled and self.wanted:  # a pooler would give the session that listens to somebody else
                 self.pause(RECONNECT_AFTER)
+        except psycopg.errors.IdleSessionTimeout:
+            return  # the server ends sessions that say nothing; connect again at once
         except psycopg.Error:
             self.pause(RECONNECT_AFTER)  # waiters poll anyway; the next connection may succeed
 
@@ -76,9 +77,18 @@ class PostgresWakeups(Wakeups):
 
     def _notify(self) -> None:
         while not self._closed:
-            with contextlib.suppress(psycopg.Error):
+            try:
                 self._notify_while_connected()
-            self.pause(RECONNECT_AFTER)
+            except psycopg.errors.IdleSessionTimeout:
+                self._notify_again()  # at once: the server works, it ends sessions that say nothing
+            except psycopg.Error:
+                self._notify_again()
+                self.pause(RECONNECT_AFTER)
+
+    def _notify_again(self) -> None:
+        """The notification that failed is sent over the next connection."""
+        if self._written.empty():
+            self._written.put(None)
 
     def _notify_while_connected(self) -> None:
         with psycopg.connect(watchful(self._url), autocommit=True, prepare_threshold=None) as connection:
