@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
 from dibs.store.operation import Rows, Statement, Together
-from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, AsyncSession, Session, begins_for_user
+from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, AsyncPoolSession, PoolSession, begins_for_user
 from dibs.store.sqlfiles import SqlFiles
 
 SQL = SqlFiles("dibs.store.postgres")
@@ -65,7 +65,7 @@ def watchful(url: str) -> str:
     return make_conninfo(url, **added, client_encoding="UTF8")
 
 
-def prepare_unless_pooled(connection: Session) -> None:
+def prepare_unless_pooled(connection: PoolSession) -> None:
     """Make the session ours, unless each transaction may run in another one. Behind a pooler the name of a statement
     that we prepared may be the name of somebody else's, which would be run in its place."""
     row = connection.execute(SETTLE, _as_noticed_there(connection)).fetchone()
@@ -75,7 +75,7 @@ def prepare_unless_pooled(connection: Session) -> None:
             connection.name_level()
 
 
-async def prepare_unless_pooled_async(connection: AsyncSession) -> None:
+async def prepare_unless_pooled_async(connection: AsyncPoolSession) -> None:
     """`prepare_unless_pooled`, awaited."""
     row = await (await connection.execute(SETTLE, _as_noticed_there(connection))).fetchone()
     if not _is_ours(row):

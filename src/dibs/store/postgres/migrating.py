@@ -8,8 +8,9 @@ import psycopg
 from psycopg import IsolationLevel
 
 from dibs.store.migrate import Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
-from dibs.store.postgres.connection import translate, watchful
+from dibs.store.postgres.connection import translate
 from dibs.store.postgres.encoding import refuse_unless_utf8
+from dibs.store.postgres.opening import connect
 
 KNOWN = migrations("dibs.store.postgres")
 
@@ -28,9 +29,10 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 
 
 def migrate(url: str, allowed: bool = True, note: Note = tell_nobody) -> list[Migration]:
-    """Apply what is missing; look first, so that opening a current database takes no lock."""
+    """Apply what is missing; look first, so that opening a current database takes no lock. Raises Away where the server
+    cannot be reached for now."""
     try:
-        with psycopg.connect(watchful(url), autocommit=True, prepare_threshold=None) as connection:
+        with connect(url) as connection:
             refuse_unless_utf8(connection)
             todo = missing(KNOWN, _applied(connection))
             if not allowed:

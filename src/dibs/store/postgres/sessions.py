@@ -24,7 +24,7 @@ LEVEL = "read committed"
 BEGIN_AT_LEVEL = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 
-class Session(psycopg.Connection[Any]):
+class PoolSession(psycopg.Connection[Any]):
     """A connection of the pool for threads."""
 
     names_level = False
@@ -36,13 +36,13 @@ class Session(psycopg.Connection[Any]):
         self.names_level = True
 
 
-class AsyncSession(psycopg.AsyncConnection[Any]):
-    """`Session`, awaited."""
+class AsyncPoolSession(psycopg.AsyncConnection[Any]):
+    """`PoolSession`, awaited."""
 
     names_level = False
 
     async def name_level(self) -> None:
-        """See Session."""
+        """See PoolSession."""
         await self.set_isolation_level(IsolationLevel.READ_COMMITTED)
         self.names_level = True
 
@@ -50,4 +50,4 @@ class AsyncSession(psycopg.AsyncConnection[Any]):
 def begins_for_user(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     """True where a transaction that dibs begins now would have the default level of a session that is not ours."""
     idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-    return idle and not isinstance(connection, (Session, AsyncSession))
+    return idle and not isinstance(connection, (PoolSession, AsyncPoolSession))
