@@ -246,9 +246,12 @@ class PostgresStore(PostgresOperations):
         patience = patience or _Patience()
         while True:
             try:
-                return self._check()
+                opened = self._check()
             except Away as away:
                 time.sleep(patience.pause_after(away))
+                continue
+            if opened is self._open:  # not closed again while we waited
+                return opened
 
     async def _opened_async(self, patience: _Patience | None = None) -> _Open:
         """`_opened`, without blocking the event loop; what was closed again while we waited for it is of no use."""

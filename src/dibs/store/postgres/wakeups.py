@@ -6,6 +6,7 @@ and for many writes together it costs the writer nothing; one that gets lost is 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -42,9 +43,7 @@ class PostgresWakeups(Wakeups):
         self._written.put(None)
         if self._notifier is None:
             with self._starting:
-                if self._notifier is None:
-                    self._notifier = threading.Thread(target=self._notify, name="dibs-notifier", daemon=True)
-                    self._notifier.start()
+                self._start_notifier()
 
     def watch(self) -> None:
         """See Wakeups."""
@@ -64,8 +63,18 @@ class PostgresWakeups(Wakeups):
         """See Wakeups."""
         super().close()
         self._written.put(None)
-        if self._notifier is not None:
-            self._notifier.join(timeout=5)
+        with self._starting:  # from here on it has been started, or never will be
+            notifier = self._notifier
+        if notifier is not None:
+            notifier.join(timeout=5)
+
+    def _start_notifier(self) -> None:
+        if self._notifier is not None or self._closed:
+            return
+        notifier = threading.Thread(target=self._notify, name="dibs-notifier", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends: others find it by polling
+            notifier.start()
+            self._notifier = notifier
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(f"LISTEN {CHANNEL}")
@@ -84,6 +93,7 @@ class PostgresWakeups(Wakeups):
             except psycopg.Error:
                 self._notify_again()
                 self.pause(RECONNECT_AFTER)
+        self._written.put(None)  # for another notifier, which an interrupt while one was started may have left
 
     def _notify_again(self) -> None:
         """The notification that failed is sent over the next connection."""
