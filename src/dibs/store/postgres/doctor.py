@@ -50,10 +50,46 @@ def _settings(connection: psycopg.Connection[Any]) -> Iterator[Check]:
     ):
         value = _value(connection, f"SHOW {name}")
         yield judge(name, value == "on", f"{name} is {value}", hint)
-    value = _value(connection, "SHOW synchronous_commit")
+    yield from _replication(connection)
     yield from _defaults(connection)
-    hint = "With it off a crash of the server loses tasks that were acknowledged."
-    yield judge("durability", value != "off", f"synchronous_commit is {value}", hint)
+
+
+def _replication(connection: psycopg.Connection[Any]) -> Iterator[Check]:
+    """What an acknowledged commit waits for: the disk of this server, and the replicas that are attached to it."""
+    commit, names = _value(connection, "SHOW synchronous_commit"), _value(connection, "SHOW synchronous_standby_names")
+    replicas = _value(connection, _REPLICAS)
+    message = f"synchronous_commit is {commit}"
+    if commit == "local" and replicas:
+        yield Check("durability", Verdict.WARN, message, _LOCAL_HINT)
+    else:
+        hint = "With it off a crash of the server loses tasks that were acknowledged."
+        yield judge("durability", commit != "off", message, hint)
+    attached = (
+        f"{replicas} replica{' is' if replicas == 1 else 's are'} attached" if replicas else "no replica is attached"
+    )
+    named = f", synchronous_standby_names is {names or 'empty'}" if replicas else ""
+    fine = not replicas or bool(names)
+    yield judge("replication", fine, attached + named, _ASYNCHRONOUS_HINT, otherwise=Verdict.WARN)
+
+
+_REPLICAS = """
+    SELECT count(*) FROM pg_stat_replication AS sender
+    WHERE coalesce(state, '') <> 'backup'
+      AND coalesce(application_name, '') NOT IN ('pg_basebackup', 'pg_receivewal')
+      AND NOT EXISTS (SELECT FROM pg_replication_slots AS slot
+                      WHERE slot.active_pid = sender.pid AND slot.slot_type = 'logical')"""
+"""Replicas that could be promoted: no backups, no logical replication. A role without rights over the server sees how
+many there are, and nothing else of them."""
+
+_LOCAL_HINT = (
+    "A commit does not wait for the attached replicas: promoting one of them loses tasks that were acknowledged. "
+    "Set synchronous_commit to on."
+)
+
+_ASYNCHRONOUS_HINT = (
+    "Replication is asynchronous: promoting a replica loses tasks that were acknowledged and not yet replicated, and "
+    "neither dibs doctor nor dibs verify can see that afterwards. Set synchronous_standby_names, or accept the loss."
+)
 
 
 def _defaults(connection: psycopg.Connection[Any]) -> Iterator[Check]:
