@@ -92,9 +92,12 @@ def test_wrong_usage_ends_with_2_and_says_so_to_people_and_scripts(args: list[st
     assert (done.json["success"], bool(done.json["error"]), bool(done.json["code"])) == (False, True, True)
 
 
-def test_a_store_that_cannot_be_reached_ends_with_3() -> None:
-    done = run_dibs("tasks", "list", "--json", "--url", "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=2")
+def test_a_store_that_cannot_be_reached_ends_with_3(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import dibs.store.postgres.store as s; s.POOL_TIMEOUT = 1")  # not 30 s
+    url = "postgresql://nobody@127.0.0.1:1/nothing"
+    done = run_dibs("tasks", "list", "--json", "--url", url, cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert (done.code, done.json["code"]) == (3, "store_unavailable")
+    assert done.err.startswith("PostgreSQL cannot be reached")  # at once, so that nobody wonders what is waited for
     assert "Traceback" not in done.err
 
 

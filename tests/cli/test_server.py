@@ -233,8 +233,10 @@ def test_an_address_of_another_machine_cannot_be_listened_on(tmp_path: Path) -> 
 
 
 def test_a_store_that_cannot_be_reached_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import dibs.store.postgres.store as s; s.POOL_TIMEOUT = 1")  # not 30 s
     for more in ([], ["--processes", "2"]):
-        done = run_dibs("server", "--port", "0", "--url", "postgresql://x@127.0.0.1:1/x", *more, cwd=tmp_path)
+        url = ["--url", "postgresql://x@127.0.0.1:1/x"]
+        done = run_dibs("server", "--port", "0", *url, *more, cwd=tmp_path, PYTHONPATH=str(tmp_path))
         assert done.code == 3
         assert done.err.splitlines()[-2].startswith("error: ")
         assert "Traceback" not in done.err

@@ -227,7 +227,10 @@ def test_a_database_that_acknowledges_before_it_stores_is_found(app: Any, url: s
 
 
 @on_postgres
-def test_a_server_that_cannot_be_reached_is_said_so(engine: str, tmp_path: Path, open_app: Callable[..., Any]) -> None:
+def test_a_server_that_cannot_be_reached_is_said_so(
+    engine: str, tmp_path: Path, open_app: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dibs.store.postgres.store.POOL_TIMEOUT", 0.5)  # instead of half a minute
     app = open_app(f"postgresql://nobody@/nothing?host={tmp_path}")
     for verb in (app.doctor, app.stats, app.migrate):
         with pytest.raises(dibs.StoreUnavailable):

@@ -117,7 +117,10 @@ def test_no_connection_is_made_in_another_way() -> None:
     assert set(calls) <= {"watchful(self._url)", "watchful(url)", "self._conninfo"}
 
 
-def test_a_server_that_never_answers_is_given_up_after_the_time_the_url_says() -> None:
+def test_each_attempt_to_reach_a_server_that_never_answers_ends_after_the_time_the_url_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dibs.store.postgres.store.POOL_TIMEOUT", 1.0)  # one attempt
     with (
         silent_server() as address,
         dibs.Dibs(f"postgresql://me@{address}/db?connect_timeout=2&sslmode=disable") as app,

@@ -169,7 +169,7 @@ def _open(url: str) -> DatabaseStore:
     from dibs.store.open import open_store
 
     store = cast("DatabaseStore", open_store(url))  # any other URL was refused
-    _ = store.wakeups
+    store.run(store.next_due())
     return store
 
 

@@ -101,7 +101,7 @@ class Wakeups(ABC):
         self._closed = True
         with contextlib.suppress(RuntimeError):  # closed already
             self._ended.release()
-        self.wake()
+        self.wake()  # it takes the guard, under which a watcher is started: from here on none is just being started
         watcher = self._watcher
         if watcher is not None and watcher.is_alive() and watcher is not threading.current_thread():
             watcher.join(timeout=5)
@@ -113,7 +113,8 @@ class Wakeups(ABC):
     def _start_watcher(self) -> None:
         if not self._closed and (self._watcher is None or not self._watcher.is_alive()):
             self._watcher = threading.Thread(target=self._run_watcher, name="dibs-wakeups", daemon=True)
-            self._watcher.start()
+            with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends: waiters poll anyway
+                self._watcher.start()
 
     def _run_watcher(self) -> None:
         while True:

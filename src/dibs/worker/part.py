@@ -41,7 +41,8 @@ class Part(ABC):
         """Ask the thread to end after its step and wait for it; False if it did not in time."""
         self._ending.set()
         self.wake()
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
+        # Not alive yet while it is just being started, and not to be joined then; it ends by itself at its first step.
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
         return not self._thread.is_alive()
 

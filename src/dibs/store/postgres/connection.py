@@ -15,6 +15,7 @@ from psycopg.rows import tuple_row
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
 from dibs.store.operation import Rows, Statement, Together
+from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, AsyncPoolSession, PoolSession, begins_for_user
 from dibs.store.sqlfiles import SqlFiles
 
 SQL = SqlFiles("dibs.store.postgres")
@@ -44,6 +45,7 @@ between two statements for two hours: with its locks, which hide its tasks from 
 
 NOT_EXECUTED = (
     errors.IdleInTransactionSessionTimeout,
+    errors.IdleSessionTimeout,  # the server ends a session only while it waits for a statement, never during one
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.AdminShutdown,
@@ -55,23 +57,31 @@ NOT_EXECUTED = (
 
 
 def watchful(url: str) -> str:
-    """How to connect to the URL and notice a dead peer; what the URL says itself holds."""
+    """The connection string for the URL, with timeouts and keepalives that notice a dead peer; those of the URL take
+    precedence. The client encoding is always UTF-8: one from the URL, from the environment (PGCLIENTENCODING) or from
+    the defaults of the database would make dibs read bytes instead of text, or fail to send some texts."""
     said = conninfo_to_dict(url)
-    return make_conninfo(url, **{name: value for name, value in NOTICES_DEATH.items() if name not in said})
+    added = {name: value for name, value in NOTICES_DEATH.items() if name not in said}
+    return make_conninfo(url, **added, client_encoding="UTF8")
 
 
-def prepare_unless_pooled(connection: psycopg.Connection[Any]) -> None:
+def prepare_unless_pooled(connection: PoolSession) -> None:
     """Make the session ours, unless each transaction may run in another one. Behind a pooler the name of a statement
     that we prepared may be the name of somebody else's, which would be run in its place."""
-    if not _is_ours(connection.execute(SETTLE, _as_noticed_there(connection)).fetchone()):
+    row = connection.execute(SETTLE, _as_noticed_there(connection)).fetchone()
+    if not _is_ours(row):
         connection.prepare_threshold = None
+        if _has_other_level(row):
+            connection.name_level()
 
 
-async def prepare_unless_pooled_async(connection: psycopg.AsyncConnection[Any]) -> None:
+async def prepare_unless_pooled_async(connection: AsyncPoolSession) -> None:
     """`prepare_unless_pooled`, awaited."""
-    settled = await connection.execute(SETTLE, _as_noticed_there(connection))
-    if not _is_ours(await settled.fetchone()):
+    row = await (await connection.execute(SETTLE, _as_noticed_there(connection))).fetchone()
+    if not _is_ours(row):
         connection.prepare_threshold = None
+        if _has_other_level(row):
+            await connection.name_level()
 
 
 def is_pooled(connection: psycopg.Connection[Any]) -> bool:
@@ -82,19 +92,23 @@ def is_pooled(connection: psycopg.Connection[Any]) -> bool:
 
 
 SETTLE = """
-    SELECT count(set_config(name, value, false)) > 0
+    SELECT count(set_config(name, value, false)) > 0, current_setting('default_transaction_isolation')
     FROM unnest(%(names)s::text[], %(values)s::text[]) AS noticed (name, value)
     WHERE pg_backend_pid() = %(told)s::bigint
       AND (name <> 'idle_in_transaction_session_timeout' OR current_setting(name) = '0')"""
 
 
 def _as_noticed_there(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> dict[str, Any]:
-    names, values = list(NOTICED_THERE), list(NOTICED_THERE.values())
-    return {"names": names, "values": values, "told": connection.info.backend_pid}
+    settings = {**NOTICED_THERE, "default_transaction_isolation": LEVEL}
+    return {"names": list(settings), "values": list(settings.values()), "told": connection.info.backend_pid}
 
 
 def _is_ours(row: Any) -> bool:
     return bool(row[0])
+
+
+def _has_other_level(row: Any) -> bool:
+    return bool(row[1] != LEVEL)
 
 
 Pool = TypeVar("Pool", bound=psycopg_pool.ConnectionPool[Any] | psycopg_pool.AsyncConnectionPool[Any])
@@ -119,19 +133,29 @@ class Executor:
         self._connection = connection
         self._ends = ends
         self._together = False
+        self._names_level = getattr(connection, "names_level", False)
         self._signature = {"now": now, "by": by}
 
     def begin(self) -> None:
         """From here on the statements are one transaction, until `ends` closes."""
         if not self._together:
+            for_user = begins_for_user(self._connection)
             self._ends.enter_context(self._connection.transaction())
             self._together = True
+            if for_user:
+                self._connection.execute(BEGIN_AT_LEVEL)
 
     def __call__(self, statement: Statement | Together) -> Rows:
         """The rows of the statement."""
         if isinstance(statement, Together):
             self.begin()
             return []
+        if self._names_level and not self._together:
+            with self._connection.transaction():
+                return self._execute(statement)
+        return self._execute(statement)
+
+    def _execute(self, statement: Statement) -> Rows:
         with self._connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
             return cursor.fetchall() if _has_rows(cursor) else []
@@ -146,19 +170,29 @@ class AsyncExecutor:
         self._connection = connection
         self._ends = ends
         self._together = False
+        self._names_level = getattr(connection, "names_level", False)
         self._signature = {"now": now, "by": by}
 
     async def begin(self) -> None:
         """From here on the statements are one transaction, until `ends` closes."""
         if not self._together:
+            for_user = begins_for_user(self._connection)
             await self._ends.enter_async_context(self._connection.transaction())
             self._together = True
+            if for_user:
+                await self._connection.execute(BEGIN_AT_LEVEL)
 
     async def __call__(self, statement: Statement | Together) -> Rows:
         """The rows of the statement."""
         if isinstance(statement, Together):
             await self.begin()
             return []
+        if self._names_level and not self._together:
+            async with self._connection.transaction():
+                return await self._execute(statement)
+        return await self._execute(statement)
+
+    async def _execute(self, statement: Statement) -> Rows:
         async with self._connection.cursor(row_factory=tuple_row) as cursor:
             await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
             return await cursor.fetchall() if _has_rows(cursor) else []
@@ -193,7 +227,7 @@ def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
         return StoreError(f"PostgreSQL is read-only ({text}).", hint="Use the primary, not a replica.")
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError(f"PostgreSQL refused it ({text}).", hint="Grant this user access to the dibs_ tables.")
-    if isinstance(error, psycopg.OperationalError):
+    if isinstance(error, (psycopg.OperationalError, errors.TransactionTimeout)):
         if writing:
             return OutcomeUnknown(f"The connection to PostgreSQL broke during a write ({text}).")
         return StoreUnavailable(f"The connection to PostgreSQL failed ({text}).")

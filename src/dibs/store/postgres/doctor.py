@@ -8,8 +8,10 @@ from typing import Any
 import psycopg
 
 from dibs.store.doctor import Check, Verdict, judge, judge_schema
+from dibs.store.postgres import encoding
 from dibs.store.postgres.connection import SQL
 from dibs.store.postgres.migrating import KNOWN
+from dibs.store.postgres.sessions import LEVEL
 
 OLDEST_SUPPORTED = 140000
 LONG_TRANSACTION = 300
@@ -17,13 +19,18 @@ LONG_TRANSACTION = 300
 
 def examine(connection: psycopg.Connection[Any]) -> list[Check]:
     """All checks, in the order a reader would ask."""
-    return [*_server(connection), *_settings(connection), *_schema(connection), *_books(connection)]
+    checks = [*_server(connection), *_settings(connection)]
+    if encoding.of_database(connection) != encoding.NEEDED:  # no dibs tables can be there: the store refuses to open
+        return checks
+    return [*checks, *_schema(connection), *_books(connection)]
 
 
 def _server(connection: psycopg.Connection[Any]) -> Iterator[Check]:
     version = connection.info.server_version
     shown = f"PostgreSQL {version // 10000}.{version % 10000}"
     yield judge("server version", version >= OLDEST_SUPPORTED, shown, "dibs is tested on PostgreSQL 14 and later.")
+    found = encoding.of_database(connection)
+    yield judge("encoding", found == encoding.NEEDED, f"the database's encoding is {found}", encoding.HINT)
     replica = _value(connection, "SELECT pg_is_in_recovery()")
     yield judge("primary", not replica, "a replica" if replica else "the primary", "Tasks can only be claimed there.")
     age = _value(
@@ -43,9 +50,91 @@ def _settings(connection: psycopg.Connection[Any]) -> Iterator[Check]:
     ):
         value = _value(connection, f"SHOW {name}")
         yield judge(name, value == "on", f"{name} is {value}", hint)
-    value = _value(connection, "SHOW synchronous_commit")
-    hint = "With it off a crash of the server loses tasks that were acknowledged."
-    yield judge("durability", value != "off", f"synchronous_commit is {value}", hint)
+    yield from _replication(connection)
+    yield from _defaults(connection)
+
+
+def _replication(connection: psycopg.Connection[Any]) -> Iterator[Check]:
+    """What an acknowledged commit waits for: the disk of this server, and the replicas that are attached to it."""
+    commit, names = _value(connection, "SHOW synchronous_commit"), _value(connection, "SHOW synchronous_standby_names")
+    replicas = _value(connection, _REPLICAS)
+    message = f"synchronous_commit is {commit}"
+    if commit == "local" and replicas:
+        yield Check("durability", Verdict.WARN, message, _LOCAL_HINT)
+    else:
+        hint = "With it off a crash of the server loses tasks that were acknowledged."
+        yield judge("durability", commit != "off", message, hint)
+    attached = (
+        f"{replicas} replica{' is' if replicas == 1 else 's are'} attached" if replicas else "no replica is attached"
+    )
+    named = f", synchronous_standby_names is {names or 'empty'}" if replicas else ""
+    fine = not replicas or bool(names)
+    yield judge("replication", fine, attached + named, _ASYNCHRONOUS_HINT, otherwise=Verdict.WARN)
+
+
+_REPLICAS = """
+    SELECT count(*) FROM pg_stat_replication AS sender
+    WHERE coalesce(state, '') <> 'backup'
+      AND coalesce(application_name, '') NOT IN ('pg_basebackup', 'pg_receivewal')
+      AND NOT EXISTS (SELECT FROM pg_replication_slots AS slot
+                      WHERE slot.active_pid = sender.pid AND slot.slot_type = 'logical')"""
+"""Replicas that could be promoted: no backups, no logical replication. A role without rights over the server sees how
+many there are, and nothing else of them."""
+
+_LOCAL_HINT = (
+    "A commit does not wait for the attached replicas: promoting one of them loses tasks that were acknowledged. "
+    "Set synchronous_commit to on."
+)
+
+_ASYNCHRONOUS_HINT = (
+    "Replication is asynchronous: promoting a replica loses tasks that were acknowledged and not yet replicated, and "
+    "neither dibs doctor nor dibs verify can see that afterwards. Set synchronous_standby_names, or accept the loss."
+)
+
+
+def _defaults(connection: psycopg.Connection[Any]) -> Iterator[Check]:
+    """What an administrator may have set for the database, the role or the whole server."""
+    level = _value(connection, "SHOW default_transaction_isolation")
+    yield _default("default_transaction_isolation", level == LEVEL, level, _LEVEL_HINT)
+    writable = _value(connection, "SHOW default_transaction_read_only")
+    hint = "Nothing can be enqueued or claimed. Set it to off for the role of dibs."
+    yield judge(
+        "default_transaction_read_only", writable == "off", f"default_transaction_read_only is {writable}", hint
+    )
+    for name, (least, hint) in _TIMEOUTS.items():
+        row = connection.execute(_TIMEOUT, [name, name]).fetchone()
+        assert row is not None
+        milliseconds, shown = row
+        yield _default(name, milliseconds == 0 or milliseconds >= least, shown, hint)
+
+
+def _default(name: str, fine: bool, value: str, hint: str) -> Check:
+    return judge(name, fine, f"{name} is {value}", hint, otherwise=Verdict.WARN)
+
+
+_LEVEL_HINT = (
+    "dibs runs its own transactions at read committed. Behind a pooler that costs two more round trips for each "
+    "statement; a transaction of yours that you hand to dibs keeps its level, and may have to be repeated. "
+    "Set it to read committed for the role of dibs."
+)
+
+_TIMEOUT = "SELECT setting::int, current_setting(%s) FROM pg_settings WHERE name = %s"
+
+_TIMEOUTS = {
+    "idle_session_timeout": (
+        60_000,
+        "The server closes the idle connections of dibs, which opens new ones. Set it to 0 for the role of dibs.",
+    ),
+    "statement_timeout": (
+        10_000,
+        "An operation that takes longer is cancelled (StoreBusy). Use 10s or more for the role of dibs.",
+    ),
+    "lock_timeout": (
+        1_000,
+        "An operation that waits longer for a row is cancelled (StoreBusy). Use 1s or more for the role of dibs.",
+    ),
+}
+"""Timeouts: the shortest, in milliseconds, that dibs is not affected by, and what a shorter one causes. 0 is none."""
 
 
 def _schema(connection: psycopg.Connection[Any]) -> Iterator[Check]:
@@ -65,7 +154,9 @@ def _books(connection: psycopg.Connection[Any]) -> Iterator[Check]:
         ("books_tokens", "A task's token differs from the last one its history issued: somebody wrote past dibs."),
         ("books_states", "A task's state differs from where its history ends: somebody wrote past dibs."),
     ):
-        count = _value(connection, SQL.text(name))
+        with connection.transaction():  # they read every task: a timeout for ordinary statements does not apply
+            connection.execute("SET LOCAL statement_timeout = 0")
+            count = _value(connection, SQL.text(name))
         yield judge(name.replace("_", " "), count == 0, f"{count} tasks disagree with their history", hint)
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+from psycopg import IsolationLevel
 
 from dibs.store.migrate import Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
-from dibs.store.postgres.connection import translate, watchful
+from dibs.store.postgres.connection import translate
+from dibs.store.postgres.encoding import refuse_unless_utf8
+from dibs.store.postgres.opening import connect
 
 KNOWN = migrations("dibs.store.postgres")
 
 LOCK = 0x64696273  # "dibs"
+
+_NO_TIMEOUTS = """
+    SELECT set_config(name, '0', true) FROM pg_settings
+    WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout')"""
 
 _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
     version    integer PRIMARY KEY,
@@ -22,9 +29,11 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 
 
 def migrate(url: str, allowed: bool = True, note: Note = tell_nobody) -> list[Migration]:
-    """Apply what is missing; look first, so that opening a current database takes no lock."""
+    """Apply what is missing; look first, so that opening a current database takes no lock. Raises Away where the server
+    cannot be reached for now."""
     try:
-        with psycopg.connect(watchful(url), autocommit=True, prepare_threshold=None) as connection:
+        with connect(url) as connection:
+            refuse_unless_utf8(connection)
             todo = missing(KNOWN, _applied(connection))
             if not allowed:
                 refuse_if_missing(todo)
@@ -40,8 +49,13 @@ def _applied(connection: psycopg.Connection[Any]) -> dict[int, int]:
 
 
 def _apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
+    """At READ COMMITTED, or a program that waited for another one's migrations would not see them. Timeouts that are
+    meant for ordinary statements do not apply: neither to waiting for that other program nor to rebuilding a table."""
+    connection.isolation_level = IsolationLevel.READ_COMMITTED
     with connection.transaction():
+        connection.execute(_NO_TIMEOUTS)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+        connection.execute("SET LOCAL lock_timeout TO DEFAULT")  # a busy table is for the administrator to decide
         connection.execute(_TABLE)
         todo = missing(KNOWN, _applied(connection))  # another process may have been faster
         for migration in todo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 import time
 import weakref
@@ -15,7 +16,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
-from dibs.errors import InvalidValue
+from dibs.errors import InvalidValue, StoreUnavailable
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
@@ -33,15 +34,20 @@ from dibs.store.postgres.connection import (
     translate,
     watchful,
 )
+from dibs.store.postgres.encoding import refuse_client_encoding
 from dibs.store.postgres.gathering import AsyncGathering, Gathering
 from dibs.store.postgres.migrating import migrate
+from dibs.store.postgres.opening import Away
 from dibs.store.postgres.operations import PostgresOperations
+from dibs.store.postgres.sessions import AsyncPoolSession, PoolSession
+from dibs.store.postgres.telling import outages, tell_for
 from dibs.store.postgres.wakeups import PostgresWakeups
 
 T = TypeVar("T")
 Clock = Callable[[], int]
 
 TRIES = 4
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
 ASK_AGAIN = 2.0
 """Seconds after which a request for a connection is made anew. While the server is away the pool tries ever more
@@ -65,7 +71,8 @@ the claim that follows a wake-up finds plans that are made already."""
 
 
 class PostgresStore(PostgresOperations):
-    """Connects when first needed, anew in a forked child, and migrates."""
+    """Connects when first needed, anew in a forked child, and migrates. `_opening` guards `_open`, and is held for no
+    longer than it takes to make the objects: nobody waits there for a server."""
 
     many_writers = True
 
@@ -88,8 +95,8 @@ class PostgresStore(PostgresOperations):
 
     @property
     def wakeups(self) -> PostgresWakeups:
-        """Where to wait for changes."""
-        return self._opened().connections.wakeups
+        """Where to wait for changes. This does not connect."""
+        return self._made().connections.wakeups
 
     def run_once(self, operation: Operation[T], on: Any = None) -> T:
         """See Racing."""
@@ -103,7 +110,7 @@ class PostgresStore(PostgresOperations):
     def _run_by_itself(self, operation: Operation[T]) -> T:
         tries, patience = 1, _Patience()
         while True:
-            opened = self._opened()
+            opened = self._opened(patience)
             try:
                 with opened.connections.pool().connection(ASK_AGAIN) as connection:
                     if opened.connections.plans_are_old(connection, operation):
@@ -114,6 +121,7 @@ class PostgresStore(PostgresOperations):
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
                 opened.connections.pool().check()  # if one connection broke, others probably did
+                time.sleep(pause_before(tries))
                 tries += 1
             else:
                 opened.wrote(operation, result)
@@ -132,7 +140,7 @@ class PostgresStore(PostgresOperations):
     async def _run_by_itself_async(self, operation: Operation[T]) -> T:
         tries, patience = 1, _Patience()
         while True:
-            opened = await self._opened_async()
+            opened = await self._opened_async(patience)
             pool = await opened.connections.async_pool()
             try:
                 async with pool.connection(ASK_AGAIN) as connection:
@@ -144,6 +152,7 @@ class PostgresStore(PostgresOperations):
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
                 await pool.check()
+                await asyncio.sleep(pause_before(tries))
                 tries += 1
             else:
                 opened.wrote(operation, result)
@@ -151,7 +160,12 @@ class PostgresStore(PostgresOperations):
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
-        return [migration.name for migration in migrate(self._url, note=note)]
+        patience = _Patience()
+        while True:
+            try:
+                return [migration.name for migration in migrate(self._url, note=note)]
+            except Away as away:
+                time.sleep(patience.pause_after(away))
 
     def maintain(self) -> None:
         """Nothing: PostgreSQL's autovacuum is set up by the migrations."""
@@ -183,6 +197,7 @@ class PostgresStore(PostgresOperations):
         if not isinstance(on, psycopg.Connection):
             hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
             raise InvalidValue(f"A {type(on).__name__} is no connection that Dibs can use.", hint=hint)
+        refuse_client_encoding(on)
         self._opened()
         try:
             if _begins_by_itself(on, operation):
@@ -196,7 +211,8 @@ class PostgresStore(PostgresOperations):
         if not isinstance(on, psycopg.AsyncConnection):
             hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
             raise InvalidValue(f"A {type(on).__name__} is no connection that AsyncDibs can use.", hint=hint)
-        await asyncio.to_thread(self._opened)
+        refuse_client_encoding(on)
+        await self._opened_async()
         try:
             if _begins_by_itself(on, operation):
                 await on.execute("SELECT 1")
@@ -222,25 +238,71 @@ class PostgresStore(PostgresOperations):
     def _now(self) -> int | None:
         return self._clock() if self._clock else None
 
-    def _opened(self) -> _Open:
+    def _opened(self, patience: _Patience | None = None) -> _Open:
+        """The connections to a database whose schema was checked. Waits for a server that cannot be reached."""
+        opened = self._open
+        if opened is not None and opened.checked and opened.pid == os.getpid():
+            return opened
+        patience = patience or _Patience()
+        while True:
+            try:
+                opened = self._check()
+            except Away as away:
+                time.sleep(patience.pause_after(away))
+                continue
+            if opened is self._open:  # not closed again while we waited
+                return opened
+
+    async def _opened_async(self, patience: _Patience | None = None) -> _Open:
+        """`_opened`, without blocking the event loop; what was closed again while we waited for it is of no use."""
+        opened = self._open
+        if opened is not None and opened.checked and opened.pid == os.getpid():
+            return opened
+        patience = patience or _Patience()
+        while (opened := self._open) is None or not opened.checked or opened.pid != os.getpid():
+            try:
+                await asyncio.to_thread(self._check)
+            except Away as away:
+                await asyncio.sleep(patience.pause_after(away))
+        return opened
+
+    def _check(self) -> _Open:
+        """One attempt to reach the database and check its schema. Callers that wait for each other's attempt share what
+        it found: in turn, each of twenty would wait for a silent server."""
+        asked_at, opened = time.monotonic(), self._made()
+        with opened.checking:
+            if opened.checked:
+                return opened
+            if opened.away_since > asked_at:
+                raise Away(opened.away)
+            try:
+                opened.connections.check_schema(self._may_migrate)
+            except Away as away:
+                opened.away, opened.away_since = str(away), time.monotonic()
+                raise
+            opened.checked = True
+            return opened
+
+    def _made(self) -> _Open:
+        """The connections of this process, of which there may be none yet."""
         opened = self._open
         if opened is not None and opened.pid == os.getpid():
             return opened
         with self._opening:
             if self._open is None or self._open.pid != os.getpid():
-                connections = PostgresStore.open_connections(self._url)
-                connections.check_schema(self._may_migrate)
+                connections = _connections_to(self._url)
                 _abandoned.append(self._open)
                 self._open = _Open(connections)
                 self._finalize = weakref.finalize(self, self._open.close)  # a program need not call close()
                 self._types.forget()
             return self._open
 
-    async def _opened_async(self) -> _Open:
-        """`_opened`, without blocking the event loop; what was closed again while we waited for it is of no use."""
-        while (opened := self._open) is None or opened.pid != os.getpid():
-            await asyncio.to_thread(self._opened)
-        return opened
+
+def _connections_to(url: str) -> Connections:
+    try:
+        return PostgresStore.open_connections(url)
+    except psycopg.Error as error:  # a URL that libpq does not understand
+        raise translate(error, writing=False) from error
 
 
 def _nothing() -> None:
@@ -265,16 +327,37 @@ def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: 
         raise translate(error, writing=operation.writes) from error
 
 
+def pause_before(retry: int) -> float:
+    """Seconds to wait before the n-th retry, doubling: operations that collided would collide again if all of them were
+    retried at once."""
+    return float(SHORTEST_PAUSE * 2 ** (retry - 1) * random.uniform(0.5, 1.0))
+
+
 class _Patience:
     """How long to go on asking for a connection."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + POOL_TIMEOUT
+        self._attempts = 0
+
+    def pause_after(self, away: Away) -> float:
+        """Seconds to wait after another attempt to reach the server failed; raises where that has gone on for too long.
+        An outage is told in the log."""
+        outages().failed(str(away))
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise _unreachable(str(away)) from away
+        self._attempts += 1
+        return min(left, LONGEST_PAUSE, pause_before(self._attempts))
 
     def wait_on(self, error: PoolTimeout) -> None:
         """Ask again, unless that has gone on for too long."""
         if time.monotonic() >= self._until:
-            raise translate(error, writing=False) from error
+            raise _unreachable(outages().reason or str(error)) from error
+
+
+def _unreachable(reason: str) -> StoreUnavailable:
+    return StoreUnavailable(f"No connection to PostgreSQL within {POOL_TIMEOUT:.0f} seconds ({reason}).")
 
 
 class Connections:
@@ -310,8 +393,9 @@ class Connections:
         if self._pool is None:
             with self._lock:
                 if self._pool is None:
-                    pool = ConnectionPool(self._conninfo, open=False, configure=prepare_unless_pooled, **POOLING)
-                    self._pool = newest_first(pool)
+                    settling: dict[str, Any] = {"connection_class": PoolSession, "configure": prepare_unless_pooled}
+                    self._pool = newest_first(ConnectionPool(self._conninfo, open=False, **settling, **POOLING))
+                    tell_for(self._pool)
                     self._pool.open()
         return self._pool
 
@@ -320,8 +404,10 @@ class Connections:
         loop = asyncio.get_running_loop()
         pool = self._async_pools.get(loop)
         if pool is None:
-            pool = AsyncConnectionPool(self._conninfo, open=False, configure=prepare_unless_pooled_async, **POOLING)
+            settling: dict[str, Any] = {"connection_class": AsyncPoolSession, "configure": prepare_unless_pooled_async}
+            pool = AsyncConnectionPool(self._conninfo, open=False, **settling, **POOLING)
             self._async_pools[loop] = newest_first(pool)
+            tell_for(pool)
             await pool.open()
         return pool
 
@@ -346,6 +432,10 @@ class _Open:
     def __init__(self, connections: Connections) -> None:
         self.pid = os.getpid()
         self.connections = connections
+        self.checked = False
+        self.checking = threading.Lock()  # guards the two below, and an attempt to check
+        self.away = ""
+        self.away_since = 0.0
         self.gathering = Gathering()
         self._async_gatherings: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGathering]
         self._async_gatherings = weakref.WeakKeyDictionary()

@@ -43,9 +43,7 @@ class PostgresWakeups(Wakeups):
         self._written.put(None)
         if self._notifier is None:
             with self._starting:
-                if self._notifier is None:
-                    self._notifier = threading.Thread(target=self._notify, name="dibs-notifier", daemon=True)
-                    self._notifier.start()
+                self._start_notifier()
 
     def watch(self) -> None:
         """See Wakeups."""
@@ -56,6 +54,8 @@ class PostgresWakeups(Wakeups):
                     self._listen(connection)
             while pooled and self.wanted:  # a pooler would give the session that listens to somebody else
                 self.pause(RECONNECT_AFTER)
+        except psycopg.errors.IdleSessionTimeout:
+            return  # the server ends sessions that say nothing; connect again at once
         except psycopg.Error:
             self.pause(RECONNECT_AFTER)  # waiters poll anyway; the next connection may succeed
 
@@ -63,8 +63,18 @@ class PostgresWakeups(Wakeups):
         """See Wakeups."""
         super().close()
         self._written.put(None)
-        if self._notifier is not None:
-            self._notifier.join(timeout=5)
+        with self._starting:  # from here on it has been started, or never will be
+            notifier = self._notifier
+        if notifier is not None:
+            notifier.join(timeout=5)
+
+    def _start_notifier(self) -> None:
+        if self._notifier is not None or self._closed:
+            return
+        notifier = threading.Thread(target=self._notify, name="dibs-notifier", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends: others find it by polling
+            notifier.start()
+            self._notifier = notifier
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(f"LISTEN {CHANNEL}")
@@ -76,9 +86,19 @@ class PostgresWakeups(Wakeups):
 
     def _notify(self) -> None:
         while not self._closed:
-            with contextlib.suppress(psycopg.Error):
+            try:
                 self._notify_while_connected()
-            self.pause(RECONNECT_AFTER)
+            except psycopg.errors.IdleSessionTimeout:
+                self._notify_again()  # at once: the server works, it ends sessions that say nothing
+            except psycopg.Error:
+                self._notify_again()
+                self.pause(RECONNECT_AFTER)
+        self._written.put(None)  # for another notifier, which an interrupt while one was started may have left
+
+    def _notify_again(self) -> None:
+        """The notification that failed is sent over the next connection."""
+        if self._written.empty():
+            self._written.put(None)
 
     def _notify_while_connected(self) -> None:
         with psycopg.connect(watchful(self._url), autocommit=True, prepare_threshold=None) as connection:

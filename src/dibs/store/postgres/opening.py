@@ -1,0 +1,39 @@
+"""The first connection: which failures an outage explains, and which will not go away by waiting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from dibs.store.postgres.connection import watchful
+
+LASTING = (
+    "does not exist",
+    "no such database",
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "not permitted to log in",
+    "permission denied for database",
+    "does not support SSL",
+    "certificate verify failed",
+    "invalid port number",
+)
+"""What PostgreSQL, libpq or PgBouncer say of a URL that is wrong. libpq has no codes for these; where a server speaks
+another language, the call fails all the same, only later."""
+
+
+class Away(Exception):
+    """PostgreSQL cannot be reached for now."""
+
+
+def connect(url: str) -> psycopg.Connection[Any]:
+    """A connection that leaves nothing in the session of a pooler. Raises Away where another attempt may succeed."""
+    try:
+        return psycopg.connect(watchful(url), autocommit=True, prepare_threshold=None)
+    except psycopg.OperationalError as error:
+        text = str(error).strip()
+        if any(reason in text for reason in LASTING):
+            raise
+        raise Away(text.splitlines()[0] if text else type(error).__name__) from error

@@ -1,0 +1,53 @@
+"""The connections of the pool, and the isolation level of their transactions.
+
+dibs relies on READ COMMITTED: a statement that waited for a row's lock sees what the holder of the lock committed. At
+REPEATABLE READ it would fail instead, or read from an old snapshot, so the level must not depend on what an
+administrator chose as default_transaction_isolation. It is set:
+
+- in a session that is ours, once, as a setting of the session;
+- behind a pooler, where a setting would stay behind in somebody else's session, by each transaction that names the
+  level when it begins. Only where the default is another level: there each statement becomes such a transaction, for
+  two more round trips;
+- on a connection that the user hands in, for a transaction that dibs itself begins. A transaction of the user keeps
+  its level: a conflict then fails the operation (nothing is changed), and a step that became ready unseen is found by
+  upkeep. A single statement on an autocommit connection needs no level: its snapshot is as new as at READ COMMITTED.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import IsolationLevel
+
+LEVEL = "read committed"
+BEGIN_AT_LEVEL = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+
+
+class PoolSession(psycopg.Connection[Any]):
+    """A connection of the pool for threads."""
+
+    names_level = False
+    """True where each statement must run in a transaction that names its isolation level."""
+
+    def name_level(self) -> None:
+        """From now on each transaction names its level."""
+        self.isolation_level = IsolationLevel.READ_COMMITTED
+        self.names_level = True
+
+
+class AsyncPoolSession(psycopg.AsyncConnection[Any]):
+    """`PoolSession`, awaited."""
+
+    names_level = False
+
+    async def name_level(self) -> None:
+        """See PoolSession."""
+        await self.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        self.names_level = True
+
+
+def begins_for_user(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """True where a transaction that dibs begins now would have the default level of a session that is not ours."""
+    idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    return idle and not isinstance(connection, (PoolSession, AsyncPoolSession))
