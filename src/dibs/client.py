@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -32,6 +32,7 @@ from dibs.options import (
     ClaimOptions,
     FilterOptions,
     ListOptions,
+    MatchOptions,
     ScheduleOptions,
     TaskOptions,
     WorkflowListOptions,
@@ -56,6 +57,7 @@ from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
 from dibs.store.operations.managing import DeadFilter
+from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.tending import Retention, Upkept
 from dibs.task import Failure, NewTask, Task, check_integer, check_seconds
@@ -189,6 +191,22 @@ class Dibs(ClientBase[Task]):
     def retry(self, task_id: int) -> Task:
         """Send a failed, cancelled or scheduled task back to be claimed now, with all its attempts."""
         return self._run(self._store.retry(check_id(task_id)))
+
+    def cancel_matching(self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]) -> int:
+        """Cancel all tasks that match, as `cancel` does; how many were cancelled or asked to stop.
+
+        Filters: those of list_tasks; at least one is needed. The tasks are changed in batches, newest first, each in a
+        transaction of its own; `note` is called after each with the number of tasks in it. Tasks that are enqueued
+        after the first batch are left alone.
+        """
+        return self._follow(plans.cancel_matching(self._store, TaskMatch(**filters), note))
+
+    def retry_matching(self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]) -> int:
+        """Retry all tasks that match and are failed, cancelled or scheduled, as `retry` does; how many went back.
+
+        Filters and `note` are those of cancel_matching.
+        """
+        return self._follow(plans.retry_matching(self._store, TaskMatch(**filters), note))
 
     def redrive(
         self,
@@ -446,8 +464,13 @@ class Dibs(ClientBase[Task]):
         return self._follow(plans.wait(self._store, check_id(task_id), timeout))
 
     def list_tasks(self, **options: Unpack[ListOptions]) -> list[Task]:
-        """A page of tasks, newest first. Options: state, type, queue, limit, cursor (the last id of the last page)."""
-        return self._run(self._store.list_tasks(TaskFilter(**options)))
+        """A page of tasks, newest first.
+
+        Options: state, type, queue, key, worker (holds the task, or held it last), text (in the params, or in the
+        error's type and message), since and until (when it was created, `until` excluded), limit, cursor (the last id
+        of the last page). State, type, queue and key are found by an index; the others may read many tasks.
+        """
+        return self._follow(plans.list_tasks(self._store, TaskFilter(**options)))
 
     def history(self, task_id: int) -> list[HistoryEntry]:
         """Everything that happened to a task, in order. It outlives the task."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -33,6 +33,7 @@ from dibs.options import (
     ClaimOptions,
     FilterOptions,
     ListOptions,
+    MatchOptions,
     ScheduleOptions,
     TaskOptions,
     WorkflowListOptions,
@@ -57,6 +58,7 @@ from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive_async
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
 from dibs.store.operations.managing import DeadFilter
+from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.tending import Retention, Upkept
 from dibs.task import Failure, NewTask, Task, check_integer, check_seconds
@@ -192,6 +194,26 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def retry(self, task_id: int) -> Task:
         """Send a failed, cancelled or scheduled task back to be claimed now, with all its attempts."""
         return await self._run(self._store.retry(check_id(task_id)))
+
+    async def cancel_matching(
+        self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]
+    ) -> int:
+        """Cancel all tasks that match, as `cancel` does; how many were cancelled or asked to stop.
+
+        Filters: those of list_tasks; at least one is needed. The tasks are changed in batches, newest first, each in a
+        transaction of its own; `note` is called after each with the number of tasks in it. Tasks that are enqueued
+        after the first batch are left alone.
+        """
+        return await self._follow(plans.cancel_matching(self._store, TaskMatch(**filters), note))
+
+    async def retry_matching(
+        self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]
+    ) -> int:
+        """Retry all tasks that match and are failed, cancelled or scheduled, as `retry` does; how many went back.
+
+        Filters and `note` are those of cancel_matching.
+        """
+        return await self._follow(plans.retry_matching(self._store, TaskMatch(**filters), note))
 
     async def redrive(
         self,
@@ -451,8 +473,13 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         return await self._follow(plans.wait(self._store, check_id(task_id), timeout))
 
     async def list_tasks(self, **options: Unpack[ListOptions]) -> list[Task]:
-        """A page of tasks, newest first. Options: state, type, queue, limit, cursor (the last id of the last page)."""
-        return await self._run(self._store.list_tasks(TaskFilter(**options)))
+        """A page of tasks, newest first.
+
+        Options: state, type, queue, key, worker (holds the task, or held it last), text (in the params, or in the
+        error's type and message), since and until (when it was created, `until` excluded), limit, cursor (the last id
+        of the last page). State, type, queue and key are found by an index; the others may read many tasks.
+        """
+        return await self._follow(plans.list_tasks(self._store, TaskFilter(**options)))
 
     async def history(self, task_id: int) -> list[HistoryEntry]:
         """Everything that happened to a task, in order. It outlives the task."""

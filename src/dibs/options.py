@@ -58,12 +58,22 @@ class ClaimOptions(FilterOptions, total=False):
     request: str | None
 
 
-class ListOptions(TypedDict, total=False):
+class MatchOptions(TypedDict, total=False):
+    """Filters for tasks; all that are given must match."""
+
+    state: str | None
+    type: str | None
+    queue: str | None
+    key: str | None
+    worker: str | None
+    text: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+class ListOptions(MatchOptions, total=False):
     """Which tasks to list."""
 
-    state: str
-    type: str
-    queue: str
     limit: int
     cursor: int | None
 

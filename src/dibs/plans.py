@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import msgspec
 
+from dibs import pacing
 from dibs.claim import Claim, ClaimRequest
 from dibs.errors import DibsError, FinalizationLost, StoreError, TaskNotFound, WaitTimeout, WorkflowNotFound
 from dibs.step import DEFAULT_FINALIZATION_LEASE, Action, FinalizationClaim, Finalized, Workflow
-from dibs.store.contract import Store
+from dibs.store.contract import DatabaseStore, ServedStore, Store
 from dibs.store.operation import Operation
-from dibs.store.operations.looking import HistoryEntry
-from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter
+from dibs.store.operations.looking import HistoryEntry, TaskFilter
+from dibs.store.operations.managing import CANCELLABLE, REDRIVE_BATCH, RETRYABLE, DeadFilter, Moved
+from dibs.store.operations.matching import TaskMatch, check_not_everything
 from dibs.store.operations.scheduling import Due
+from dibs.store.operations.searching import MOST, Found, TaskPage, TaskSearch
 from dibs.store.operations.tending import BATCH, Retention, Upkept
-from dibs.task import Task, check_integer
+from dibs.task import State, Task, check_integer
 
 T = TypeVar("T")
 Ending = TypeVar("Ending", Task, Workflow)
@@ -36,6 +41,12 @@ ROUNDS = 200
 """Batches that one call of upkeep does of each kind at most; the next call goes on."""
 
 PAGE = 1000
+
+BATCH_TIME = 0.25
+"""Seconds of bulk work after which its progress is reported."""
+
+Note = Callable[[int], None]
+"""Is given the number of tasks that were changed since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +131,102 @@ def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
         if moved < batch:
             break
     return done
+
+
+def list_tasks(store: Store, which: TaskFilter) -> Plan[list[Task]]:
+    """A page of tasks; where no index leads to them, it is found in as many looks as that takes."""
+    if not which.needs_search:
+        tasks: list[Task] = yield store.list_tasks(which)
+        return tasks
+    return (yield from find(store, which, which.cursor, which.limit)).tasks
+
+
+def find(store: Store, which: TaskMatch, cursor: int | None, count: int, enough: float = math.inf) -> Plan[TaskPage]:
+    """Up to `count` tasks that match, newest first. Ends after `enough` seconds, with the cursor to continue at."""
+    began, looked, tasks, span = time.monotonic(), 0, list[Task](), pacing.first_span(which.text)
+    while True:
+        wanted = min(count - len(tasks), MOST)
+        page: TaskPage = yield store.find(TaskSearch(**which.filters(), cursor=cursor, limit=wanted), span)
+        tasks, cursor, looked = tasks + page.tasks, page.cursor, looked + page.looked
+        spent = time.monotonic() - began
+        if cursor is None or len(tasks) == count or spent >= enough:
+            return TaskPage(tasks, cursor, looked)
+        span = pacing.next_span(span, looked, spent, enough - spent)
+
+
+def cancel_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[int]:
+    """Cancel all tasks that match, batch by batch; how many were cancelled or asked to stop."""
+    check_not_everything(which)
+    if store.served:
+        served = cast("ServedStore", store)
+        return (yield from _until_all(lambda cursor: _asked(served.cancel_matching(which, cursor)), note))
+    database = cast("DatabaseStore", store)
+    return (yield from _until_all(lambda cursor: cancel_some(database, which, cursor, BATCH_TIME), note))
+
+
+def retry_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[int]:
+    """Retry all tasks that match, batch by batch; how many went back."""
+    check_not_everything(which)
+    if store.served:
+        served = cast("ServedStore", store)
+        return (yield from _until_all(lambda cursor: _asked(served.retry_matching(which, cursor)), note))
+    database = cast("DatabaseStore", store)
+    return (yield from _until_all(lambda cursor: retry_some(database, which, cursor, BATCH_TIME), note))
+
+
+def cancel_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[Moved]:
+    """Cancel those of the next tasks that match, for about `enough` seconds."""
+    many = partial(store.cancel_many, only=which.queues, state=which.state)
+    return (yield from _some(store, which, cursor, Work(many, CANCELLABLE, enough)))
+
+
+def retry_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[Moved]:
+    """Retry those of the next tasks that match, for about `enough` seconds."""
+    many = partial(store.retry_many, only=which.queues, state=which.state)
+    return (yield from _some(store, which, cursor, Work(many, RETRYABLE, enough)))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What to do with tasks in these states, and for how long."""
+
+    many: Callable[[list[int]], Operation[int]]
+    states: frozenset[State]
+    seconds: float
+
+
+def _some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: Work) -> Plan[Moved]:
+    """Look for a batch of tasks, then move them. The look is an operation of its own, so that no lock is held while
+    many tasks are read; a batch begins below the last task of the one before, so that no task is moved twice."""
+    began, looking, moved, looked = time.monotonic(), 0.0, 0, 0
+    span, batches = pacing.first_span(which.text), pacing.Batches()
+    while True:
+        start = time.monotonic()
+        found: Found = yield store.search(TaskSearch(**which.filters(), cursor=cursor, limit=batches.size), span)
+        cursor, looked, looking = found.cursor, looked + found.looked, looking + time.monotonic() - start
+        if ids := [task.id for task in found.tasks if task.state in work.states]:
+            start = time.monotonic()
+            moved += yield work.many(ids)
+            batches.took(time.monotonic() - start)
+        if cursor is None or time.monotonic() - began >= work.seconds:
+            return Moved(moved, cursor)
+        span = pacing.next_span(span, looked, looking, pacing.STRETCH)
+
+
+def _until_all(some: Callable[[int | None], Plan[Moved]], note: Note | None) -> Plan[int]:
+    moved, cursor = 0, None
+    while True:
+        batch = yield from some(cursor)
+        moved, cursor = moved + batch.moved, batch.cursor
+        if note is not None:
+            note(batch.moved)
+        if cursor is None:
+            return moved
+
+
+def _asked(operation: Operation[Moved]) -> Plan[Moved]:
+    moved: Moved = yield operation
+    return moved
 
 
 def upkeep(store: Store, retention: Retention, processor: str) -> Plan[Upkept]:

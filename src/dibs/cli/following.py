@@ -24,11 +24,11 @@ which their transactions end, not in that of their numbers, and a number of a tr
 WIDTHS = (10, 9, 20, 12, 6, 9, 19, 0)
 
 
-def follow(client: Dibs, output: Output, which: dict[str, Any]) -> None:
+def follow(client: Dibs, output: Output, which: dict[str, Any], page: dict[str, Any]) -> None:
     """Print the newest tasks, then each as it comes or changes, until interrupted."""
     tail = Tail(client)
     lines = Lines(output)
-    for task in reversed(client.list_tasks(**which)):
+    for task in reversed(client.list_tasks(**which, **page)):
         lines.add(task)
     while True:
         for task_id in dict.fromkeys(entry.task_id for entry in tail.news()):
@@ -39,8 +39,22 @@ def follow(client: Dibs, output: Output, which: dict[str, Any]) -> None:
 
 
 def _matches(task: Task, which: dict[str, Any]) -> bool:
-    wanted = (which.get("state"), which.get("type"), which.get("queue"))
-    return all(want in (None, has) for want, has in zip(wanted, (task.state, task.type, task.queue), strict=True))
+    """True if the task passes all filters, as the store applies them."""
+    has = {"state": task.state, "type": task.type, "queue": task.queue, "key": task.key, "worker": task.worker_id}
+    if any(has[name] != wanted for name, wanted in which.items() if name in has):
+        return False
+    if "since" in which and task.created_at < which["since"]:
+        return False
+    if "until" in which and task.created_at >= which["until"]:
+        return False
+    return "text" not in which or _contains(task, which["text"])
+
+
+def _contains(task: Task, wanted: str) -> bool:
+    from dibs.codec import encode
+
+    error = f"{task.error.type}: {task.error.message}" if task.error else ""
+    return encode(wanted)[1:-1] in encode(task.params) or wanted in error
 
 
 class Tail:

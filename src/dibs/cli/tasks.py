@@ -7,8 +7,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dibs.cli import following, text
-from dibs.cli.options import Cursor, Json, Limit, Queue, State, TaskId, TaskIds, Type, Url, given
+from dibs.cli import following, matching, text
+from dibs.cli.options import (
+    All,
+    Cursor,
+    DryRun,
+    Json,
+    Key,
+    Limit,
+    Queue,
+    Since,
+    State,
+    TaskId,
+    TaskIds,
+    Text,
+    Type,
+    Until,
+    Url,
+    Worker,
+    Yes,
+    filters,
+    given,
+)
 from dibs.cli.output import Column, Output
 from dibs.cli.refusing import REFUSED
 from dibs.cli.session import opened
@@ -38,6 +58,11 @@ def list_tasks(
     state: State = None,
     type: Type = None,
     queue: Queue = None,
+    key: Key = None,
+    worker: Worker = None,
+    since: Since = None,
+    until: Until = None,
+    content: Text = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     follow: Annotated[
@@ -47,12 +72,13 @@ def list_tasks(
     as_json: Json = False,
 ) -> None:
     """List tasks, newest first (with --follow: oldest first)."""
-    which = given(state=state, type=type, queue=queue, limit=limit, cursor=cursor)
+    which = filters(state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content)
+    page = given(limit=limit, cursor=cursor)
     with opened(ctx, url, as_json) as (client, output):
         if follow:
-            following.follow(client, output, which)
+            following.follow(client, output, which, page)
         else:
-            show_page(output, client.list_tasks(**which), limit)
+            show_page(output, client.list_tasks(**which, **page), limit)
 
 
 def show_page(output: Output, tasks: list[Task], limit: int) -> None:
@@ -118,17 +144,68 @@ def explain(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json 
 
 
 @app.command("cancel")
-def cancel(ctx: typer.Context, task_ids: TaskIds, url: Url = None, as_json: Json = False) -> None:
-    """Cancel waiting tasks at once, and ask running ones to stop."""
+def cancel(
+    ctx: typer.Context,
+    task_ids: TaskIds = None,
+    *,
+    every: All = False,
+    state: State = None,
+    type: Type = None,
+    queue: Queue = None,
+    key: Key = None,
+    worker: Worker = None,
+    since: Since = None,
+    until: Until = None,
+    content: Text = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel waiting tasks at once, and ask running ones to stop: those with these ids, or all that match."""
+    which = filters(state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content)
+    matching.check(task_ids or [], every, which, dry_run=dry_run, yes=yes)
     with opened(ctx, url, as_json) as (client, output):
-        _each(output, task_ids, client.cancel, _cancelled)
+        if every:
+            from dibs.store.operations.managing import CANCELLABLE
+
+            bulk = matching.Bulk(client.cancel_matching, CANCELLABLE, "Cancel", "Cancelling", "cancelled")
+            matching.run(client, output, bulk, which, dry_run=dry_run, yes=yes)
+        else:
+            _each(output, task_ids or [], client.cancel, _cancelled)
 
 
 @app.command("retry")
-def retry(ctx: typer.Context, task_ids: TaskIds, url: Url = None, as_json: Json = False) -> None:
-    """Send failed, cancelled or scheduled tasks back to be claimed now, with all their attempts."""
+def retry(
+    ctx: typer.Context,
+    task_ids: TaskIds = None,
+    *,
+    every: All = False,
+    state: State = None,
+    type: Type = None,
+    queue: Queue = None,
+    key: Key = None,
+    worker: Worker = None,
+    since: Since = None,
+    until: Until = None,
+    content: Text = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Send failed, cancelled or scheduled tasks back to be claimed now, with all their attempts: those with these ids,
+    or all that match."""
+    which = filters(state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content)
+    matching.check(task_ids or [], every, which, dry_run=dry_run, yes=yes)
     with opened(ctx, url, as_json) as (client, output):
-        _each(output, task_ids, client.retry, lambda task: f"Task {task.id} is {task.state} again.")
+        if every:
+            from dibs.store.operations.managing import RETRYABLE
+
+            bulk = matching.Bulk(client.retry_matching, RETRYABLE, "Retry", "Retrying", "retried")
+            matching.run(client, output, bulk, which, dry_run=dry_run, yes=yes)
+        else:
+            _each(output, task_ids or [], client.retry, lambda task: f"Task {task.id} is {task.state} again.")
 
 
 def _cancelled(task: Task) -> str:

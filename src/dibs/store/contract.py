@@ -30,12 +30,13 @@ from dibs.store.doctor import Check
 from dibs.store.migrate import Note
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, Past, QueueInfo, Stats, StoreEvent, TaskFilter
-from dibs.store.operations.managing import DeadFilter
+from dibs.store.operations.managing import DeadFilter, Moved
+from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.outlining import FoundWorkflows, Outline, SomeSteps, StepsAlike
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.sampling import ErrorGroups, Latencies
 from dibs.store.operations.scheduling import Due
-from dibs.store.operations.searching import Found, TaskSearch
+from dibs.store.operations.searching import Found, TaskPage, TaskSearch
 from dibs.store.operations.sessions import Session
 from dibs.store.operations.tallying import Position, Roll, Since, Tally
 from dibs.store.operations.tending import Retention
@@ -304,7 +305,12 @@ class Store(Protocol):
         """The task, or None."""
 
     def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
-        """A page of tasks, newest first."""
+        """A page of tasks by state, type and queue, newest first. The other filters are for `find`."""
+
+    def find(self, which: TaskSearch, span: int = ...) -> Operation[TaskPage]:
+        """The newest tasks that match. By key at once, by a state that few tasks are in among those; otherwise among
+        the next `span` tasks below the cursor (a server decides itself how far it looks). The search continues at the
+        cursor of the answer, also when nothing was found; None: all tasks have been looked through."""
 
     def history(self, task_id: int) -> Operation[list[HistoryEntry]]:
         """What happened to a task, in order."""
@@ -323,6 +329,16 @@ class Store(Protocol):
 
     def stats(self) -> Operation[Stats]:
         """Depth, age, throughput, latency."""
+
+
+class ServedStore(Store, Protocol):
+    """A store behind a server, which does in one request what a client of a database does in several operations."""
+
+    def cancel_matching(self, which: TaskMatch, cursor: int | None) -> Operation[Moved]:
+        """Some of the tasks that match, below the cursor, are cancelled or asked to stop."""
+
+    def retry_matching(self, which: TaskMatch, cursor: int | None) -> Operation[Moved]:
+        """Some of the tasks that match, below the cursor, are pending again, with all their attempts."""
 
 
 class DatabaseStore(Store, Protocol):
@@ -394,13 +410,17 @@ class DatabaseStore(Store, Protocol):
         among those; otherwise among the next `span` tasks below the cursor. Whoever wants more goes on from the cursor
         of the answer, also when nothing was found. Text in large params takes longest: a small `span` bounds it."""
 
-    def cancel_many(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[int]:
-        """As `cancel`, for up to 500 tasks in one transaction; how many were cancelled or asked to stop. Those that
-        cannot be, or are not in the queues `only`, are left out."""
+    def cancel_many(
+        self, ids: Sequence[int], only: Sequence[str] | None = None, state: str | None = None
+    ) -> Operation[int]:
+        """As `cancel`, for up to 500 tasks in one transaction; how many were cancelled or asked to stop. Tasks that
+        cannot be cancelled, are not in the queues `only`, or are no longer in this state are left out."""
 
-    def retry_many(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[int]:
-        """As `retry`, for up to 500 tasks in one transaction; how many went back. Those that cannot, or are not in the
-        queues `only`, are left out."""
+    def retry_many(
+        self, ids: Sequence[int], only: Sequence[str] | None = None, state: str | None = None
+    ) -> Operation[int]:
+        """As `retry`, for up to 500 tasks in one transaction; how many went back. Tasks that cannot be retried, are not
+        in the queues `only`, or are no longer in this state are left out."""
 
     def tally(self) -> Operation[Tally]:
         """Every task counted, by queue, type and state, with the age of the oldest pending one, and the position in the

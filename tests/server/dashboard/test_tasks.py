@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 import dibs
+from dibs import pacing
 from dibs.server.dashboard import finding
 from tests.helpers.browsing import text_of
 from tests.helpers.tasks import dead, enqueue_all, task_in
@@ -174,7 +175,7 @@ def test_a_search_that_takes_long_says_how_far_it_came_and_where_to_go_on(
     enqueue_all(app, [dibs.NewTask("resize") for _ in range(500)])
     monkeypatch.setattr(finding, "ENOUGH", 0.0)
     monkeypatch.setattr(finding.look, "__defaults__", (finding.PAGE, 0.0))
-    monkeypatch.setattr(finding, "FIRST_SPAN", 200)
+    monkeypatch.setattr(pacing, "FIRST_SPAN", 200)
     visitor = site.visitor("read")
     page = visitor.get("/tasks?type=rare")
     assert "Looked through 200 tasks, found 0." in text_of(page)

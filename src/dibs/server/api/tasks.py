@@ -9,8 +9,20 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from dibs import shape
-from dibs.body.fields import AttemptsRemaining, Body, Count, Empty, Name, Names, TaskId
+from dibs import plans, shape
+from dibs.body.fields import AttemptsRemaining, Body, Count, Empty, Names, TaskId
+from dibs.body.matching import (
+    MatchBody,
+    OfKey,
+    OfQueue,
+    OfText,
+    OfType,
+    OfWorker,
+    Since,
+    Status,
+    Until,
+    match,
+)
 from dibs.body.tasks import NewTaskBody
 from dibs.claim import MAX_BATCH, Filters
 from dibs.errors import KeyConflict, TaskNotFound
@@ -19,11 +31,17 @@ from dibs.observe import tracing
 from dibs.server.api.ordering import Ordered, order_of
 from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
 from dibs.server.refusing import Refusal
-from dibs.store.operation import Operation
+from dibs.store.operation import Operation, drive_async
 from dibs.store.operations.looking import TaskFilter
-from dibs.task import State, Task
+from dibs.store.operations.managing import Moved
+from dibs.store.operations.matching import TaskMatch, check_not_everything
+from dibs.task import Task
 
 TAG = "tasks"
+LOOK = 1.0
+"""Seconds for which one request searches or changes tasks: a client that continues at once stays below the standard
+limit of 100 requests a minute."""
+
 EXAMPLE = {"task_type": "youtube_video_scrape", "params": {"video_id": "abc123"}, "priority": 5}
 
 
@@ -68,6 +86,14 @@ class ChangedTask(msgspec.Struct, frozen=True):
     task: shape.TaskShape
 
 
+class MovedTasks(msgspec.Struct, frozen=True):
+    """How many tasks were changed. `next_cursor`: where to continue; null: all tasks have been looked through."""
+
+    success: bool
+    count: int
+    next_cursor: int | None
+
+
 class OneHistory(msgspec.Struct, frozen=True):
     """Everything that happened to a task, in order."""
 
@@ -83,9 +109,14 @@ class OneExplanation(msgspec.Struct, frozen=True):
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which tasks to list."""
 
-    status: Annotated[State, Meta(description="Only those in this state.")] | None = None
-    task_type: Annotated[Name, Meta(description="Only those of this type.")] | None = None
-    queue: Annotated[Name, Meta(description="Only those of this queue.")] | None = None
+    status: Status | None = None
+    task_type: OfType | None = None
+    queue: OfQueue | None = None
+    key: OfKey | None = None
+    worker: OfWorker | None = None
+    since: Since | None = None
+    until: Until | None = None
+    text: OfText | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Tasks on a page.")] = 100
     cursor: Annotated[TaskId, Meta(description="`next_cursor` of the page before.")] | None = None
 
@@ -157,17 +188,27 @@ async def get(call: Call) -> Answer:
 
 @endpoint("GET", "/api/tasks", Scope.READ, tag=TAG, query=ListQuery, answers={200: (shape.PageShape, "A page.")})
 async def list_tasks(call: Call) -> Answer:
-    """Tasks, newest first, page by page."""
+    """Tasks, newest first, page by page.
+
+    With `worker`, `since`, `until` or `text` the server looks through the tasks for about a second. A page then may
+    have fewer tasks than `limit`, or none, and still a `next_cursor`: continue with it until it is null.
+    """
     query: ListQuery = call.query or ListQuery()
-    if query.queue is not None:
-        call.caller.check_queue(query.queue)
-    limited_to = call.caller.queues if query.queue is None else None
-    which = TaskFilter(
-        state=query.status, type=query.task_type, queue=query.queue, limit=query.limit, cursor=query.cursor,
-        queues=limited_to
-    )  # fmt: skip
-    tasks = await call.run(call.service.store.list_tasks(which))
+    which = _matching(call, query)
+    if which.needs_search:
+        plan = plans.find(call.service.store, which, query.cursor, query.limit, LOOK)
+        found = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
+        return Answer(shape.PageShape([shape.task(task) for task in found.tasks], found.cursor))
+    listed = TaskFilter(**which.filters(), limit=query.limit, cursor=query.cursor)
+    tasks = await call.run(call.service.store.list_tasks(listed))
     return Answer(shape.page(tasks, query.limit))
+
+
+def _matching(call: Call, asked: ListQuery | MatchBody) -> TaskMatch:
+    """The filters of a request, limited to the queues of the caller."""
+    if asked.queue is not None:
+        call.caller.check_queue(asked.queue)
+    return match(asked, call.caller.queues if asked.queue is None else None)
 
 
 @endpoint(
@@ -238,6 +279,55 @@ async def retry(call: Call) -> Answer:
 
 @endpoint(
     "POST",
+    "/api/tasks/cancel",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=MatchBody,
+    answers={200: (MovedTasks, "How many were cancelled or asked to stop.")},
+    examples={"all of a type": {"task_type": "youtube_video_scrape", "status": "pending"}},
+)
+async def cancel_matching(call: Call) -> Answer:
+    """Cancel all tasks that match, newest first.
+
+    One request works for about a second: repeat it with `next_cursor` as `cursor` until that is null. Tasks that have
+    ended are left as they are.
+    """
+    which = _acting_on(call)
+    return await _moved(call, plans.cancel_some(call.service.store, which, call.body.cursor, LOOK))
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/retry",
+    Scope.ENQUEUE,
+    tag=TAG,
+    body=MatchBody,
+    answers={200: (MovedTasks, "How many are pending again.")},
+    examples={"those of one error": {"status": "failed", "text": "503 Service Unavailable"}},
+)
+async def retry_matching(call: Call) -> Answer:
+    """Retry all tasks that match and are failed, cancelled or scheduled, newest first, with all their attempts.
+
+    One request works for about a second: repeat it with `next_cursor` as `cursor` until that is null.
+    """
+    which = _acting_on(call)
+    return await _moved(call, plans.retry_some(call.service.store, which, call.body.cursor, LOOK))
+
+
+def _acting_on(call: Call) -> TaskMatch:
+    which = _matching(call, call.body)
+    check_not_everything(which)
+    # A queue in the filter narrows the look; what may be changed stays limited to the queues of the caller.
+    return msgspec.structs.replace(which, queues=call.caller.queues)
+
+
+async def _moved(call: Call, plan: plans.Plan[Moved]) -> Answer:
+    moved = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
+    return Answer(MovedTasks(True, moved.moved, moved.cursor))
+
+
+@endpoint(
+    "POST",
     "/api/tasks/peek",
     Scope.READ,
     tag=TAG,
@@ -297,4 +387,6 @@ def taken(key: str | None) -> Refusal:
     return Refusal("key_conflict", f"The key {key!r} is taken.", hint="Use another idempotency key.")
 
 
-ENDPOINTS = [create, get, create_batch, list_tasks, history, explain, cancel, retry, peek]
+ENDPOINTS = [
+    create, get, create_batch, list_tasks, history, explain, cancel, retry, cancel_matching, retry_matching, peek
+]  # fmt: skip

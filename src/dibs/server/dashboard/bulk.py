@@ -7,22 +7,22 @@ before, so that nothing is done twice, and nothing to what was enqueued after th
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from dibs.key import Scope
+from dibs.pacing import Batches
 from dibs.server.auth import missing
 from dibs.server.dashboard.finding import Wish, look
 from dibs.server.dashboard.page import Content, Visit, page, wants_json
 from dibs.server.refusing import Refusal
 from dibs.store.operation import Operation
+from dibs.store.operations.managing import CANCELLABLE, RETRYABLE
 from dibs.store.operations.searching import TaskLine, TaskSearch
-from dibs.task import WAITING, State
+from dibs.task import State
 
 PICKED_AT_MOST = 100
-SMALLEST_BATCH, FIRST_BATCH, LARGEST_BATCH = 20, 50, 500
 FOR_A_SCRIPT = 0.08
 """Seconds of work for a script, which asks again until all is done."""
 
@@ -31,8 +31,8 @@ FOR_A_READER = 5.0
 
 Action = Literal["retry", "cancel", "redrive"]
 STATES = {
-    "retry": frozenset({State.FAILED, State.CANCELLED, State.SCHEDULED}),
-    "cancel": WAITING | {State.CLAIMED},
+    "retry": RETRYABLE,
+    "cancel": CANCELLABLE,
     "redrive": frozenset({State.FAILED}),
 }
 NEEDS = {"retry": Scope.ENQUEUE, "cancel": Scope.ENQUEUE, "redrive": Scope.ADMIN}
@@ -71,18 +71,6 @@ class Done(msgspec.Struct, frozen=True):
     moved: int
     looked: int
     cursor: int | None
-
-
-@dataclass(slots=True)
-class Batches:
-    """How many tasks to take at once: more while writing them goes fast."""
-
-    size: int = FIRST_BATCH
-
-    def took(self, seconds: float) -> None:
-        """The last one."""
-        wished = self.size * 2 if seconds < FOR_A_SCRIPT / 3 else self.size // 2
-        self.size = min(max(wished, SMALLEST_BATCH), LARGEST_BATCH)
 
 
 @page("POST", "/tasks/bulk", Scope.ENQUEUE, Scope.ADMIN, form=Deed)
@@ -132,7 +120,7 @@ async def _do_matching(visit: Visit, deed: Deed, enough: float) -> Done:
         found = await look(visit, wish, cursor, batches.size, min(max(left, enough / 4), FOR_A_SCRIPT))
         start = time.monotonic()
         ids = [task.id for task in found.tasks if _can(task, deed.action)]
-        moved += await visit.run(_many(visit, deed.action, ids)) if ids else 0
+        moved += await visit.run(_many(visit, deed.action, ids, wish.state)) if ids else 0
         batches.took(time.monotonic() - start)
         looked, cursor = looked + found.looked, found.cursor
         if cursor is None or time.monotonic() - began >= enough:
@@ -147,9 +135,9 @@ def _can(task: TaskLine, action: Action) -> bool:
     return task.state in STATES[action]
 
 
-def _many(visit: Visit, action: Action, ids: list[int]) -> Operation[int]:
+def _many(visit: Visit, action: Action, ids: list[int], state: State | None = None) -> Operation[int]:
     store, only = visit.service.store, visit.caller.queues
-    return store.cancel_many(ids, only) if action == "cancel" else store.retry_many(ids, only)
+    return store.cancel_many(ids, only, state) if action == "cancel" else store.retry_many(ids, only, state)
 
 
 def _check_scope(visit: Visit, action: Action) -> None:

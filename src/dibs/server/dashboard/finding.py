@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from dibs.errors import InvalidValue
+from dibs.pacing import first_span, next_span
 from dibs.server.dashboard.alike import check_kind, is_of
 from dibs.server.dashboard.page import Visit
 from dibs.store.operations.searching import Found, TaskLine, TaskSearch
@@ -27,13 +28,6 @@ PAGE = 50
 
 ENOUGH = 0.1
 """Seconds after which a look ends, wherever it is."""
-
-STRETCH = 0.03
-"""Seconds that one of its pieces is to take."""
-
-FIRST_SPAN, FIRST_SPAN_OF_TEXT, LEAST_SPAN, MOST_SPAN = 5_000, 10, 10, 50_000
-"""Tasks to look through at once. With a text the first look is short: params may be a megabyte each, and how long it
-took tells how many can be looked through in the time that is left."""
 
 AT_ONCE = 500
 WITHIN = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
@@ -145,7 +139,7 @@ async def look(visit: Visit, wish: Wish, cursor: int | None, count: int = PAGE, 
     """The next tasks that are wanted, for as long as `enough` seconds."""
     began, looked, tasks = time.monotonic(), 0, list[TaskLine]()
     which = wish.search(visit, cursor)
-    span = FIRST_SPAN if which.text is None else FIRST_SPAN_OF_TEXT
+    span = first_span(which.text)
     while True:
         wanted = AT_ONCE if wish.alike or wish.error else count - len(tasks)
         which = msgspec.structs.replace(which, cursor=cursor, limit=wanted)
@@ -158,7 +152,7 @@ async def look(visit: Visit, wish: Wish, cursor: int | None, count: int = PAGE, 
         spent = time.monotonic() - began
         if cursor is None or spent >= enough:
             return Look(tasks, cursor, looked)
-        span = _next_span(span, looked, spent, enough)
+        span = next_span(span, looked, spent, enough - spent)
 
 
 def _passed(before: int | None, found: Found) -> int:
@@ -174,13 +168,6 @@ def _ended(tasks: list[TaskLine], cursor: int | None, looked: int, reached: int 
     """A page that is full; what was looked through beyond its end is looked through again for the next."""
     beyond = 0 if cursor is None or reached is None else cursor - reached
     return Look(tasks, cursor, max(looked - beyond, len(tasks)))
-
-
-def _next_span(span: int, looked: int, spent: float, enough: float) -> int:
-    """As many tasks as can be looked through in the time that is left, at the pace so far; in several pieces, so that a
-    machine that is suddenly busy does not make a long look of the last."""
-    possible = int(looked / spent * min(enough - spent, STRETCH)) if spent else MOST_SPAN
-    return max(LEAST_SPAN, min(possible, 10 * span, MOST_SPAN))
 
 
 # The box

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from dibs.claim import MAX_BATCH, check_names
-from dibs.codec import check_name, decode
-from dibs.errors import InvalidValue, TaskNotFound
+from dibs.codec import decode
+from dibs.errors import TaskNotFound
 from dibs.step import Kind
 from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.registering import WorkerState, read_workers
 from dibs.store.operations.rows import STATES, moment, read_task, seconds
 from dibs.task import Event, State, Task, check_integer, from_micros
@@ -28,24 +29,14 @@ FURTHER = 10
 FEW = 20
 
 
-class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks to list: newest first, `limit` a page; `cursor` is the last id of the page before. `queues`: none but
-    these, whatever else is asked for."""
+class TaskFilter(TaskMatch, frozen=True, kw_only=True):
+    """Which tasks to list: newest first, `limit` a page; `cursor` is the last id of the page before."""
 
-    state: str | None = None
-    type: str | None = None
-    queue: str | None = None
-    queues: Sequence[str] | None = None
     limit: int = 100
     cursor: int | None = None
 
     def __post_init__(self) -> None:
-        if self.state is not None and self.state not in STATES:
-            raise InvalidValue(f"There is no state {self.state!r}.", hint=f"Use one of: {', '.join(State)}.")
-        for value, what in ((self.queue, "The queue"), (self.type, "The task type")):
-            if value is not None:
-                check_name(value, what)
-        check_names(self.queues, "queues", "The queue")
+        super().__post_init__()
         check_integer(self.limit, "limit", 1, MAX_BATCH)
         if self.cursor is not None:
             check_integer(self.cursor, "cursor", 0, 2**63 - 1)
@@ -138,7 +129,7 @@ class Looking:
         return Operation("get", lambda: _get(task_id), writes=False, quick=True)
 
     def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
-        """A page of tasks, newest first."""
+        """A page of tasks by state, type and queue, newest first; `find` has the other filters."""
         return Operation("list", lambda: _list(which), writes=False)
 
     def history(self, task_id: int) -> Operation[list[HistoryEntry]]:

@@ -22,6 +22,9 @@ REDRIVE_BATCH = 500
 MANY = 500
 """Tasks that are cancelled or retried in one transaction at most."""
 
+CANCELLABLE = frozenset(each for each in State if each not in FINAL)
+RETRYABLE = frozenset({State.FAILED, State.CANCELLED, State.SCHEDULED})
+
 Standings = dict[int, Row]
 """task -> its row of hold_tasks.sql: (id, state, queue, workflow_id, cancel_requested)"""
 
@@ -40,6 +43,14 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None:
                 check_name(value, what)
         check_names(self.only, "only", "The queue")
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """Some of many tasks were cancelled or retried. `cursor`: continue with the tasks below this id; None: all tasks
+    have been looked through."""
+
+    moved: int
+    cursor: int | None
 
 
 class Managing(Advancing, ABC):
@@ -86,7 +97,7 @@ class Managing(Advancing, ABC):
         steps = yield from self.hold_steps([task_id])
         while True:
             task = yield from _get(task_id)
-            if task.state not in (State.FAILED, State.CANCELLED, State.SCHEDULED):
+            if task.state not in RETRYABLE:
                 message = f"Task {task_id} cannot be retried: it is {task.state}."
                 hint = "Only failed, cancelled and scheduled tasks can be retried; enqueue completed work anew."
                 raise WrongState(message, task_id=task_id, state=task.state, hint=hint)
@@ -119,36 +130,44 @@ class Managing(Advancing, ABC):
             yield from self.reopen_steps(workflow_id, [row for row in rows if row[0] == step], tally)
         yield from self.count(tally)
 
-    def cancel_many(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[int]:
-        """Cancel those of these tasks that can be, and are in the queues `only`, if given; how many."""
+    def cancel_many(
+        self, ids: Sequence[int], only: Sequence[str] | None = None, state: str | None = None
+    ) -> Operation[int]:
+        """Cancel those of these tasks that can be, and are in the queues `only` and in this state, if given; how
+        many."""
         given = _check_many(ids, only)
-        return Operation("cancel_many", lambda: self._cancel_many(given, only), wakes=True, atomic=True)
+        return Operation("cancel_many", lambda: self._cancel_many(given, only, state), wakes=True, atomic=True)
 
-    def _cancel_many(self, ids: list[int], only: Sequence[str] | None) -> Steps[int]:
-        steps, plain = yield from self._hold_many(ids, only)
+    def _cancel_many(self, ids: list[int], only: Sequence[str] | None, state_only: str | None) -> Steps[int]:
+        steps, plain = yield from self._hold_many(ids, only, state_only)
         moved = yield from self._each(steps, lambda task_id: self._cancel(task_id, only))
         for state in WAITING:
             moved += yield from _move("cancel_tasks", plain, state)
         return moved + (yield from _move("request_cancels", plain, State.CLAIMED))
 
-    def retry_many(self, ids: Sequence[int], only: Sequence[str] | None = None) -> Operation[int]:
-        """Retry those of these tasks that can be, and are in the queues `only`, if given; how many."""
+    def retry_many(
+        self, ids: Sequence[int], only: Sequence[str] | None = None, state: str | None = None
+    ) -> Operation[int]:
+        """Retry those of these tasks that can be, and are in the queues `only` and in this state, if given; how
+        many."""
         given = _check_many(ids, only)
-        return Operation("retry_many", lambda: self._retry_many(given, only), wakes=True, atomic=True)
+        return Operation("retry_many", lambda: self._retry_many(given, only, state), wakes=True, atomic=True)
 
-    def _retry_many(self, ids: list[int], only: Sequence[str] | None) -> Steps[int]:
-        steps, plain = yield from self._hold_many(ids, only)
+    def _retry_many(self, ids: list[int], only: Sequence[str] | None, state_only: str | None) -> Steps[int]:
+        steps, plain = yield from self._hold_many(ids, only, state_only)
         moved = yield from self._each(steps, lambda task_id: self._retry(task_id, only))
         for state in (State.FAILED, State.CANCELLED, State.SCHEDULED):
             moved += yield from _move("retry_tasks", plain, state)
         return moved
 
-    def _hold_many(self, ids: list[int], only: Sequence[str] | None) -> Steps[tuple[Standings, Standings]]:
+    def _hold_many(
+        self, ids: list[int], only: Sequence[str] | None, state: str | None
+    ) -> Steps[tuple[Standings, Standings]]:
         """The steps among these tasks, and the others. Their workflows are held first, then the tasks, in the order of
         their ids: as everybody does it. What was seen then stays so until the transaction ends."""
         yield from self.hold_steps(ids)
         rows = yield Statement("hold_tasks", {"ids": ids})
-        ours = [row for row in rows if only is None or row[2] in only]
+        ours = [row for row in rows if (only is None or row[2] in only) and state in (None, row[1])]
         return _standings(ours, steps=True), _standings(ours, steps=False)
 
     def _each(self, steps: Standings, do: Callable[[int], Steps[Task]]) -> Steps[int]:

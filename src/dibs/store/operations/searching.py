@@ -3,24 +3,22 @@ few of them; the next goes on with what it did not come to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from dibs.claim import check_names
-from dibs.codec import check_name, encode
-from dibs.errors import InvalidValue
+from dibs.codec import encode
 from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
-from dibs.store.operations.rows import STATES, moment
-from dibs.task import State, check_integer, check_moment, from_micros, to_micros
+from dibs.store.operations.matching import TaskMatch
+from dibs.store.operations.rows import STATES, moment, read_task
+from dibs.task import State, Task, check_integer, from_micros, to_micros
 
 SPAN = 20_000
 """Tasks that one call looks at where no index leads to those that match."""
 
 MOST = 500
-MAX_TEXT = 1000
 MAX_ID = 2**63 - 1
 
 SLACK = 3600 * 1_000_000
@@ -41,47 +39,19 @@ _FEW = {
 _CONDITIONS = ("still", "type", "queue", "queues", "key", "worker", "since", "until", "text")
 
 
-class TaskSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks to find: newest first, up to `limit`; `cursor`: those with ids below it. `queues`: none but these,
-    whatever else is asked for. `text` stands in the params, or in the error's type and message. `since`, `until`: when
-    they were created; `until` itself is not meant."""
+class TaskSearch(TaskMatch, frozen=True, kw_only=True):
+    """Which tasks to find: newest first, up to `limit`; `cursor`: only those with lower ids."""
 
     id: int | None = None
-    state: str | None = None
-    type: str | None = None
-    queue: str | None = None
-    queues: Sequence[str] | None = None
-    key: str | None = None
-    worker: str | None = None
-    text: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
     limit: int = 50
     cursor: int | None = None
 
     def __post_init__(self) -> None:
-        if self.state is not None and self.state not in STATES:
-            raise InvalidValue(f"There is no state {self.state!r}.", hint=f"Use one of: {', '.join(State)}.")
-        for value, what in self._names():
-            if value is not None:
-                check_name(value, what)
+        super().__post_init__()
         for number, what in ((self.id, "id"), (self.cursor, "cursor")):
             if number is not None:
                 check_integer(number, what, 0, MAX_ID)
-        for time, what in ((self.since, "since"), (self.until, "until")):
-            if time is not None:
-                check_moment(time, what)
-        check_names(self.queues, "queues", "The queue")
         check_integer(self.limit, "limit", 1, MOST)
-        _check_text(self.text)
-
-    def _names(self) -> list[tuple[str | None, str]]:
-        return [
-            (self.type, "The task type"),
-            (self.queue, "The queue"),
-            (self.key, "The key"),
-            (self.worker, "The worker's id"),
-        ]
 
 
 class TaskLine(msgspec.Struct, frozen=True):
@@ -119,41 +89,57 @@ class Found(msgspec.Struct, frozen=True):
     looked: int
 
 
+class TaskPage(msgspec.Struct, frozen=True):
+    """Whole tasks that a search found; `cursor` and `looked` as in `Found`."""
+
+    tasks: list[Task]
+    cursor: int | None
+    looked: int
+
+
+_Each = TypeVar("_Each", TaskLine, Task)
+_Result = tuple[list[_Each], int | None, int]
+
+
+class _Form(msgspec.Struct, Generic[_Each], frozen=True):
+    """What a search reads of each task that it finds. `words`: the columns, where they are not those of a line."""
+
+    read: Callable[[Row], _Each]
+    words: tuple[tuple[str, str], ...] = ()
+
+
 class Searching:
     """Finding tasks."""
 
     def search(self, which: TaskSearch, span: int = SPAN) -> Operation[Found]:
         """The newest tasks that match, among the next `span` of those that an index leads to, else of all."""
         check_integer(span, "span", 1, 2**31 - 1)
-        return Operation("search", lambda: _search(which, span), writes=False)
+        return Operation("search", lambda: _search(which, span, LINES), writes=False, read=lambda found: Found(*found))
+
+    def find(self, which: TaskSearch, span: int = SPAN) -> Operation[TaskPage]:
+        """As `search`, with all there is to know of each task."""
+        check_integer(span, "span", 1, 2**31 - 1)
+        return Operation("find", lambda: _search(which, span, TASKS), writes=False, read=lambda found: TaskPage(*found))
 
 
-def _check_text(text: Any) -> None:
-    if text is None:
-        return
-    if type(text) is not str:
-        raise InvalidValue(f"text must be a string, not {text!r}.")
-    if not 1 <= len(text) <= MAX_TEXT:
-        raise InvalidValue(f"text must have 1 to {MAX_TEXT:,} characters; this one has {len(text):,}.")
-    encode(text, "text")
-
-
-def _search(which: TaskSearch, span: int) -> Steps[Found]:
+def _search(which: TaskSearch, span: int, form: _Form[_Each]) -> Steps[_Result[_Each]]:
     given = _given(which)
     ids = yield from _candidates(which, given)
     if ids is None:
-        return (yield from _along(which, given, span))
+        return (yield from _along(which, given, span, form))
     ids = sorted((task_id for task_id in ids if task_id < given["below"]), reverse=True)
-    return (yield from _among(which, given, ids, span))
+    return (yield from _among(which, given, ids[: span + 1], span, form))
 
 
-def _among(which: TaskSearch, given: Mapping[str, Any], ids: list[int], span: int) -> Steps[Found]:
+def _among(
+    which: TaskSearch, given: Mapping[str, Any], ids: list[int], span: int, form: _Form[_Each]
+) -> Steps[_Result[_Each]]:
     """What matches among the first `span` of these tasks: they may be few, and yet a gigabyte of params."""
-    words = (conditions(given, _CONDITIONS), *limited(which.limit))
+    words = (conditions(given, _CONDITIONS), *form.words, *limited(which.limit))
     rows = yield Statement("search_these", {**given, "ids": ids[:span]}, words=words)
-    tasks = [read_line(row) for row in rows]
+    tasks = [form.read(row) for row in rows]
     reached = ids[span - 1] if len(ids) > span else None
-    return Found(tasks, tasks[-1].id if len(tasks) == which.limit else reached, len(ids[:span]))
+    return tasks, tasks[-1].id if len(tasks) == which.limit else reached, len(ids[:span])
 
 
 def _given(which: TaskSearch) -> dict[str, Any]:
@@ -197,7 +183,7 @@ def _line(given: Mapping[str, Any]) -> tuple[str, str]:
     return conditions(given, ("queue", "type"))
 
 
-def _along(which: TaskSearch, given: Mapping[str, Any], span: int) -> Steps[Found]:
+def _along(which: TaskSearch, given: Mapping[str, Any], span: int, form: _Form[_Each]) -> Steps[_Result[_Each]]:
     """What matches among the next tasks; if all do, a page of them is enough."""
     filters = conditions(given, _CONDITIONS)
     if not filters[1]:
@@ -205,13 +191,13 @@ def _along(which: TaskSearch, given: Mapping[str, Any], span: int) -> Steps[Foun
     above, below = yield from _bounds(given, span)
     [(highest, lowest, looked)] = yield Statement("stretch", {"above": above, "below": below}, words=limited(span))
     if looked == 0:
-        return Found([], None, 0)
+        return [], None, 0
     stretch = {**given, "highest": highest, "lowest": lowest}
-    words = (filters, ("span", f"{2 * span:d}"), *limited(which.limit))
+    words = (filters, ("span", f"{2 * span:d}"), *form.words, *limited(which.limit))
     rows = yield Statement("search_stretch", stretch, words=words)
-    tasks = [read_line(row) for row in rows]
+    tasks = [form.read(row) for row in rows]
     reached = tasks[-1].id if len(tasks) == which.limit else lowest
-    return Found(tasks, None if looked < span and reached == lowest else reached, looked)
+    return tasks, None if looked < span and reached == lowest else reached, looked
 
 
 def _bounds(given: Mapping[str, Any], span: int) -> Steps[tuple[int, int]]:
@@ -259,3 +245,7 @@ def read_line(row: Row) -> TaskLine:
         from_micros(run_at), moment(claimed_at), moment(lease_until), moment(finished_at), progress, workflow_id, key,
         params, error, bool(cancel_requested), head
     )  # fmt: skip
+
+
+LINES = _Form(read_line)
+TASKS = _Form(read_task, (("task_line", "{{task}}"),))

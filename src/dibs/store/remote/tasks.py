@@ -13,8 +13,10 @@ from dibs.codec import check_name, encode, encode_params
 from dibs.errors import InvalidValue
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
-from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter
+from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter, Moved
+from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.registering import TaskType
+from dibs.store.operations.searching import SPAN, TaskPage, TaskSearch
 from dibs.store.operations.typecache import compile_schema
 from dibs.store.remote import wire
 from dibs.store.remote.call import LIMIT, Call, asking, get, joined, looking, place, post, without_nones
@@ -73,6 +75,16 @@ class RemoteTasks:
         call = post("/api/dead-letter/redrive", given, safe=False)
         return asking("redrive", call, wire.read_redriven, wakes=True)
 
+    def cancel_matching(self, which: TaskMatch, cursor: int | None) -> Operation[Moved]:
+        """Cancel some of the tasks that match. Safe twice: a task that is cancelled stays so."""
+        call = post("/api/tasks/cancel", {**match_body(which), "cursor": cursor})
+        return asking("cancel_matching", call, wire.read_moved, wakes=True)
+
+    def retry_matching(self, which: TaskMatch, cursor: int | None) -> Operation[Moved]:
+        """Retry some of the tasks that match. Not safe twice: a task may have failed again in between."""
+        call = post("/api/tasks/retry", {**match_body(which), "cursor": cursor}, safe=False)
+        return asking("retry_matching", call, wire.read_moved, wakes=True)
+
     def pause(self, queue: str) -> Operation[None]:
         """Let nobody claim from the queue until it is resumed."""
         check_name(queue, "The queue")
@@ -101,6 +113,13 @@ class RemoteTasks:
         }
         return looking("list", get("/api/tasks", query), wire.read_tasks)
 
+    def find(self, which: TaskSearch, span: int = SPAN) -> Operation[TaskPage]:
+        """The newest tasks that match, as far as the server looked."""
+        query = {**match_body(which), "limit": which.limit, "cursor": which.cursor}
+        for name in ("since", "until"):
+            query[name] = None if query[name] is None else query[name].isoformat()
+        return looking("find", get("/api/tasks", query), wire.read_page)
+
     def peek(self, filters: Filters) -> Operation[list[Task]]:
         """What a claim would take next. Advisory."""
         return looking("peek", post("/api/tasks/peek", filters_body(filters)), wire.read_tasks)
@@ -125,6 +144,20 @@ class RemoteTasks:
     def stats(self) -> Operation[Stats]:
         """Depth, age, throughput and latency."""
         return looking("stats", get("/api/stats"), wire.read_stats)
+
+
+def match_body(which: TaskMatch) -> dict[str, Any]:
+    """Filters for tasks, in the words of the API."""
+    return {
+        "status": None if which.state is None else str(which.state),
+        "task_type": which.type,
+        "queue": which.queue,
+        "key": which.key,
+        "worker": which.worker,
+        "text": which.text,
+        "since": in_utc(which.since),
+        "until": in_utc(which.until),
+    }
 
 
 def filters_body(filters: Filters) -> dict[str, Any]:

@@ -19,8 +19,10 @@ from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
 from dibs.store.doctor import Check
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Reason, Stats
+from dibs.store.operations.managing import Moved
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
 from dibs.store.operations.scheduling import Due
+from dibs.store.operations.searching import TaskPage
 from dibs.task import Failure, State, Task
 
 T = TypeVar("T")
@@ -259,6 +261,16 @@ class _Tasks(msgspec.Struct):
     deduplicated: list[bool] = []
 
 
+class _Page(msgspec.Struct):
+    tasks: list[WireTask]
+    next_cursor: int | None
+
+
+class _Moved(msgspec.Struct):
+    count: int
+    next_cursor: int | None
+
+
 class _Type(msgspec.Struct):
     task_type: TaskType
 
@@ -350,6 +362,10 @@ read_batch = reader(
     _Tasks, lambda said: [task.read(again) for task, again in zip(said.tasks, said.deduplicated, strict=True)]
 )
 read_tasks = reader(_Tasks, lambda said: [task.read() for task in said.tasks])
+read_page = reader(
+    _Page, lambda said: TaskPage([task.read() for task in said.tasks], said.next_cursor, len(said.tasks))
+)
+read_moved = reader(_Moved, lambda said: Moved(said.count, said.next_cursor))
 read_claims = reader(_Tasks, lambda said: [task.claim() for task in said.tasks])
 read_claim = reader(_Task, lambda said: said.task.claim())
 read_replies = reader(Replies, lambda said: said)

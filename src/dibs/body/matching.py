@@ -1,0 +1,49 @@
+"""Filters for tasks in JSON, as bulk actions and lists take them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from dibs.body.fields import Body, Moment, Name, TaskId
+from dibs.store.operations.matching import MAX_TEXT, TaskMatch
+from dibs.task import State
+
+Status = Annotated[State, Meta(description="Only tasks in this state.")]
+OfType = Annotated[Name, Meta(description="Only tasks of this type.")]
+OfQueue = Annotated[Name, Meta(description="Only tasks of this queue.")]
+OfKey = Annotated[Name, Meta(description="Only the task with this idempotency key.")]
+OfWorker = Annotated[Name, Meta(description="Only tasks that this worker holds, or held last.")]
+Since = Annotated[Moment, Meta(description="Only tasks that were created at this time or later.")]
+Until = Annotated[Moment, Meta(description="Only tasks that were created before this time.")]
+OfText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_TEXT,
+        description="Only tasks with this text in their params, or in their error's type and message.",
+    ),
+]
+
+
+class MatchBody(Body, frozen=True):
+    """Which tasks: those that all filters match. At least one filter is needed."""
+
+    status: Status | None = None
+    task_type: OfType | None = None
+    queue: OfQueue | None = None
+    key: OfKey | None = None
+    worker: OfWorker | None = None
+    since: Since | None = None
+    until: Until | None = None
+    text: OfText | None = None
+    cursor: Annotated[TaskId, Meta(description="`next_cursor` of the answer before.")] | None = None
+
+
+def match(asked: Any, queues: Any) -> TaskMatch:
+    """The filters of a body or a query. `queues`: the only ones that the caller may see."""
+    return TaskMatch(
+        state=asked.status, type=asked.task_type, queue=asked.queue, key=asked.key, worker=asked.worker,
+        since=asked.since, until=asked.until, text=asked.text, queues=queues
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""Tasks by filters over HTTP: lists that continue where they stopped, bulk actions, and the limits of a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+import dibs
+from tests.helpers.tasks import task_in
+from tests.server.conftest import Served
+
+BAD_QUERIES = ("since=yesterday", "since=2030-01-01T00:00:00", "text=", "key=", "worker=a%0Ab", "text=" + "x" * 1001)
+
+
+def listed(client: httpx.Client, **query: Any) -> list[int]:
+    answer = client.get("/api/tasks", params=query).json()
+    assert answer["next_cursor"] is None
+    return [task["id"] for task in answer["tasks"]]
+
+
+def test_tasks_are_listed_by_key_worker_time_and_text(http: httpx.Client, app: dibs.Dibs) -> None:
+    one = app.enqueue("resize", {"name": "Straße"}, key="order-7")
+    two = app.enqueue("resize", {"name": "road"})
+    app.claim_by_id(two.id, "worker-1")
+    created = two.created_at.isoformat()
+    assert listed(http, key="order-7") == [one.id]
+    assert listed(http, worker="worker-1") == [two.id]
+    assert listed(http, text="Straße") == [one.id]
+    assert listed(http, since=created) == [two.id]
+    assert listed(http, until=created) == [one.id]
+
+
+def test_a_search_that_takes_long_answers_with_the_place_to_continue_at(
+    http: httpx.Client, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = app.enqueue("resize", {"name": "needle"})
+    app.enqueue_many([dibs.NewTask("resize") for _ in range(50)])
+    monkeypatch.setattr("dibs.server.api.tasks.LOOK", 0.0)
+    pages, cursor = [], None
+    while True:
+        query = {"text": "needle"} if cursor is None else {"text": "needle", "cursor": cursor}
+        pages.append(http.get("/api/tasks", params=query).json())
+        cursor = pages[-1]["next_cursor"]
+        if cursor is None:
+            break
+    assert len(pages) > 2
+    assert [task["id"] for page in pages for task in page["tasks"]] == [wanted.id]
+
+
+@pytest.mark.parametrize("query", BAD_QUERIES)
+def test_a_filter_that_cannot_match_is_a_bad_request(http: httpx.Client, query: str) -> None:
+    assert http.get(f"/api/tasks?{query}").status_code == 400
+
+
+def test_all_matching_tasks_are_cancelled_and_retried(http: httpx.Client, app: dibs.Dibs) -> None:
+    tasks = [app.enqueue("resize", {"n": n}, queue="media") for n in range(3)]
+    other = app.enqueue("resize", queue="other")
+    answer = http.post("/api/tasks/cancel", json={"queue": "media"})
+    assert (answer.status_code, answer.json()) == (200, {"success": True, "count": 3, "next_cursor": None})
+    assert {task.state for task in app.list_tasks(queue="media")} == {"cancelled"}
+    answer = http.post("/api/tasks/retry", json={"status": "cancelled", "text": '"n":1'})
+    assert answer.json() == {"success": True, "count": 1, "next_cursor": None}
+    assert [task.id for task in app.list_tasks(state="pending")] == [other.id, tasks[1].id]
+
+
+@pytest.mark.parametrize("body", [{}, {"queue": None}, {"cursor": 5}, {"colour": "red"}, {"limit": 5}], ids=str)
+def test_a_bulk_action_without_a_filter_changes_nothing(http: httpx.Client, app: dibs.Dibs, body: Any) -> None:
+    app.enqueue("resize", delay=60)
+    for verb in ("cancel", "retry"):
+        assert http.post(f"/api/tasks/{verb}", json=body).status_code == 400
+    assert app.stats().depth == {"scheduled": 1}
+
+
+def test_a_key_finds_and_changes_tasks_of_its_queues_only(keyed: Served, app: dibs.Dibs) -> None:
+    mine = app.enqueue("resize", {"name": "needle"}, queue="mine", key="a")
+    theirs = app.enqueue("resize", {"name": "needle"}, queue="theirs", key="b")
+    client = keyed.client("read", "enqueue", queues=["mine"])
+    assert listed(client, text="needle") == listed(client, since="2000-01-01T00:00:00Z") == [mine.id]
+    assert listed(client, key="b") == []
+    for path in ("cancel", "retry"):
+        refused = client.post(f"/api/tasks/{path}", json={"queue": "theirs"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "queue_not_allowed")
+        assert client.post(f"/api/tasks/{path}", json={"key": "b"}).json()["count"] == 0
+    assert client.get("/api/tasks?queue=theirs&text=needle").status_code == 403
+    assert client.post("/api/tasks/cancel", json={"text": "needle"}).json()["count"] == 1
+    assert (app.get(mine.id).state, app.get(theirs.id).state) == ("cancelled", "pending")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("scope", ["read", "work"])
+def test_a_bulk_action_needs_the_scope_of_cancel_and_retry(keyed: Served, app: dibs.Dibs, scope: str) -> None:
+    task_in(app, "pending")
+    client = keyed.client(scope)
+    for verb in ("cancel", "retry"):
+        assert client.post(f"/api/tasks/{verb}", json={"status": "pending"}).status_code == 403
+
+
+def test_a_bulk_action_is_signed_with_the_key(keyed: Served, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize")
+    key = keyed.key("enqueue")
+    keyed.client_with(**{"X-API-Key": key.key}).post("/api/tasks/cancel", json={"task_type": "resize"})
+    assert app.history(task.id)[-1].by == key.about.id
