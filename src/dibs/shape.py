@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from dibs.claim import Finished
 from dibs.key import ApiKey, Scope, write_limit
 from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
@@ -83,6 +84,18 @@ class TaskShape(msgspec.Struct, frozen=True):
     error: Annotated[FailureShape | None, Meta(description="How the last failed attempt ended.")]
     workflow_id: Annotated[int | None, Meta(description="The workflow that it is a step of.")]
     traceparent: Annotated[str, Meta(description="The span of who enqueued it, if that traces.")] | UnsetType = UNSET
+
+
+class FinishedShape(msgspec.Struct, frozen=True):
+    """Where the task stands now. `repeated`: this outcome was told before, and nothing was written again."""
+
+    success: bool
+    task_id: int
+    status: State
+    attempts: int
+    will_retry: bool
+    run_at: Moment | None
+    repeated: bool
 
 
 class PageShape(msgspec.Struct, frozen=True):
@@ -375,6 +388,13 @@ def task(one: Task) -> TaskShape:
         one.cancel_requested, one.progress, one.progress_message, one.result, failure(one.error),
         one.workflow_id, one.trace or UNSET
     )  # fmt: skip
+
+
+def finished(done: Finished) -> FinishedShape:
+    """The answer to an outcome."""
+    return FinishedShape(
+        True, done.task_id, done.state, done.attempts, done.will_retry, moment(done.run_at), done.repeated
+    )
 
 
 def page(tasks: Sequence[Task], limit: int) -> PageShape:

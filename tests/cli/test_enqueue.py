@@ -27,6 +27,7 @@ FIELDS = {
 
 
 def test_a_task_is_stored_with_all_its_options(run: Run, client: dibs.Dibs) -> None:
+    client.heartbeat("worker-1")
     options = ["--queue", "slow", "--priority", "-7", "--delay", "3600", "--max-attempts", "9", "--timeout", "1.5"]
     done = run("enqueue", "resize", '{"image": 7}', *options, "--key", "k")
     [task] = client.list_tasks()
@@ -116,3 +117,16 @@ def test_params_that_do_not_fit_the_schema_of_their_type_are_wrong_usage(run: Ru
     client.register_type("resize", {"type": "object", "required": ["image"]})
     done = run("enqueue", "resize", "{}", "--json")
     assert (done.code, done.json["code"]) == (2, "schema_violation")
+
+
+def test_a_task_that_no_live_worker_serves_is_stored_with_a_note(run: Run, client: dibs.Dibs) -> None:
+    done = run("enqueue", "rezise")
+    assert (done.code, done.out) == (0, "Task 1 of type rezise is pending.\n")
+    assert done.err == "note: No live worker serves queue 'default' and type 'rezise'.\n"
+    assert run("enqueue", "rezise", "--delay", "60").err == done.err
+    assert run("enqueue", "rezise", "--json").err == ""
+    client.heartbeat("worker-1", types=["resize"])
+    assert run("enqueue", "resize").err == ""
+    assert run("enqueue", "resize", "--queue", "mail").err == ""
+    client.heartbeat("worker-1", types=["resize"], queues=["default"])
+    assert "queue 'mail'" in run("enqueue", "resize", "--queue", "mail").err

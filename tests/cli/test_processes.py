@@ -18,6 +18,7 @@ COMMANDS = (
     "dead redrive",
     "doctor",
     "enqueue resize {}",
+    "history export",
     "keys create laptop --scopes read",
     "keys list",
     "keys revoke nosuchkey",
@@ -33,11 +34,20 @@ COMMANDS = (
     "schedules run nightly",
     "schedules show nightly",
     "tasks cancel 1",
+    "tasks claim --worker worker-1",
+    "tasks complete 1 --token 1 --worker worker-1",
     "tasks explain 1",
+    "tasks fail 1 --token 1 --worker worker-1 --error broken",
     "tasks history 1",
     "tasks list",
+    "tasks peek",
+    "tasks release 1 --token 1 --worker worker-1",
     "tasks retry 1",
     "tasks show 1",
+    "types list",
+    "types register type.json",
+    "types show resize",
+    "upkeep",
     "verify",
     "workers",
     "workflows attempts 1",
@@ -60,6 +70,7 @@ def folder(tmp_path: Path) -> Path:
     """A folder with a store in it: a task that failed, a workflow, a schedule."""
     (tmp_path / "first").mkdir()
     (tmp_path / "first" / "graph.json").write_text(json.dumps(GRAPH))
+    (tmp_path / "first" / "type.json").write_text(json.dumps({"name": "mail"}))
     with dibs.Dibs(f"sqlite:///{tmp_path}/first/dibs.db") as app:
         app.enqueue("resize", {"picture": 7}, max_attempts=1)
         claim = app.claim("worker-1")
@@ -68,6 +79,7 @@ def folder(tmp_path: Path) -> Path:
         step = dibs.NewStep(name="fetch", task=dibs.NewTask("fetch"))
         app.start_workflow(dibs.NewWorkflow(name="order", steps=[step]))
         app.set_schedule("nightly", "0 3 * * *", "resize")
+        app.register_type("resize", defaults={"width": 200})
     shutil.copytree(tmp_path / "first", tmp_path / "second")
     return tmp_path
 

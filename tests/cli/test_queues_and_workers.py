@@ -51,3 +51,28 @@ def test_workers_are_listed_with_what_they_hold(run: Run, client: dibs.Dibs) -> 
         [task.id],
     )
     assert shape["metadata"] == {"host": "x"}
+
+
+def test_pausing_a_queue_that_nobody_knows_says_so_and_pauses_it(run: Run, client: dibs.Dibs) -> None:
+    client.enqueue("resize", queue="mail")
+    done = run("queues", "pause", "mial")
+    assert (done.code, done.out) == (0, "The queue mial is paused.\n")
+    assert done.err == "note: No task, worker or schedule names the queue mial. Queues with tasks: mail.\n"
+    assert [queue.name for queue in client.queues() if queue.paused] == ["mial"]
+    done = run("queues", "pause", "mial", "--json")
+    assert (done.err, done.json) == ("", {"success": True, "queue": "mial", "paused": True})
+
+
+def test_pausing_a_queue_that_a_task_worker_or_schedule_names_says_nothing(run: Run, client: dibs.Dibs) -> None:
+    client.enqueue("resize", queue="mail")
+    client.heartbeat("worker-1", queues=["media"])
+    client.set_schedule("nightly", "@daily", "report", queue="reports")
+    for queue in ("mail", "media", "reports"):
+        assert run("queues", "pause", queue).err == ""
+
+
+def test_resuming_a_queue_that_is_not_paused_says_so(run: Run, client: dibs.Dibs) -> None:
+    done = run("queues", "resume", "mial")
+    assert (done.code, done.err) == (0, "note: The queue mial was not paused.\n")
+    client.pause("mail")
+    assert run("queues", "resume", "mail").err == ""

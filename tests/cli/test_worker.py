@@ -229,3 +229,15 @@ def test_options_that_make_no_sense_are_wrong_usage(run: Run, program: Path, opt
     done = run("worker", "program", "--burst", *options, cwd=program)
     assert done.code == 2
     assert done.err.startswith("error: ")
+
+
+def test_a_worker_claims_in_the_order_that_it_is_told(run: Run, client: dibs.Dibs, program: Path) -> None:
+    tasks = [client.enqueue("add", {"a": n, "b": 1}).id for n in range(5)]
+    options = ("--order", "lifo", "--poll", "0.05", "--concurrency", "1", "--burst")
+    assert run("worker", "program", "--url", client.url, *options).code == 0
+    assert [entry.task_id for entry in client.all_history() if entry.event == "completed"] == tasks[::-1]
+
+
+def test_an_order_or_a_poll_that_a_worker_cannot_use_is_wrong_usage(run: Run, program: Path) -> None:
+    assert run("worker", "program", "--order", "alphabet").code == 2
+    assert run("worker", "program", "--poll", "0").code == 2

@@ -177,7 +177,7 @@ def test_a_list_shows_the_newest_first_and_filters(run: Run, client: dibs.Dibs) 
     assert [each["id"] for each in listed["workflows"]] == [other.id, second.id, first.id]
     assert listed["next_cursor"] is None
     for options, ids in (
-        (["--status", "cancelled"], [first.id]),
+        (["--state", "cancelled"], [first.id]),
         (["--name", "order"], [second.id, first.id]),
         (["--cursor", str(other.id)], [second.id, first.id]),
     ):
@@ -188,7 +188,7 @@ def test_a_list_shows_the_newest_first_and_filters(run: Run, client: dibs.Dibs) 
     assert title.split()[:5] == ["id", "state", "workflow", "ended", "failed"]
     assert row.split()[:5] == [str(other.id), "running", "mail", "0/4", "0"]
     assert limited.err == f"These are 1; for more: --limit, or --cursor {other.id}.\n"
-    assert run("workflows", "list", "--status", "odd").code == 2
+    assert run("workflows", "list", "--state", "odd").code == 2
 
 
 def test_a_list_of_nothing_says_so_and_is_empty_json(run: Run, client: dibs.Dibs) -> None:

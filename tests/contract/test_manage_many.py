@@ -49,6 +49,19 @@ def states_of(app: Any, ids: list[int]) -> list[str]:
 # Cancel
 
 
+def test_a_task_that_left_the_state_that_was_asked_for_is_left_alone(app: Any) -> None:
+    ids = [task_in(app, each).id for each in STATES]
+    before = dict(zip(ids, states_of(app, ids), strict=True))
+    assert run(app, app._store.cancel_many(ids, state="pending")) == 1
+    assert run(app, app._store.retry_many(ids, state="failed")) == 1
+    after = dict(zip(ids, states_of(app, ids), strict=True))
+    assert {before[each]: after[each] for each in ids if before[each] != after[each]} == {
+        "pending": "cancelled",
+        "failed": "pending",
+    }
+    assert not any(app.get(each).cancel_requested for each in ids if before[each] == "claimed")
+
+
 def test_waiting_tasks_are_cancelled_running_ones_asked_and_finished_ones_left_out(app: Any, clock: Clock) -> None:
     tasks = {each: task_in(app, each) for each in STATES}
     assert cancel(app, [task.id for task in tasks.values()]) == 3

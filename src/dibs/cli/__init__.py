@@ -15,12 +15,15 @@ from dibs.cli import (
     dead,
     demo,
     enqueue,
+    history,
     keys,
     queues,
     schedules,
     server,
     tasks,
     top,
+    types,
+    upkeep,
     verify,
     worker,
     workers,
@@ -46,12 +49,15 @@ app.command("worker")(worker.worker)
 app.command("enqueue")(enqueue.enqueue)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(dead.app, name="dead")
+app.add_typer(types.app, name="types")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(queues.app, name="queues")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(keys.app, name="keys")
+app.add_typer(history.app, name="history")
 app.command("workers")(workers.list_workers)
 app.command("top")(top.top)
+app.command("upkeep")(upkeep.upkeep)
 app.command("migrate")(checking.migrate)
 app.command("doctor")(checking.doctor)
 app.command("verify")(verify.verify)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dibs.cli import text
 from dibs.cli.options import Json, Url, complete_queue, complete_type, given
+from dibs.cli.output import Output
 from dibs.cli.session import opened
-from dibs.errors import InvalidValue
+from dibs.errors import DibsError, InvalidValue
+
+if TYPE_CHECKING:
+    from dibs.client import Dibs
+    from dibs.task import Task
 
 
 def enqueue(
@@ -60,6 +66,17 @@ def enqueue(
         known = " It was there already, under the same key." if task.deduplicated else ""
         output.say(f"Task {task.id} of type {text.line(task.type)} is {task.state}.{known}")
         output.answer({"success": True, "task": shape.task(task), "deduplicated": task.deduplicated})
+        if not (output.as_json or task.finished):
+            _note_if_unserved(app, output, task)
+
+
+def _note_if_unserved(client: Dibs, output: Output, task: Task) -> None:
+    """A task that no live worker serves may be one whose type is misspelled."""
+    from dibs.store.operations.registering import WorkerState
+
+    with contextlib.suppress(DibsError):  # the task is stored; a key that may only enqueue does not see workers
+        if not any(worker.state is WorkerState.ACTIVE and worker.serves(task) for worker in client.workers()):
+            output.note(f"note: No live worker serves queue {task.queue!r} and type {task.type!r}.")
 
 
 def read_params(given: str) -> dict[str, Any]:
@@ -68,10 +85,23 @@ def read_params(given: str) -> dict[str, Any]:
     return read_object(content, "The params", _QUOTES)
 
 
+def read_value(written: str, what: str) -> Any:
+    """The JSON value of an argument, or of standard input for `-`."""
+    content = sys.stdin.buffer.read().decode(errors="surrogateescape") if written == "-" else written
+    return _read_json(content, what, """Write JSON: null, 7, '"text"', '{"width": 800}'.""")
+
+
 def read_object(content: str, what: str, hint: str) -> dict[str, Any]:
     """A JSON object, or what is wrong with it and where. `hint`: for text that is no JSON."""
+    read = _read_json(content, what, hint)
+    if not isinstance(read, dict):
+        raise InvalidValue(f"{what} {_are(what)} JSON, but no object.", hint='For one value use {"value": …}.')
+    return read
+
+
+def _read_json(content: str, what: str, hint: str) -> Any:
     try:
-        read = json.loads(content, parse_constant=lambda name: _refuse_constant(what, name))
+        return json.loads(content, parse_constant=lambda name: _refuse_constant(what, name))
     except InvalidValue:
         raise
     except json.JSONDecodeError as error:
@@ -79,9 +109,6 @@ def read_object(content: str, what: str, hint: str) -> dict[str, Any]:
         raise InvalidValue(f"{what} {_are(what)} not JSON: {error.msg} at {place}.", hint=hint) from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, or a thousand brackets
         raise InvalidValue(f"{what} {_are(what)} not JSON that dibs accepts: {error}.") from None
-    if not isinstance(read, dict):
-        raise InvalidValue(f"{what} {_are(what)} JSON, but no object.", hint='For one value use {"value": …}.')
-    return read
 
 
 def _are(what: str) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LEVELS = ("debug", "info", "warning", "error")
 STATES = ("scheduled", "blocked", "pending", "claimed", "completed", "failed", "cancelled")
 
+ORDERS = ("priority", "priority_lifo", "priority_asc", "fifo", "lifo", "random", "weighted")
+
 LOOKED_AT = 200
 """Tasks that completing a name looks at: the newest ones, because counting all of them could take long."""
 
@@ -68,6 +70,11 @@ def log_options(log_level: str, log_format: str) -> list[str]:
 def complete_state(incomplete: str) -> list[str]:
     """The states a task can be in."""
     return [state for state in STATES if state.startswith(incomplete)]
+
+
+def complete_order(incomplete: str) -> list[str]:
+    """The orders of claiming."""
+    return [order for order in ORDERS if order.startswith(incomplete)]
 
 
 def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:

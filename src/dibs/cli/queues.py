@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +11,10 @@ from dibs.cli import text
 from dibs.cli.options import STATES, Json, Url, complete_queue
 from dibs.cli.output import Column
 from dibs.cli.session import opened
+from dibs.errors import NotAllowed
 
 if TYPE_CHECKING:
+    from dibs.client import Dibs
     from dibs.store.operations.looking import QueueInfo
 
 app = typer.Typer(help="Look at queues, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
@@ -49,15 +52,37 @@ def row(queue: QueueInfo) -> tuple[object, ...]:
 def pause(ctx: typer.Context, queue: Name, url: Url = None, as_json: Json = False) -> None:
     """Let nobody claim from a queue; running tasks go on."""
     with opened(ctx, url, as_json) as (client, output):
+        others = None if output.as_json else _others(client, queue)
         client.pause(queue)
         output.say(f"The queue {text.line(queue)} is paused.")
+        if others is not None:
+            listed = f" Queues with tasks: {text.shorten(text.line(', '.join(others)), 200)}." if others else ""
+            output.note(f"note: No task, worker or schedule names the queue {text.line(queue)}.{listed}")
         output.answer({"success": True, "queue": queue, "paused": True})
+
+
+def _others(client: Dibs, queue: str) -> list[str] | None:
+    """The queues that hold tasks, if nothing names this one; None if something does, or the key may not look.
+
+    A queue is paused even if nothing names it: it may be paused before its first task comes.
+    """
+    with contextlib.suppress(NotAllowed):
+        if any(queue in (worker.queues or ()) for worker in client.workers()):
+            return None
+        if any(schedule.queue == queue for schedule in client.schedules()):
+            return None
+        names = [each.name for each in client.queues() if sum(each.depth.values())]
+        return None if queue in names else names
+    return None
 
 
 @app.command("resume")
 def resume(ctx: typer.Context, queue: Name, url: Url = None, as_json: Json = False) -> None:
     """Let a queue be claimed from again."""
     with opened(ctx, url, as_json) as (client, output):
+        paused = output.as_json or any(each.paused for each in client.queues() if each.name == queue)
         client.resume(queue)
         output.say(f"The queue {text.line(queue)} is open.")
+        if not paused:
+            output.note(f"note: The queue {text.line(queue)} was not paused.")
         output.answer({"success": True, "queue": queue, "paused": False})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dibs.cli import following, matching, text
+from dibs.cli import following, matching, text, working
 from dibs.cli.options import (
     All,
     Cursor,
@@ -37,7 +37,9 @@ from dibs.errors import DibsError, StoreError, TaskNotFound
 if TYPE_CHECKING:
     from dibs.task import Task
 
-app = typer.Typer(help="Look at tasks, cancel and retry them.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Look at tasks, cancel and retry them, claim and finish them.", no_args_is_help=True, rich_markup_mode=None
+)
 
 COLUMNS = (
     Column("id", right=True),
@@ -206,6 +208,13 @@ def retry(
             matching.run(client, output, bulk, which, dry_run=dry_run, yes=yes)
         else:
             _each(output, task_ids or [], client.retry, lambda task: f"Task {task.id} is {task.state} again.")
+
+
+app.command("peek")(working.peek)
+app.command("claim")(working.claim)
+app.command("complete")(working.complete)
+app.command("fail")(working.fail)
+app.command("release")(working.release)
 
 
 def _cancelled(task: Task) -> str:

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from dibs.cli.metrics import MetricsHost, MetricsPort, Place
-from dibs.cli.options import Json, LogFormat, LogLevel, Url, check_level, log_options, split_names
+from dibs.cli.options import (
+    ORDERS,
+    Json,
+    LogFormat,
+    LogLevel,
+    Url,
+    check_level,
+    complete_order,
+    log_options,
+    split_names,
+)
 from dibs.cli.session import begin
 
 
@@ -21,14 +31,28 @@ def worker(
         int | None, typer.Option("--concurrency", metavar="N", help="Tasks at once in each lane; default: 10.")
     ] = None,
     processes: Annotated[
-        int, typer.Option("--processes", metavar="N", help="So many worker processes, restarted if they die.", min=1)
+        int,
+        typer.Option("--processes", metavar="N", help="Number of worker processes; one that dies is restarted.", min=1),
     ] = 1,
     queues: Annotated[
         str | None, typer.Option("--queues", metavar="A,B", help="Only from these queues; default: from all.")
     ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            "--order",
+            metavar="ORDER",
+            help=f"Which task first: {', '.join(ORDERS)}; default: priority.",
+            autocompletion=complete_order,
+        ),
+    ] = None,
     lease: Annotated[
         float | None,
         typer.Option("--lease", metavar="SECONDS", help="How long a claim outlives its worker; default: 60."),
+    ] = None,
+    poll: Annotated[
+        float | None,
+        typer.Option("--poll", metavar="SECONDS", help="The longest pause between two looks for tasks; default: 2."),
     ] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Stop when nothing is left to claim.")] = False,
     grace: Annotated[
@@ -36,7 +60,7 @@ def worker(
     ] = None,
     worker_id: Annotated[
         str | None,
-        typer.Option("--worker-id", metavar="NAME", help="The worker's name; default: host, process, chance."),
+        typer.Option("--worker-id", metavar="NAME", help="The worker's name; default: HOST-PID-RANDOM."),
     ] = None,
     children: Annotated[
         int | None,
@@ -57,7 +81,9 @@ def worker(
     options = {
         "concurrency": concurrency,
         "queues": queues,
+        "order": order,
         "lease": lease,
+        "poll": poll,
         "grace": grace,
         "worker_id": worker_id,
         "children": children,

@@ -34,7 +34,7 @@ ATTEMPTS = (
     Column("processor"),
     Column("reason"),
     Column("token", right=True),
-    Column("status"),
+    Column("execution"),
     Column("held by"),
     Column("message", stretch=True),
 )
@@ -52,9 +52,9 @@ WorkflowId = Annotated[int, typer.Argument(metavar="ID", help="The id of the wor
 def list_workflows(
     ctx: typer.Context,
     *,
-    status: Annotated[
+    state: Annotated[
         str | None,
-        typer.Option("--status", metavar="STATE", help=f"One of {', '.join(STATES)}.", autocompletion=complete_state),
+        typer.Option("--state", metavar="STATE", help=f"One of {', '.join(STATES)}.", autocompletion=complete_state),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only workflows of this name.")] = None,
     limit: Limit = 50,
@@ -65,7 +65,7 @@ def list_workflows(
     as_json: Json = False,
 ) -> None:
     """List workflows, newest first; sub-workflows are shown with the one that they are part of."""
-    which = given(state=status, name=name, limit=limit, cursor=cursor)
+    which = given(state=state, name=name, limit=limit, cursor=cursor)
     with opened(ctx, url, as_json) as (client, output):
         from dibs import shape
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 from dibs import shape
 from dibs.body.fields import Body, Seconds, WorkerId
 from dibs.body.graphs import StepBody, steps_of
-from dibs.claim import Cancelled, ClaimRef, Completed, Failed, Finished, Outcome, Released
+from dibs.claim import Cancelled, ClaimRef, Completed, Failed, Outcome, Released
 from dibs.errors import DibsError, InvalidGraph, InvalidValue
 from dibs.key import Scope
 from dibs.server.api.claims import ClaimWish, request_of
@@ -34,7 +34,7 @@ from dibs.server.api.graphs import check_params, check_queues
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.refusing import Refusal
 from dibs.step import NewStep, tasks_in
-from dibs.task import Failure, State
+from dibs.task import Failure
 
 Result = Annotated[Any, Meta(description="Any JSON value.")]
 Retryable = Annotated[bool, Meta(description="False: straight to the dead letter.")]
@@ -150,30 +150,18 @@ class ExchangeBody(FinishBody, frozen=True):
     claim: Annotated[ClaimWish, Meta(description="What to claim next.")]
 
 
-class FinishedShape(msgspec.Struct, frozen=True):
-    """Where the task stands now. `repeated`: this outcome was told before, and nothing was written again."""
-
-    success: bool
-    task_id: int
-    status: State
-    attempts: int
-    will_retry: bool
-    run_at: shape.Moment | None
-    repeated: bool
-
-
 class FinishedAnswers(msgspec.Struct, frozen=True):
     """An answer to each outcome, in the order of the request."""
 
     success: bool
-    answers: list[FinishedShape | Any]
+    answers: list[shape.FinishedShape | Any]
 
 
 class Exchanged(msgspec.Struct, frozen=True):
     """An answer to each outcome, and the next tasks, if there are any."""
 
     success: bool
-    answers: list[FinishedShape | Any]
+    answers: list[shape.FinishedShape | Any]
     tasks: list[shape.TaskShape]
 
 
@@ -183,7 +171,7 @@ class Exchanged(msgspec.Struct, frozen=True):
     Scope.WORK,
     tag=TAG,
     body=CompleteBody,
-    answers={200: (FinishedShape, "The result is stored.")},
+    answers={200: (shape.FinishedShape, "The result is stored.")},
     refuses=FENCED,
     examples={
         "done": {**HELD, "result": {"views": 12345}},
@@ -201,7 +189,7 @@ async def complete(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=FailBody,
-    answers={200: (FinishedShape, "Noted; `will_retry` and `run_at` say what comes next.")},
+    answers={200: (shape.FinishedShape, "Noted; `will_retry` and `run_at` say what comes next.")},
     refuses=FENCED,
     examples={"try again": {**HELD, "error_message": "503 from upstream", "error_code": "Upstream"}},
 )
@@ -216,7 +204,7 @@ async def fail(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=ReleaseBody,
-    answers={200: (FinishedShape, "Back in the queue.")},
+    answers={200: (shape.FinishedShape, "Back in the queue.")},
     refuses=FENCED,
     examples={"give it back": HELD},
 )
@@ -283,7 +271,7 @@ async def _finish_one(call: Call) -> Answer:
     await call.check_visible(call.task_id)
     ref = ref_of(call, call.body)
     done = await call.service.desk.finish(ref, await _outcome(call, ref, call.body), call.caller.by)
-    return Answer(_finished(done))
+    return Answer(shape.finished(done))
 
 
 async def _outcome(call: Call, ref: ClaimRef, said: Any) -> Outcome:
@@ -320,17 +308,11 @@ def _answers(body: FinishBody, answers: dict[ClaimRef, Any]) -> list[Any]:
     """An answer to each outcome; a claim ends once, so a second outcome for it is refused."""
     left = dict(answers)
     refs = refs_of(body.worker_id, body.outcomes)
-    return [or_refusal(left.pop(ref, None) or _ended_twice(ref), _finished) for ref in refs]
+    return [or_refusal(left.pop(ref, None) or _ended_twice(ref), shape.finished) for ref in refs]
 
 
 def _ended_twice(ref: ClaimRef) -> DibsError:
     return InvalidValue(f"Another outcome of this request names the claim of task {ref.task_id}: a claim ends once.")
-
-
-def _finished(done: Finished) -> FinishedShape:
-    return FinishedShape(
-        True, done.task_id, done.state, done.attempts, done.will_retry, shape.moment(done.run_at), done.repeated
-    )
 
 
 ENDPOINTS = [exchange, finish, complete, fail, release]

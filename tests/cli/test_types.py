@@ -1,0 +1,62 @@
+"""`dibs types`: registered task types, listed, shown, and registered from a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dibs
+from tests.cli.running import Run
+
+SCHEMA = {"type": "object", "required": ["image"]}
+
+
+def write(folder: Path, content: Any) -> str:
+    (folder / "type.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return "type.json"
+
+
+def test_a_type_is_registered_from_a_file_version_by_version(run: Run, client: dibs.Dibs, tmp_path: Path) -> None:
+    file = write(tmp_path, {"name": "resize", "schema": SCHEMA, "defaults": {"width": 200}})
+    assert run("types", "register", file).out == "Task type resize, version 1, is registered.\n"
+    assert run("types", "register", file, "--json").json["task_type"]["version"] == 1
+    again = json.dumps({"name": "resize"})
+    assert run("types", "register", "-", "--json", stdin=again).json["task_type"]["version"] == 2
+    assert client.get_type("resize", 1).schema == SCHEMA
+    assert client.enqueue("resize", {}).type_version == 2
+
+
+def test_types_are_listed_with_their_versions(run: Run, client: dibs.Dibs) -> None:
+    assert run("types", "list").err == "No task types.\n"
+    client.register_type("resize", SCHEMA)
+    client.register_type("resize", None, {"width": 200})
+    title, first, second = run("types", "list").out.splitlines()
+    assert title.split()[:3] == ["type", "version", "schema"]
+    assert [line.split()[:3] for line in (first, second)] == [["resize", "2", "no"], ["resize", "1", "yes"]]
+    listed = run("types", "list", "--json").json["task_types"]
+    assert [(each["name"], each["version"]) for each in listed] == [("resize", 2), ("resize", 1)]
+
+
+def test_a_type_is_shown_the_newest_version_or_another(run: Run, client: dibs.Dibs) -> None:
+    client.register_type("resize", SCHEMA)
+    client.register_type("resize", True, {"width": 200})
+    assert '"width": 200' in run("types", "show", "resize").out
+    assert run("types", "show", "resize", "--version", "1", "--json").json["task_type"]["schema"] == SCHEMA
+    missing = run("types", "show", "crop")
+    assert (missing.code, missing.out) == (1, "")
+
+
+@pytest.mark.parametrize(
+    "bad", ["{", "[]", {}, {"name": 7}, {"name": "a", "schema": {"type": 7}}, {"name": "a", "colour": "red"}], ids=str
+)
+def test_a_file_that_is_no_type_is_wrong_usage(run: Run, client: dibs.Dibs, tmp_path: Path, bad: Any) -> None:
+    done = run("types", "register", write(tmp_path, bad))
+    assert (done.code, done.out) == (2, "")
+    assert client.list_types() == []
+
+
+def test_a_file_that_is_missing_is_wrong_usage(run: Run, client: dibs.Dibs) -> None:
+    assert run("types", "register", "nowhere.json").code == 2

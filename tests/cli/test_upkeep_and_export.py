@@ -1,0 +1,61 @@
+"""`dibs upkeep` and `dibs history export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dibs
+from dibs.observe.verify import load
+from tests.cli.running import Run
+from tests.helpers.tasks import task_in
+from tests.helpers.waiting import until
+
+
+def test_upkeep_promotes_and_recovers_and_says_how_many(run: Run, client: dibs.Dibs) -> None:
+    due = client.enqueue("resize", delay=0.01)
+    lost = client.enqueue("mail")
+    client.claim_by_id(lost.id, "worker-1", lease=0.01)
+    until(lambda: run("upkeep").code == 0 and client.stats().depth.get("pending") == 2)
+    events = {entry.event.value for task in (due, lost) for entry in client.history(task.id)}
+    assert {"promoted", "recovered"} <= events
+    assert run("upkeep").out == "Nothing to do.\n"
+    answer = run("upkeep", "--json").json
+    assert (answer["success"], answer["promoted"], answer["recovered"]) == (True, 0, 0)
+
+
+def test_upkeep_names_what_it_did(run: Run, client: dibs.Dibs) -> None:
+    client.heartbeat("worker-1")
+    client.set_schedule("often", "* * * * * *", "tick")
+    until(lambda: "ticked: 1" in run("upkeep").out)
+
+
+def test_an_exported_history_is_what_verify_reads(run: Run, client: dibs.Dibs, tmp_path: Path) -> None:
+    for state in ("completed", "failed", "claimed"):
+        task_in(client, state)
+    done = run("history", "export", "history.jsonl")
+    entries = client.all_history()
+    assert (done.code, done.out) == (0, f"{len(entries)} entries written to history.jsonl.\n")
+    assert list(load(tmp_path / "history.jsonl")) == entries
+    assert run("verify", "history.jsonl").code == 0
+
+
+def test_a_history_is_exported_to_standard_output_without_a_file(run: Run, client: dibs.Dibs, tmp_path: Path) -> None:
+    task_in(client, "completed")
+    done = run("history", "export")
+    (tmp_path / "copy").write_text(done.out)
+    assert list(load(tmp_path / "copy")) == client.all_history()
+    rest = run("history", "export", "--after", "2").out.splitlines()
+    assert rest == done.out.splitlines()[2:]
+    assert run("history", "export", "--json").out == done.out
+
+
+def test_an_export_with_json_says_how_much_it_wrote(run: Run, client: dibs.Dibs) -> None:
+    client.enqueue("resize")
+    answer = run("history", "export", "h.jsonl", "--json").json
+    assert answer == {"success": True, "file": "h.jsonl", "entries": 1}
+
+
+def test_a_file_that_cannot_be_written_is_refused(run: Run, client: dibs.Dibs) -> None:
+    done = run("history", "export", "nowhere/history.jsonl")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: Cannot write nowhere/history.jsonl")
