@@ -231,11 +231,24 @@ def test_options_that_make_no_sense_are_wrong_usage(run: Run, program: Path, opt
     assert done.err.startswith("error: ")
 
 
-def test_a_worker_claims_in_the_order_that_it_is_told(run: Run, client: dibs.Dibs, program: Path) -> None:
-    tasks = [client.enqueue("add", {"a": n, "b": 1}).id for n in range(5)]
+ORDERED = """
+import dibs
+
+app = dibs.Dibs()
+
+@app.task
+def note(n: int) -> None:
+    with open("ran", "a") as file:
+        file.write(f"{n} ")
+"""
+
+
+def test_a_worker_claims_in_the_order_that_it_is_told(run: Run, client: dibs.Dibs, tmp_path: Path) -> None:
+    (tmp_path / "ordered.py").write_text(ORDERED)
+    client.enqueue_many([dibs.NewTask("note", {"n": n}) for n in range(5)])
     options = ("--order", "lifo", "--poll", "0.05", "--concurrency", "1", "--burst")
-    assert run("worker", "program", "--url", client.url, *options).code == 0
-    assert [entry.task_id for entry in client.all_history() if entry.event == "completed"] == tasks[::-1]
+    assert run("worker", "ordered", *options).code == 0
+    assert (tmp_path / "ran").read_text().split() == ["4", "3", "2", "1", "0"]
 
 
 def test_an_order_or_a_poll_that_a_worker_cannot_use_is_wrong_usage(run: Run, program: Path) -> None:
