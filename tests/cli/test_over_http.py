@@ -55,6 +55,37 @@ def test_a_task_is_enqueued_run_and_looked_at(server: str, database: dibs.Dibs, 
         assert key not in done.out + done.err
 
 
+def test_a_script_is_a_worker_and_acts_on_all_that_match(server: str, database: dibs.Dibs, tmp_path: Path) -> None:
+    key = database.create_key("everything", ["admin"], rate_limit="none").key
+
+    def run(*args: str) -> Done:
+        return run_dibs(*args, "--json", url=server, cwd=tmp_path, DIBS_API_KEY=key)
+
+    first = database.enqueue("resize", {"image": 7})
+    rest = [database.enqueue("resize", {"image": n}) for n in range(8, 12)]
+    claimed = run("tasks", "claim", "--worker", "worker-1").json["task"]
+    assert (claimed["id"], claimed["params"]) == (first.id, {"image": 7})
+    held = ("--token", str(claimed["token"]), "--worker", "worker-1")
+    assert run("tasks", "complete", str(first.id), "[1]", *held).json["status"] == "completed"
+    assert [task["id"] for task in run("tasks", "list", "--text", '"image":9').json["tasks"]] == [rest[1].id]
+    assert run("tasks", "cancel", "--all", "--state", "pending").json["count"] == 4
+    assert run("tasks", "retry", "--all", "--text", '"image":9').json["count"] == 1
+    assert run("history", "export", "history.jsonl").json["entries"] == len(database.all_history())
+    assert run("verify", "history.jsonl").json["success"] is True
+    (tmp_path / "type.json").write_text('{"name": "resize"}')
+    assert run("types", "register", "type.json").json["task_type"]["version"] == 1
+    assert run("upkeep").json["success"] is True
+
+
+def test_a_key_that_may_only_enqueue_is_told_nothing_of_workers(
+    server: str, database: dibs.Dibs, tmp_path: Path
+) -> None:
+    database.migrate()
+    key = database.create_key("shop", ["enqueue"], rate_limit="none").key
+    done = run_dibs("enqueue", "resize", url=server, cwd=tmp_path, DIBS_API_KEY=key)
+    assert (done.code, done.err) == (0, "")
+
+
 @pytest.fixture
 def housekeeper(house: Any, database: dibs.Dibs) -> Iterator[str]:
     """A server that also finalizes: those who speak HTTP leave it to the server."""
