@@ -11,7 +11,18 @@ import dibs
 from tests.helpers.tasks import task_in
 from tests.server.conftest import Served
 
-BAD_QUERIES = ("since=yesterday", "since=2030-01-01T00:00:00", "text=", "key=", "worker=a%0Ab", "text=" + "x" * 1001)
+BAD_QUERIES = (
+    "since=yesterday",
+    "since=2030-01-01T00:00:00",
+    "since=2030-13-01T00:00:00Z",
+    "until=0.5",
+    "until=1700000000",
+    "text=",
+    "text=%00",
+    "text=" + "x" * 1001,
+    "key=",
+    "worker=a%0Ab",
+)
 
 
 def listed(client: httpx.Client, **query: Any) -> list[int]:

@@ -118,6 +118,11 @@ def not_both(*names: str) -> dict[str, Any]:
     return {"not": {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}}
 
 
+def at_least_one(*names: str) -> dict[str, Any]:
+    """The rule that one of these fields must be given; null is as good as nothing."""
+    return {"anyOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
+
+
 class Empty(Body, frozen=True):
     """Nothing needs to be said."""
 

@@ -18,9 +18,9 @@ from dibs.body.matching import (
     OfText,
     OfType,
     OfWorker,
-    Since,
+    SinceWritten,
     Status,
-    Until,
+    UntilWritten,
     match,
 )
 from dibs.body.tasks import NewTaskBody
@@ -114,8 +114,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     queue: OfQueue | None = None
     key: OfKey | None = None
     worker: OfWorker | None = None
-    since: Since | None = None
-    until: Until | None = None
+    since: SinceWritten | None = None
+    until: UntilWritten | None = None
     text: OfText | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Tasks on a page.")] = 100
     cursor: Annotated[TaskId, Meta(description="`next_cursor` of the page before.")] | None = None
