@@ -15,6 +15,7 @@ from psycopg.rows import tuple_row
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
 from dibs.store.operation import Rows, Statement, Together
+from dibs.store.postgres.replies import AnySession, AsyncSession, Session, lock_timeout_of, without_reply_timeout
 from dibs.store.sqlfiles import SqlFiles
 
 SQL = SqlFiles("dibs.store.postgres")
@@ -56,18 +57,19 @@ NOT_EXECUTED = (
 
 def watchful(url: str) -> str:
     """How to connect to the URL and notice a dead peer; what the URL says itself holds."""
+    url = without_reply_timeout(url)
     said = conninfo_to_dict(url)
     return make_conninfo(url, **{name: value for name, value in NOTICES_DEATH.items() if name not in said})
 
 
-def prepare_unless_pooled(connection: psycopg.Connection[Any]) -> None:
+def prepare_unless_pooled(connection: Session) -> None:
     """Make the session ours, unless each transaction may run in another one. Behind a pooler the name of a statement
     that we prepared may be the name of somebody else's, which would be run in its place."""
     if not _is_ours(connection.execute(SETTLE, _as_noticed_there(connection)).fetchone()):
         connection.prepare_threshold = None
 
 
-async def prepare_unless_pooled_async(connection: psycopg.AsyncConnection[Any]) -> None:
+async def prepare_unless_pooled_async(connection: AsyncSession) -> None:
     """`prepare_unless_pooled`, awaited."""
     settled = await connection.execute(SETTLE, _as_noticed_there(connection))
     if not _is_ours(await settled.fetchone()):
@@ -85,11 +87,12 @@ SETTLE = """
     SELECT count(set_config(name, value, false)) > 0
     FROM unnest(%(names)s::text[], %(values)s::text[]) AS noticed (name, value)
     WHERE pg_backend_pid() = %(told)s::bigint
-      AND (name <> 'idle_in_transaction_session_timeout' OR current_setting(name) = '0')"""
+      AND (name NOT IN ('idle_in_transaction_session_timeout', 'lock_timeout') OR current_setting(name) = '0')"""
 
 
-def _as_noticed_there(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> dict[str, Any]:
-    names, values = list(NOTICED_THERE), list(NOTICED_THERE.values())
+def _as_noticed_there(connection: AnySession) -> dict[str, Any]:
+    settings = {**NOTICED_THERE, "lock_timeout": lock_timeout_of(connection)}
+    names, values = list(settings), list(settings.values())
     return {"names": names, "values": values, "told": connection.info.backend_pid}
 
 
@@ -177,6 +180,24 @@ def bind(statement: Statement, signature: dict[str, Any]) -> dict[str, Any]:
     return {**statement.params, "said": msgspec.json.encode(statement.rows).decode(), **signature}
 
 
+READ_ONLY = (
+    "Nothing was written. Connect to the primary: name every node in the URL, with target_session_attrs=read-write, and"
+    " check default_transaction_read_only."
+)
+
+
+def translate_joined(error: psycopg.Error, *, writing: bool) -> DibsError:
+    """`translate`, for an error on a connection that the user handed in: dibs can neither repeat the call nor replace
+    the connection."""
+    translated = translate(error, writing=writing)
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        translated.hint = (
+            "Nothing was written. The connection that you handed in is read-only: its transaction was begun so, or its"
+            " server is no longer the primary. Close it, connect to the primary, and repeat your transaction."
+        )
+    return translated
+
+
 def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
     """What an error of PostgreSQL means to a user of dibs."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -190,7 +211,7 @@ def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
     if isinstance(error, NOT_EXECUTED):
         return StoreUnavailable(f"PostgreSQL could not do it now ({text}).")
     if isinstance(error, errors.ReadOnlySqlTransaction):
-        return StoreError(f"PostgreSQL is read-only ({text}).", hint="Use the primary, not a replica.")
+        return StoreUnavailable(f"PostgreSQL is read-only ({text}).", hint=READ_ONLY)
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError(f"PostgreSQL refused it ({text}).", hint="Grant this user access to the dibs_ tables.")
     if isinstance(error, psycopg.OperationalError):

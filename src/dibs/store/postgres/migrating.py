@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import psycopg
+from psycopg.errors import ReadOnlySqlTransaction
 
 from dibs.store.migrate import Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
 from dibs.store.postgres.connection import translate, watchful
+from dibs.store.postgres.patience import UntilWritable
+from dibs.store.postgres.replies import MIGRATING, Session, expect_long_reply, sessions_of
 
 KNOWN = migrations("dibs.store.postgres")
 
@@ -22,13 +26,25 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 
 
 def migrate(url: str, allowed: bool = True, note: Note = tell_nobody) -> list[Migration]:
-    """Apply what is missing; look first, so that opening a current database takes no lock."""
+    """Apply what is missing; look first, so that opening a current database takes no lock. A server that is read-only
+    is asked again, on new sessions: during a failover one of them leads to the new primary."""
+    writable = UntilWritable()
+    while True:
+        try:
+            return _migrate_once(url, allowed, note)
+        except ReadOnlySqlTransaction as error:
+            time.sleep(writable.pause_after(error))
+
+
+def _migrate_once(url: str, allowed: bool, note: Note) -> list[Migration]:
     try:
-        with psycopg.connect(watchful(url), autocommit=True, prepare_threshold=None) as connection:
+        with sessions_of(url).connect(watchful(url), autocommit=True, prepare_threshold=None) as connection:
             todo = missing(KNOWN, _applied(connection))
             if not allowed:
                 refuse_if_missing(todo)
             return _apply(connection, note) if todo else []
+    except ReadOnlySqlTransaction:
+        raise
     except psycopg.Error as error:
         raise translate(error, writing=False) from error
 
@@ -39,7 +55,8 @@ def _applied(connection: psycopg.Connection[Any]) -> dict[int, int]:
     return dict(connection.execute("SELECT version, compatible FROM dibs_migrations").fetchall())
 
 
-def _apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
+def _apply(connection: Session, note: Note) -> list[Migration]:
+    expect_long_reply(connection, "a migration", MIGRATING)
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         connection.execute(_TABLE)

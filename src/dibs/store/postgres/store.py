@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
@@ -31,21 +32,38 @@ from dibs.store.postgres.connection import (
     prepare_unless_pooled,
     prepare_unless_pooled_async,
     translate,
+    translate_joined,
     watchful,
 )
 from dibs.store.postgres.gathering import AsyncGathering, Gathering
 from dibs.store.postgres.migrating import migrate
 from dibs.store.postgres.operations import PostgresOperations
+from dibs.store.postgres.patience import UntilWritable
+from dibs.store.postgres.replies import (
+    AnySession,
+    AsyncSession,
+    Session,
+    Unanswered,
+    async_sessions_of,
+    expect_long_reply,
+    expect_reply,
+    sessions_of,
+)
 from dibs.store.postgres.wakeups import PostgresWakeups
 
 T = TypeVar("T")
 Clock = Callable[[], int]
 
 TRIES = 4
+TRIES_UNANSWERED = 2
+"""Tries of a read that is not answered in time: each takes as long as its bound."""
 
 ASK_AGAIN = 2.0
 """Seconds after which a request for a connection is made anew. While the server is away the pool tries ever more
 rarely for those who wait, and was still asleep 20 s after an outage of 40; for a new request it tries at once."""
+
+STILL_CONNECTED = ("40", "53", "55", "57014")
+"""SQLSTATEs (or their classes) of operational errors after which the connection can still be used."""
 
 POOLING: dict[str, Any] = {
     "kwargs": {"autocommit": True},
@@ -101,20 +119,27 @@ class PostgresStore(PostgresOperations):
         return self._run_by_itself(operation)
 
     def _run_by_itself(self, operation: Operation[T]) -> T:
-        tries, patience = 1, _Patience()
+        tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
             opened = self._opened()
             try:
                 with opened.connections.pool().connection(ASK_AGAIN) as connection:
+                    if not opened.connections.trusts(connection):
+                        connection.close()
+                        continue
+                    expect_reply(connection, operation)
                     if opened.connections.plans_are_old(connection, operation):
                         connection.execute("DISCARD PLANS")
                     result = self._run_on(connection, operation)
             except PoolTimeout as error:
                 patience.wait_on(error)
+            except ReadOnlySqlTransaction as error:
+                opened.connections.distrust()
+                time.sleep(writable.pause_after(error))
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
-                opened.connections.pool().check()  # if one connection broke, others probably did
-                tries += 1
+                opened.connections.broke(error)
+                tries, patience = tries + 1, _Patience()
             else:
                 opened.wrote(operation, result)
                 return operation.result(result)
@@ -130,21 +155,28 @@ class PostgresStore(PostgresOperations):
         return await self._run_by_itself_async(operation)
 
     async def _run_by_itself_async(self, operation: Operation[T]) -> T:
-        tries, patience = 1, _Patience()
+        tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
             opened = await self._opened_async()
             pool = await opened.connections.async_pool()
             try:
                 async with pool.connection(ASK_AGAIN) as connection:
+                    if not opened.connections.trusts(connection):
+                        await connection.close()
+                        continue
+                    expect_reply(connection, operation)
                     if opened.connections.plans_are_old(connection, operation):
                         await connection.execute("DISCARD PLANS")
                     result = await self._run_on_async(connection, operation)
             except PoolTimeout as error:
                 patience.wait_on(error)
+            except ReadOnlySqlTransaction as error:
+                opened.connections.distrust()
+                await asyncio.sleep(writable.pause_after(error))
             except psycopg.Error as error:
                 _raise_unless_again(error, operation, tries)
-                await pool.check()
-                tries += 1
+                opened.connections.broke(error)
+                tries, patience = tries + 1, _Patience()
             else:
                 opened.wrote(operation, result)
                 return operation.result(result)
@@ -159,7 +191,8 @@ class PostgresStore(PostgresOperations):
     def doctor(self) -> list[Check]:
         """Look for damage and for settings that would cost a guarantee."""
         try:
-            with psycopg.connect(watchful(self._url), autocommit=True) as connection:
+            with sessions_of(self._url).connect(watchful(self._url), autocommit=True) as connection:
+                expect_long_reply(connection, "doctor")
                 return doctor.examine(connection)
         except psycopg.Error as error:
             raise translate(error, writing=False) from error
@@ -190,7 +223,7 @@ class PostgresStore(PostgresOperations):
             with types_of_its_own():
                 return operation.result(self._run_on(on, operation))
         except psycopg.Error as error:
-            raise translate(error, writing=operation.writes) from error
+            raise translate_joined(error, writing=operation.writes) from error
 
     async def _run_joined_async(self, operation: Operation[T], on: Any) -> T:
         if not isinstance(on, psycopg.AsyncConnection):
@@ -203,7 +236,7 @@ class PostgresStore(PostgresOperations):
             with types_of_its_own():
                 return operation.result(await self._run_on_async(on, operation))
         except psycopg.Error as error:
-            raise translate(error, writing=operation.writes) from error
+            raise translate_joined(error, writing=operation.writes) from error
 
     def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> Any:
         with ExitStack() as ends:
@@ -261,7 +294,8 @@ def _begins_by_itself(connection: Any, operation: Operation[Any]) -> bool:
 def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: int) -> None:
     # A read changes nothing, so it may be run again whatever happened to it.
     again = isinstance(error, NOT_EXECUTED if operation.writes else (*NOT_EXECUTED, psycopg.OperationalError))
-    if tries >= TRIES or not again:
+    most = TRIES_UNANSWERED if isinstance(error, Unanswered) else TRIES
+    if tries >= most or not again:
         raise translate(error, writing=operation.writes) from error
 
 
@@ -286,8 +320,9 @@ class Connections:
         self._conninfo = watchful(url)
         self._lock = threading.Lock()
         self._planned_at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
-        self._pool: ConnectionPool[Any] | None = None
-        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]]
+        self._trusted_since = 0.0
+        self._pool: ConnectionPool[Session] | None = None
+        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[AsyncSession]]
         self._async_pools = weakref.WeakKeyDictionary()
 
     def check_schema(self, may_migrate: bool) -> None:
@@ -305,22 +340,48 @@ class Connections:
         self._planned_at[connection] = now
         return True
 
-    def pool(self) -> ConnectionPool[Any]:
+    def trusts(self, connection: AnySession) -> bool:
+        """False for a connection that was made before others of its time were found broken, or read-only. To ask each
+        whether it still works would take a round trip, and on a frozen server as long as its reply may take."""
+        return connection.made_at > self._trusted_since
+
+    def distrust(self) -> None:
+        """Close all connections made so far, each when it is next taken from its pool."""
+        self._trusted_since = time.monotonic()
+
+    def broke(self, error: psycopg.Error) -> None:
+        """If one connection broke, others probably did."""
+        if isinstance(error, psycopg.OperationalError) and not (error.sqlstate or "").startswith(STILL_CONNECTED):
+            self.distrust()
+
+    def pool(self) -> ConnectionPool[Session]:
         """The pool for threads."""
         if self._pool is None:
             with self._lock:
                 if self._pool is None:
-                    pool = ConnectionPool(self._conninfo, open=False, configure=prepare_unless_pooled, **POOLING)
+                    pool = ConnectionPool(
+                        self._conninfo,
+                        open=False,
+                        connection_class=sessions_of(self._url),
+                        configure=prepare_unless_pooled,
+                        **POOLING,
+                    )
                     self._pool = newest_first(pool)
                     self._pool.open()
         return self._pool
 
-    async def async_pool(self) -> AsyncConnectionPool[Any]:
+    async def async_pool(self) -> AsyncConnectionPool[AsyncSession]:
         """The pool of the running event loop."""
         loop = asyncio.get_running_loop()
         pool = self._async_pools.get(loop)
         if pool is None:
-            pool = AsyncConnectionPool(self._conninfo, open=False, configure=prepare_unless_pooled_async, **POOLING)
+            pool = AsyncConnectionPool(
+                self._conninfo,
+                open=False,
+                connection_class=async_sessions_of(self._url),
+                configure=prepare_unless_pooled_async,
+                **POOLING,
+            )
             self._async_pools[loop] = newest_first(pool)
             await pool.open()
         return pool
