@@ -34,11 +34,10 @@ LONGER = 10.0
 """How many times as long an operation of LONG may take: it may have to read or delete very many rows."""
 
 LONG = frozenset({
-    "cancel_many", "cancel_workflow", "doctor", "draw", "error_groups", "events_after", "expire_workflows",
-    "find_workflows", "finished_within", "history_after", "latencies", "list", "list_workflows", "mend_workflows",
-    "moves_since", "outline", "promote", "prune", "prune_history", "prune_samples", "prune_sessions", "prune_workers",
-    "queues", "recover", "redrive", "results", "retry_many", "retry_workflow", "roll", "sample_heads", "samples_since",
-    "search", "stats", "step_states", "steps", "tally", "vitals", "workflow_counts",
+    "cancel_many", "cancel_workflow", "doctor", "draw", "error_groups", "find_workflows", "finished_within",
+    "latencies", "moves_since", "outline", "prune", "prune_history", "queues", "redrive", "retry_many",
+    "retry_workflow", "roll", "sample_heads", "samples_since", "search", "stats", "step_states", "steps",
+    "tally", "vitals", "workflow_counts",
 })  # fmt: skip
 
 SHORTER = 2 / 3
