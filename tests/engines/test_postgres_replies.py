@@ -85,7 +85,8 @@ def test_the_outcome_of_a_write_that_is_not_answered_is_unknown(open_app: Callab
 
 
 @on_postgres
-def test_sessions_that_are_idle_on_a_frozen_server_are_not_asked_one_by_one(url: str) -> None:
+@pytest.mark.parametrize("writing", [False, True])
+def test_sessions_that_are_idle_on_a_frozen_server_are_not_asked_one_by_one(url: str, writing: bool) -> None:
     with dibs.Dibs(bounded(url)) as app:
         threads = [threading.Thread(target=app.stats) for _ in range(8)]
         for thread in threads:
@@ -94,8 +95,26 @@ def test_sessions_that_are_idle_on_a_frozen_server_are_not_asked_one_by_one(url:
             thread.join()
         with frozen(*sessions(url)):
             began = time.monotonic()
-            assert app.list_tasks() == []
+            if writing:
+                with pytest.raises(dibs.OutcomeUnknown):
+                    app.enqueue("t")
+            assert len(app.list_tasks()) == 0
             assert time.monotonic() - began < 6  # asked one after the other, they would take eight seconds
+
+
+@on_postgres
+def test_a_late_error_of_an_old_session_does_not_cost_new_sessions(url: str) -> None:
+    with closing(PostgresStore(url)) as store:
+        connections = store._opened().connections
+        with connections.pool().connection() as old, connections.pool().connection() as other:
+            connections.broke(old, psycopg.OperationalError("gone"))
+            assert not connections.trusts(old)
+            assert not connections.trusts(other)
+            new = type(old)(old.pgconn)
+            connections.broke(other, psycopg.OperationalError("gone as well"))
+            assert connections.trusts(new)
+            connections.broke(new, psycopg.errors.DeadlockDetected("not a matter of the connection"))
+            assert connections.trusts(new)
 
 
 @on_postgres

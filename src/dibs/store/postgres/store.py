@@ -121,7 +121,7 @@ class PostgresStore(PostgresOperations):
     def _run_by_itself(self, operation: Operation[T]) -> T:
         tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
-            opened = self._opened()
+            opened, connection = self._opened(), None
             try:
                 with opened.connections.pool().connection(ASK_AGAIN) as connection:
                     if not opened.connections.trusts(connection):
@@ -134,11 +134,11 @@ class PostgresStore(PostgresOperations):
             except PoolTimeout as error:
                 patience.wait_on(error)
             except ReadOnlySqlTransaction as error:
-                opened.connections.distrust()
+                opened.connections.distrust(connection)
                 time.sleep(writable.pause_after(error))
             except psycopg.Error as error:
+                opened.connections.broke(connection, error)
                 _raise_unless_again(error, operation, tries)
-                opened.connections.broke(error)
                 tries, patience = tries + 1, _Patience()
             else:
                 opened.wrote(operation, result)
@@ -158,7 +158,7 @@ class PostgresStore(PostgresOperations):
         tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
             opened = await self._opened_async()
-            pool = await opened.connections.async_pool()
+            pool, connection = await opened.connections.async_pool(), None
             try:
                 async with pool.connection(ASK_AGAIN) as connection:
                     if not opened.connections.trusts(connection):
@@ -171,11 +171,11 @@ class PostgresStore(PostgresOperations):
             except PoolTimeout as error:
                 patience.wait_on(error)
             except ReadOnlySqlTransaction as error:
-                opened.connections.distrust()
+                opened.connections.distrust(connection)
                 await asyncio.sleep(writable.pause_after(error))
             except psycopg.Error as error:
+                opened.connections.broke(connection, error)
                 _raise_unless_again(error, operation, tries)
-                opened.connections.broke(error)
                 tries, patience = tries + 1, _Patience()
             else:
                 opened.wrote(operation, result)
@@ -345,14 +345,16 @@ class Connections:
         whether it still works would take a round trip, and on a frozen server as long as its reply may take."""
         return connection.made_at > self._trusted_since
 
-    def distrust(self) -> None:
-        """Close all connections made so far, each when it is next taken from its pool."""
-        self._trusted_since = time.monotonic()
+    def distrust(self, connection: AnySession | None) -> None:
+        """Close all connections made so far, each when it is next taken from its pool: those of the time of this one.
+        Where that was done since this one was made, later ones are better, and stay."""
+        if connection is not None and self.trusts(connection):
+            self._trusted_since = time.monotonic()
 
-    def broke(self, error: psycopg.Error) -> None:
+    def broke(self, connection: AnySession | None, error: psycopg.Error) -> None:
         """If one connection broke, others probably did."""
         if isinstance(error, psycopg.OperationalError) and not (error.sqlstate or "").startswith(STILL_CONNECTED):
-            self.distrust()
+            self.distrust(connection)
 
     def pool(self) -> ConnectionPool[Session]:
         """The pool for threads."""
