@@ -105,15 +105,21 @@ def test_who_has_time_makes_the_plans_that_others_find_made(url: str, monkeypatc
             assert opened.plans_are_old(borrowed, operation)  # nobody keeps them for ever
 
 
+def sources() -> list[Path]:
+    """The modules of the engine."""
+    return list(Path(connection.__file__).parent.glob("*.py"))
+
+
 def test_no_connection_is_made_in_another_way() -> None:
-    makers = ("psycopg.connect", "ConnectionPool", "AsyncConnectionPool", "AsyncConnectionPool[Any]")
+    makers = ("sessions_of(url).connect", "sessions_of(self._url).connect", "ConnectionPool", "AsyncConnectionPool")
     calls = [
         ast.unparse(node.args[0])
-        for path in Path(connection.__file__).parent.glob("*.py")
+        for path in sources()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in makers
     ]
     assert len(calls) == 6
+    assert not any("psycopg.connect(" in path.read_text(encoding="utf-8") for path in sources())
     assert set(calls) <= {"watchful(self._url)", "watchful(url)", "self._conninfo"}
 
 

@@ -15,7 +15,8 @@ from psycopg.rows import tuple_row
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
 from dibs.store.operation import Rows, Statement, Together
-from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, AsyncPoolSession, PoolSession, begins_for_user
+from dibs.store.postgres.replies import AnySession, AsyncSession, Session, lock_timeout_of, without_reply_timeout
+from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, begins_for_user
 from dibs.store.sqlfiles import SqlFiles
 
 SQL = SqlFiles("dibs.store.postgres")
@@ -60,12 +61,13 @@ def watchful(url: str) -> str:
     """The connection string for the URL, with timeouts and keepalives that notice a dead peer; those of the URL take
     precedence. The client encoding is always UTF-8: one from the URL, from the environment (PGCLIENTENCODING) or from
     the defaults of the database would make dibs read bytes instead of text, or fail to send some texts."""
+    url = without_reply_timeout(url)
     said = conninfo_to_dict(url)
     added = {name: value for name, value in NOTICES_DEATH.items() if name not in said}
     return make_conninfo(url, **added, client_encoding="UTF8")
 
 
-def prepare_unless_pooled(connection: PoolSession) -> None:
+def prepare_unless_pooled(connection: Session) -> None:
     """Make the session ours, unless each transaction may run in another one. Behind a pooler the name of a statement
     that we prepared may be the name of somebody else's, which would be run in its place."""
     row = connection.execute(SETTLE, _as_noticed_there(connection)).fetchone()
@@ -75,7 +77,7 @@ def prepare_unless_pooled(connection: PoolSession) -> None:
             connection.name_level()
 
 
-async def prepare_unless_pooled_async(connection: AsyncPoolSession) -> None:
+async def prepare_unless_pooled_async(connection: AsyncSession) -> None:
     """`prepare_unless_pooled`, awaited."""
     row = await (await connection.execute(SETTLE, _as_noticed_there(connection))).fetchone()
     if not _is_ours(row):
@@ -95,11 +97,15 @@ SETTLE = """
     SELECT count(set_config(name, value, false)) > 0, current_setting('default_transaction_isolation')
     FROM unnest(%(names)s::text[], %(values)s::text[]) AS noticed (name, value)
     WHERE pg_backend_pid() = %(told)s::bigint
-      AND (name <> 'idle_in_transaction_session_timeout' OR current_setting(name) = '0')"""
+      AND (name NOT IN ('idle_in_transaction_session_timeout', 'lock_timeout') OR current_setting(name) = '0')"""
 
 
-def _as_noticed_there(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> dict[str, Any]:
-    settings = {**NOTICED_THERE, "default_transaction_isolation": LEVEL}
+def _as_noticed_there(connection: AnySession) -> dict[str, Any]:
+    settings = {
+        **NOTICED_THERE,
+        "default_transaction_isolation": LEVEL,
+        "lock_timeout": lock_timeout_of(connection),
+    }
     return {"names": list(settings), "values": list(settings.values()), "told": connection.info.backend_pid}
 
 
@@ -211,6 +217,24 @@ def bind(statement: Statement, signature: dict[str, Any]) -> dict[str, Any]:
     return {**statement.params, "said": msgspec.json.encode(statement.rows).decode(), **signature}
 
 
+READ_ONLY = (
+    "Nothing was written. Connect to the primary: name every node in the URL, with target_session_attrs=read-write, and"
+    " check default_transaction_read_only."
+)
+
+
+def translate_joined(error: psycopg.Error, *, writing: bool) -> DibsError:
+    """`translate`, for an error on a connection that the user handed in: dibs can neither repeat the call nor replace
+    the connection."""
+    translated = translate(error, writing=writing)
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        translated.hint = (
+            "Nothing was written. The connection that you handed in is read-only: its transaction was begun so, or its"
+            " server is no longer the primary. Close it, connect to the primary, and repeat your transaction."
+        )
+    return translated
+
+
 def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
     """What an error of PostgreSQL means to a user of dibs."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -224,7 +248,7 @@ def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
     if isinstance(error, NOT_EXECUTED):
         return StoreUnavailable(f"PostgreSQL could not do it now ({text}).")
     if isinstance(error, errors.ReadOnlySqlTransaction):
-        return StoreError(f"PostgreSQL is read-only ({text}).", hint="Use the primary, not a replica.")
+        return StoreUnavailable(f"PostgreSQL is read-only ({text}).", hint=READ_ONLY)
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError(f"PostgreSQL refused it ({text}).", hint="Grant this user access to the dibs_ tables.")
     if isinstance(error, (psycopg.OperationalError, errors.TransactionTimeout)):
