@@ -223,6 +223,25 @@ def test_a_step_adds_steps_when_it_completes_and_who_waits_for_it_waits_for_thes
     assert order == ["render", "render", "merge"]
 
 
+def test_a_step_adds_steps_of_its_own_type_to_any_depth(http: httpx.Client) -> None:
+    workflow = start(http, {"task_type": "crawl"}, {"task_type": "merge", "after": ["crawl"]})
+    for _ in range(3):
+        assert complete(http, claim(http), steps=[{"task_type": "crawl"}]).status_code == 200
+    bodies = [{"task_type": "crawl", "after": ["crawl"]}, {"task_type": "crawl"}]
+    task = claim(http)
+    outcome = {"task_id": task["id"], "token": task["token"], "outcome": "completed", "steps": bodies}
+    answers = http.post("/api/tasks/finish", json={"worker_id": WORKER, "outcomes": [outcome]}).json()["answers"]
+    assert [each["status"] for each in answers] == ["completed"]
+
+    path = "/".join(["crawl"] * 4)
+    names = ["crawl", "merge", "crawl/crawl", "crawl/crawl/crawl", path, f"{path}/crawl", f"{path}/crawl-2"]
+    assert step_names(http, workflow["id"]) == names
+    for expected in ("crawl", "crawl", "merge"):
+        task = claim(http)
+        assert task["task_type"] == expected
+        complete(http, task)
+
+
 def test_of_many_outcomes_one_with_bad_steps_is_refused_by_itself(http: httpx.Client) -> None:
     start(http, {"task_type": "a"}, {"task_type": "b"})
     first, second = claim(http), claim(http)

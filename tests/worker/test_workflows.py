@@ -105,6 +105,20 @@ def test_a_failed_step_fails_its_workflow_and_the_retry_goes_on_from_there(app: 
 
 
 @pytest.mark.parametrize("lane", LANES)
+def test_a_step_fans_out_to_its_own_handler_to_any_depth(app: Dibs, lane: str) -> None:
+    handler = in_lane("crawl", lane)
+    with app.workflow("site") as flow:
+        flow.options(name="last").step(read, after=flow.step(handler, depth=3))
+    with app.worker(**RARELY):
+        assert flow.stored.wait(60).state is COMPLETED
+    tasks = named(app, flow.stored)
+    depths = sorted(task.params["depth"] for task in tasks.values() if task.type == handler.name)
+    assert depths == [0] * 8 + [1] * 4 + [2] * 2 + [3]
+    seen = dict(tasks["last"].result["all"])
+    assert sum(result == 0 for result in seen.values()) == 8  # the step after the first one reads all leaves
+
+
+@pytest.mark.parametrize("lane", LANES)
 def test_a_running_step_adds_steps_and_who_waits_for_it_waits_for_them(app: Dibs, lane: str) -> None:
     with app.workflow("fan-out") as flow:
         splitting = flow.options(name="split").step(in_lane("split", lane), parts=3, fail=1)
