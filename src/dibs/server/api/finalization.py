@@ -60,7 +60,7 @@ class HolderBody(ProcessorBody, frozen=True):
     token: Token
 
 
-class RenewBody(HolderBody, frozen=True):
+class ExtendBody(HolderBody, frozen=True):
     """The claim, and for how long to extend it."""
 
     timeout_seconds: Lease = DEFAULT_FINALIZATION_LEASE
@@ -124,7 +124,7 @@ async def claim(call: Call) -> Answer:
     "/api/workflows/{id:int}/finalization/renew",
     Scope.WORK,
     tag=TAG,
-    body=RenewBody,
+    body=ExtendBody,
     answers=ANSWERS,
     refuses={404: "What the path says is no id."},
     examples={"another half minute": {**HOLDER, "timeout_seconds": 30}},
@@ -134,7 +134,7 @@ async def renew(call: Call) -> Answer:
 
     Grants no new claim: `reason` is `already_claimed` where the claim is another one, `not_claimed` where none exists.
     """
-    body: RenewBody = call.body
+    body: ExtendBody = call.body
     lease = check_lease(body.timeout_seconds)
     store = call.service.store
     return await _ask(call, lambda found: store.renew_finalization(found, body.processor_id, body.token, lease))
