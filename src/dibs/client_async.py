@@ -51,6 +51,7 @@ from dibs.step import (
     StepResult,
     Workflow,
     WorkflowFilter,
+    unique_processor,
 )
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
@@ -326,15 +327,19 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         return await self._run(self._store.claim_finalization(check_workflow_id(workflow_id), processor, lease))
 
     async def renew_finalization(
-        self, workflow_id: int, processor: str, timeout: float = DEFAULT_FINALIZATION_LEASE
+        self, workflow_id: int, processor: str, token: int, timeout: float = DEFAULT_FINALIZATION_LEASE
     ) -> FinalizationClaim:
-        """Extend a finalization claim to `timeout` seconds from now, if it is this processor's."""
-        lease = check_lease(timeout)
-        return await self._run(self._store.renew_finalization(check_workflow_id(workflow_id), processor, lease))
+        """Extend the finalization claim that this processor has under this token to `timeout` seconds from now.
 
-    async def release_finalization(self, workflow_id: int, processor: str) -> bool:
-        """Give a finalization claim up. False, and nothing changes, where it is not this processor's."""
-        return await self._run(self._store.release_finalization(check_workflow_id(workflow_id), processor))
+        Grants no new claim: `claimed` is False where the claim is another one, or nobody has it.
+        """
+        lease = check_lease(timeout)
+        return await self._run(self._store.renew_finalization(check_workflow_id(workflow_id), processor, token, lease))
+
+    async def release_finalization(self, workflow_id: int, processor: str, token: int) -> bool:
+        """Give up the finalization claim that this processor has under this token. False, and nothing changes, where
+        the claim is another one."""
+        return await self._run(self._store.release_finalization(check_workflow_id(workflow_id), processor, token))
 
     async def finalize(self, workflow_id: int, processor: str, token: int) -> Finalized:
         """End the workflow, begin its finalizer, or leave it for later, by its execution context. The claim ends.
@@ -414,7 +419,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
         Workers do this by themselves; it is safe from anywhere, many at once.
         """
-        done = await self._follow(plans.upkeep(self._store, retention, new_worker_id()))
+        done = await self._follow(plans.upkeep(self._store, retention, unique_processor(new_worker_id())))
         await asyncio.to_thread(self._store.maintain)
         return done
 

@@ -189,11 +189,11 @@ def _finalize(store: Store, workflow_id: int, processor: str) -> Plan[Finalized 
         return None
     try:
         finalized: Finalized = yield store.finalize(workflow_id, processor, claim.token)
-    except FinalizationLost:  # another thread of this processor was quicker: what is held now is not ours to release
+    except FinalizationLost:  # another thread of this processor was quicker, or another processor took over
         return None
     except Exception:
         with suppress(DibsError):  # what went wrong first is what to tell; the claim runs out by itself
-            yield store.release_finalization(workflow_id, processor)
+            yield store.release_finalization(workflow_id, processor, claim.token)
         raise
     return finalized
 

@@ -24,6 +24,7 @@ from dibs.client import Dibs
 from dibs.context import Context
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.handler import Handler, Lane
+from dibs.step import unique_processor
 from dibs.store.operations.registering import Heartbeat
 from dibs.task import check_seconds
 from dibs.version import __version__
@@ -207,7 +208,7 @@ class _Beside:
 
     def __init__(self, contact: Contact, worker_id: str, lease: float, beat: Callable[[bool], None]) -> None:
         served = contact.store.served  # then the server sees to the end of workflows
-        self._finalizer = Finalizer(contact, worker_id)
+        self._finalizer = Finalizer(contact, unique_processor(worker_id))
         finisher = Finisher(contact, self._forget, None if served else self._finalizer.put)
         self.attempts = Attempts(finisher.put)
         self._leases = Leases(contact, lease, self.attempts)

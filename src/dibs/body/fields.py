@@ -47,7 +47,14 @@ RequestId = Annotated[
         "with what the first one got, instead of claiming more.",
     ),
 ]
-ProcessorId = Annotated[Name, Meta(description="The processor's own name for itself.", examples=["processor-1"])]
+ProcessorId = Annotated[
+    Name,
+    Meta(
+        description="The processor's name. Unique for each process: a process that asks under the name of another "
+        "extends the claim of that one.",
+        examples=["billing-7c1f"],
+    ),
+]
 TaskTypeName = Annotated[Name, Meta(description="What to run.", examples=["youtube_video_scrape"])]
 Key = Annotated[Name, Meta(description="Makes it safe to send this again.")]
 Traceparent = Annotated[

@@ -264,11 +264,16 @@ class Store(Protocol):
         asked again by who has it, it is extended under the same token. Otherwise the answer says why not. Every wish
         is recorded with its reason."""
 
-    def renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
-        """The claim is extended, if this processor has it; nobody gets a new one by this."""
+    def renew_finalization(
+        self, workflow_id: int, processor: str, token: int, lease: int
+    ) -> Operation[FinalizationClaim]:
+        """Extends the claim that this processor has under this token, also after its lease ran out, if no other claim
+        was granted since. Grants no new claim: any other caller gets an answer that says who holds it, or that nobody
+        does."""
 
-    def release_finalization(self, workflow_id: int, processor: str) -> Operation[bool]:
-        """The claim is given up, if this processor has it: True. By anybody else: False, and nothing changes."""
+    def release_finalization(self, workflow_id: int, processor: str, token: int) -> Operation[bool]:
+        """Gives up the claim that this processor has under this token: True. Any other caller: False, and nothing
+        changes."""
 
     def finalize(self, workflow_id: int, processor: str, token: int) -> Operation[Finalized]:
         """The holder of the claim acts on the execution context, in one transaction: the workflow is completed (or its

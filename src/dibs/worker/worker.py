@@ -24,6 +24,7 @@ from dibs.context import Context
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.handler import Handler
 from dibs.handler import Lane as Where
+from dibs.step import unique_processor
 from dibs.store.contract import Store
 from dibs.store.operation import Operation
 from dibs.store.operations.registering import Heartbeat
@@ -114,12 +115,13 @@ class Worker:
         _refuse_in_a_child()
         self._served = self._contact.store.served  # then the server sees to the end of workflows
         self._left_at = -SERVER_WITHIN
-        self._finalizer = Finalizer(self._contact, self.worker_id)
+        processor = unique_processor(self.worker_id)
+        self._finalizer = Finalizer(self._contact, processor)
         self._finisher = Finisher(self._contact, self._forget, None if self._served else self._finalizer.put)
         self._attempts = Attempts(self._finisher.put)
         self._leases = Leases(self._contact, self.config.lease, self._attempts)
         handlers = list(self._handlers.values())
-        self._upkeep = Upkeep(self._contact, self.config, self.worker_id, handlers, self._heartbeat)
+        self._upkeep = Upkeep(self._contact, self.config, processor, handlers, self._heartbeat)
         self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL is told here and now
         self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)

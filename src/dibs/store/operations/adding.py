@@ -83,13 +83,16 @@ class Adding(Advancing, Enqueueing, ABC):
                 raise invalid
 
     def known_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Steps[Known]:
-        """Those steps that these are after. Raises InvalidGraph where one is missing, or a new name is taken."""
-        new = {step.name for step in steps}
-        wanted = {name for step in steps for name in step.after}
-        rows = yield Statement("find_steps", {"id": workflow_id, "keys": sorted(wanted | new)})
-        found = {row[0]: (row[1], None if row[2] is None else bool(row[2])) for row in rows}
+        """The existing steps that these are after. Raises InvalidGraph where one is missing, or a new name is taken."""
+        found = yield from self.find_steps(workflow_id, steps)
         check_graph(steps, known=list(found))
         return found
+
+    def find_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Steps[Known]:
+        """The existing steps that these are after, or whose names they have."""
+        names = {name for step in steps for name in (step.name, *step.after)}
+        rows = yield Statement("find_steps", {"id": workflow_id, "keys": sorted(names)})
+        return {row[0]: (row[1], None if row[2] is None else bool(row[2])) for row in rows}
 
     def add_queues(self, workflow_id: int, tasks: Iterable[NewTask]) -> Steps[None]:
         """These tasks are in the workflow now, and so in those that it is a part of. Who may use some queues only is

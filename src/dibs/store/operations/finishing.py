@@ -11,7 +11,7 @@ import msgspec
 
 from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed, Standing
 from dibs.codec import clean_text, decode, encode
-from dibs.errors import ClaimLost, DibsError, InvalidGraph, InvalidValue, NotYourClaim, TaskNotFound
+from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, TaskNotFound
 from dibs.retry import jitter
 from dibs.store.operation import WIDTH, Operation, Row, Rows, Statement, Steps, Together
 from dibs.store.operations.growing import Growing, Growth
@@ -89,15 +89,15 @@ class Finishing(Growing, ABC):
             yield from self._advance(ended, growth, answers)
 
     def _plan_growth(self, reports: Sequence[Report], answers: dict[Name, Answer]) -> Steps[dict[Name, Growth]]:
-        """What steps add to their workflows. Whoever cannot is told so, and not completed; whoever has lost its claim
-        is told that, whatever it wanted to add."""
+        """The steps that these outcomes add to their workflows. An outcome whose steps cannot be added is refused with
+        the reason, and its task is not completed; a lost claim is refused as lost, whatever it adds."""
         wishes = [(ref, said.steps) for ref, said in reports if isinstance(said, Completed) and said.steps]
         live = (yield from _live([ref for ref, _ in wishes])) if wishes else set()
         growth: dict[Name, Growth] = {}
         for ref, steps in wishes:
             if (name := _name(ref)) in live and name not in answers:
                 try:
-                    growth[name] = _apart((yield from self.plan_growth(ref.task_id, steps)), growth.values())
+                    growth[name] = yield from self.plan_growth(ref.task_id, steps, growth.values())
                 except InvalidValue as error:
                     answers[name] = error
         return growth
@@ -170,15 +170,6 @@ class Finishing(Growing, ABC):
 def _live(claims: Sequence[Ref]) -> Steps[set[Name]]:
     rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
     return {row[:3] for row in rows}
-
-
-def _apart(growth: Growth, others: Iterable[Growth]) -> Growth:
-    """Checked against what is stored, and against what the same batch adds before it."""
-    taken = {step.name for other in others if other.home == growth.home for step in other.steps}
-    for step in growth.steps:
-        if step.name in taken:
-            raise InvalidGraph(f"Two steps are named {step.name!r}.", hint="Give one of them another name.")
-    return growth
 
 
 def refusal(ref: Ref, task: Task | None) -> DibsError:
