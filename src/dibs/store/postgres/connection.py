@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
@@ -11,9 +12,11 @@ import psycopg
 import psycopg_pool
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 from psycopg.rows import tuple_row
 
-from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
+from dibs.errors import DibsError, InvalidValue, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
+from dibs.redacting import MASK, redact_url
 from dibs.store.operation import Rows, Statement, Together
 from dibs.store.sqlfiles import SqlFiles
 
@@ -56,8 +59,32 @@ NOT_EXECUTED = (
 
 def watchful(url: str) -> str:
     """How to connect to the URL and notice a dead peer; what the URL says itself holds."""
-    said = conninfo_to_dict(url)
+    said = _read(url)
     return make_conninfo(url, **{name: value for name, value in NOTICES_DEATH.items() if name not in said})
+
+
+def _read(url: str) -> dict[str, Any]:
+    try:
+        said = conninfo_to_dict(url)
+        if all(port.isdecimal() or not port for port in str(said.get("port", "")).split(",")):
+            return said
+        reason = "the port is not a number"
+    except psycopg.ProgrammingError as error:
+        reason = str(error)
+    raise _unreadable(url, reason)  # not in the block above: the exception would carry libpq's
+
+
+def _unreadable(url: str, reason: str) -> InvalidValue:
+    """libpq quotes what it cannot read, which may be a part of the password: only names of options are shown."""
+    options = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    options |= set(re.findall(r"[?&]([A-Za-z_]+)=", url))
+
+    def mask(found: re.Match[str]) -> str:
+        return found[0] if found[1] in options else f'"{MASK}"'
+
+    shown = re.sub(r'"([^"]*)"', mask, " ".join(reason.split()))
+    hint = "Percent-encode special characters in user and password: %40 for @, %2F for /, %25 for %."
+    return InvalidValue(f"The URL {redact_url(url)!r} is not valid: {shown}.", hint=hint)
 
 
 def prepare_unless_pooled(connection: psycopg.Connection[Any]) -> None:
