@@ -68,6 +68,7 @@ class PostgresStore(PostgresOperations):
     """Connects when first needed, anew in a forked child, and migrates."""
 
     many_writers = True
+    caution: str | None = None
 
     open_connections: Callable[[str], Connections]
     """Makes the connections of a process to a URL. The tests replace it: they reuse connections between stores."""

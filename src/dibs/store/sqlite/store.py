@@ -17,7 +17,7 @@ from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, Steps, drive
 from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
-from dibs.store.sqlite import doctor, forking, maintenance
+from dibs.store.sqlite import doctor, forking, maintenance, release
 from dibs.store.sqlite.connection import Clock, Executor, ReadOnly, clock, connect, translate
 from dibs.store.sqlite.creating import create
 from dibs.store.sqlite.joined import run_joined
@@ -123,6 +123,11 @@ class SqliteStore(SqliteOperations):
             raise translate(error) from error
         finally:
             connection.close()
+
+    @property
+    def caution(self) -> str | None:
+        """See Store."""
+        return release.caution()
 
     def vitals(self) -> Operation[Vitals]:
         """See Measuring. The write-ahead log is a file of its own, of which SQL knows nothing."""
