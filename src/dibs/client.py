@@ -517,10 +517,16 @@ class Dibs(ClientBase[Task]):
         return or_raise(self.finish([(claim, outcome)])[0])
 
     def _run(self, operation: Operation[T]) -> T:
-        return self._store.run(self._sign(operation), self._on)
+        try:
+            return self._store.run(self._sign(operation), self._on)
+        except KeyboardInterrupt as interrupt:  # Ctrl-C: where in the library it came says nothing to the program
+            raise interrupt.with_traceback(None) from None
 
     def _follow(self, plan: Plan[T]) -> T:
-        return drive(plan, self._step)
+        try:
+            return drive(plan, self._step)
+        except KeyboardInterrupt as interrupt:
+            raise interrupt.with_traceback(None) from None
 
     def _step(self, step: Operation[Any] | Wait) -> Any:
         if isinstance(step, Wait):

@@ -65,6 +65,9 @@ from dibs.worker.config import new_worker_id
 
 T = TypeVar("T")
 
+_INTERRUPTED = (asyncio.CancelledError, KeyboardInterrupt)
+"""What Ctrl-C raises in a coroutine: asyncio cancels the program's task, and shows where it was."""
+
 
 class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     __doc__ = ClientBase.__doc__
@@ -522,10 +525,16 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         return or_raise((await self.finish([(claim, outcome)]))[0])
 
     async def _run(self, operation: Operation[T]) -> T:
-        return await self._store.run_async(self._sign(operation), self._on)
+        try:
+            return await self._store.run_async(self._sign(operation), self._on)
+        except _INTERRUPTED as interrupt:  # where in the library it came says nothing to the program
+            raise interrupt.with_traceback(None) from None
 
     async def _follow(self, plan: Plan[T]) -> T:
-        return await drive_async(plan, self._step)
+        try:
+            return await drive_async(plan, self._step)
+        except _INTERRUPTED as interrupt:
+            raise interrupt.with_traceback(None) from None
 
     async def _step(self, step: Operation[Any] | Wait) -> Any:
         if isinstance(step, Wait):

@@ -15,6 +15,7 @@ from dibs.errors import DibsError
 from dibs.handler import Declaring, Handler, HandlerOptions
 from dibs.observe.counting import counted
 from dibs.options import WorkflowOptions
+from dibs.redacting import redact_url
 from dibs.step import NewWorkflow
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
@@ -115,7 +116,7 @@ class ClientBase(ABC, Generic[Enqueued]):
         return self._with(_by=check_name(by, "The signature"))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
+        return f"{type(self).__name__}({redact_url(self.url)!r})"
 
     def _with(self, **changes: Any) -> Self:
         other = copy.copy(self)

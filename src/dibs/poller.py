@@ -134,6 +134,8 @@ class TaskPoller:
                     failures += 1
                     time.sleep(rest(failures))
                     continue
+                except KeyboardInterrupt as interrupt:  # where in the library it came says nothing to the program
+                    raise interrupt.with_traceback(None) from None
                 if claim is not None:
                     beside.run(handler, claim)
                     self._wait_until_written(beside.attempts)

@@ -449,3 +449,15 @@ def test_the_first_result_stays(app: Any) -> None:
     app.complete(claim, "first")
     app.complete(claim, "second")
     assert app.get(claim.task_id).result == "first"
+
+
+def test_a_failure_is_stored_without_the_secrets_in_it(app: Any) -> None:
+    key = f"dibs_mfqxk4tcmezd_hunter2{'A' * 36}"
+    url = "postgresql://me:hunter2@host/db"
+    failures = (f"no answer from {url}", ConnectionError(f"{url} {key}"), dibs.Failure("E", url, f"at {url}, {key}"))
+    for failure in failures:
+        task = app.enqueue("resize", max_attempts=1)
+        app.fail(app.claim_by_id(task.id, "w"), failure)
+        seen = f"{app.get(task.id).error!r} {app.history(task.id)!r} {app.explain(task.id)!r}"
+        assert "me:***@host/db" in seen
+        assert "hunter2" not in seen

@@ -28,6 +28,7 @@ from dibs.server.refusing import Refusal
 from dibs.server.upkeep import Keeper
 from dibs.server.waiting import WaitingRoom
 from dibs.store.contract import DatabaseStore
+from dibs.store.doctor import warn_once
 
 logger = logging.getLogger("dibs.server")
 
@@ -63,6 +64,7 @@ class Service:
 
     async def start(self) -> None:
         """Begin what runs beside the requests."""
+        warn_once(self.store.caution, logger)
         self._beside = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._note_uses())]
         self._keeper.start()
         self.pulse.start()

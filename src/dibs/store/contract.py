@@ -77,6 +77,11 @@ class Store(Protocol):
     def doctor(self) -> list[Check]:
         """Look for damage and for settings that would cost a guarantee."""
 
+    @property
+    def caution(self) -> str | None:
+        """A known danger of the engine's release, for workers and servers to log when they start; None where there is
+        none."""
+
     def close(self) -> None:
         """Let go of every connection; the next operation opens them again."""
 

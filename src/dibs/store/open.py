@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from dibs.errors import InvalidValue
+from dibs.redacting import redact_url
 from dibs.store.contract import Store
 
 Clock = Callable[[], int]
@@ -34,7 +36,7 @@ def sqlite_file(url: str) -> Path | None:
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path or path == ":memory:" or parts.query:
         raise InvalidValue(
-            f"{url!r} names no SQLite file.",
+            f"{redact_url(url)!r} names no SQLite file.",
             hint="Use sqlite:///file.db, or sqlite:////tmp/file.db for an absolute path; dibs keeps tasks in a file.",
         )
     return Path(path)
@@ -49,9 +51,10 @@ def _split(url: str) -> SplitResult:
         raise _unknown(url) from None
 
 
-def _unknown(url: str) -> InvalidValue:
+def _unknown(url: Any) -> InvalidValue:
+    shown = redact_url(url) if isinstance(url, str) else url
     return InvalidValue(
-        f"dibs does not know where {url!r} leads.",
+        f"dibs does not know where {shown!r} leads.",
         hint="Use sqlite:///file.db (four slashes for an absolute path), postgresql://user@host/database "
         "or http://host:8787.",
     )

@@ -26,6 +26,7 @@ from dibs.handler import Handler
 from dibs.handler import Lane as Where
 from dibs.step import unique_processor
 from dibs.store.contract import Store
+from dibs.store.doctor import warn_once
 from dibs.store.operation import Operation
 from dibs.store.operations.registering import Heartbeat
 from dibs.version import __version__
@@ -123,6 +124,7 @@ class Worker:
         handlers = list(self._handlers.values())
         self._upkeep = Upkeep(self._contact, self.config, processor, handlers, self._heartbeat)
         self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL is told here and now
+        warn_once(self._contact.store.caution, logger)
         self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)
         self._claimer = Claimer(

@@ -12,6 +12,7 @@ import msgspec
 from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed, Standing
 from dibs.codec import clean_text, decode, encode
 from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, TaskNotFound
+from dibs.redacting import redact
 from dibs.retry import jitter
 from dibs.store.operation import WIDTH, Operation, Row, Rows, Statement, Steps, Together
 from dibs.store.operations.growing import Growing, Growth
@@ -308,9 +309,10 @@ _EVENTS: dict[type, Event] = {
 
 
 def encode_failure(failure: Failure) -> str:
-    """The failure as JSON that any engine stores, whatever the exception said."""
-    traceback = None if failure.traceback is None else clean_text(failure.traceback)
-    clean = Failure(clean_text(failure.type), clean_text(failure.message), traceback)
+    """The failure as JSON that any engine stores, without the secrets that can be recognised in it: an exception may
+    quote a URL with its password, a traceback a line of code. Every reader of the task and its history sees it."""
+    traceback = None if failure.traceback is None else redact(clean_text(failure.traceback))
+    clean = Failure(clean_text(failure.type), redact(clean_text(failure.message)), traceback)
     return msgspec.json.encode(clean).decode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
@@ -11,9 +12,11 @@ import psycopg
 import psycopg_pool
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 from psycopg.rows import tuple_row
 
-from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
+from dibs.errors import DibsError, InvalidValue, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
+from dibs.redacting import MASK, redact_url
 from dibs.store.operation import Rows, Statement, Together
 from dibs.store.postgres.replies import AnySession, AsyncSession, Session, lock_timeout_of, without_reply_timeout
 from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, begins_for_user
@@ -62,9 +65,33 @@ def watchful(url: str) -> str:
     precedence. The client encoding is always UTF-8: one from the URL, from the environment (PGCLIENTENCODING) or from
     the defaults of the database would make dibs read bytes instead of text, or fail to send some texts."""
     url = without_reply_timeout(url)
-    said = conninfo_to_dict(url)
+    said = _read(url)
     added = {name: value for name, value in NOTICES_DEATH.items() if name not in said}
     return make_conninfo(url, **added, client_encoding="UTF8")
+
+
+def _read(url: str) -> dict[str, Any]:
+    try:
+        said = conninfo_to_dict(url)
+        if all(port.isdecimal() or not port for port in str(said.get("port", "")).split(",")):
+            return said
+        reason = "the port is not a number"
+    except psycopg.ProgrammingError as error:
+        reason = str(error)
+    raise _unreadable(url, reason)  # not in the block above: the exception would carry libpq's
+
+
+def _unreadable(url: str, reason: str) -> InvalidValue:
+    """libpq quotes what it cannot read, which may be a part of the password: only names of options are shown."""
+    options = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    options |= set(re.findall(r"[?&]([A-Za-z_]+)=", url))
+
+    def mask(found: re.Match[str]) -> str:
+        return found[0] if found[1] in options else f'"{MASK}"'
+
+    shown = re.sub(r'"([^"]*)"', mask, " ".join(reason.split()))
+    hint = "Percent-encode special characters in user and password: %40 for @, %2F for /, %25 for %."
+    return InvalidValue(f"The URL {redact_url(url)!r} is not valid: {shown}.", hint=hint)
 
 
 def prepare_unless_pooled(connection: Session) -> None:

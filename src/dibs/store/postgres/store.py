@@ -93,6 +93,7 @@ class PostgresStore(PostgresOperations):
     longer than it takes to make the objects: nobody waits there for a server."""
 
     many_writers = True
+    caution: str | None = None
 
     open_connections: Callable[[str], Connections]
     """Makes the connections of a process to a URL. The tests replace it: they reuse connections between stores."""

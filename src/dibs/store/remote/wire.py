@@ -194,6 +194,9 @@ class WireKey(msgspec.Struct):
     last_used_at: datetime | None = None
     key: str = ""
 
+    def __repr__(self) -> str:
+        return f"WireKey({self.id!r}, {self.name!r})"
+
     def read(self) -> ApiKey:
         """What is known of the key. How long it is left is not: that is for the database's clock to say."""
         return ApiKey(

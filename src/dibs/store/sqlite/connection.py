@@ -36,7 +36,7 @@ def clock() -> int:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that is durable and in WAL mode.
+    """A connection to an existing file, durable and in WAL mode. StoreUnavailable where there is no file.
 
     Of several that switch a new file to WAL at the same moment, SQLite refuses all but one at once, without waiting:
     they try again.
@@ -52,16 +52,28 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode=rw"  # without it SQLite creates the file: see creating.py
     try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        connection = sqlite3.connect(
+            uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
     except sqlite3.OperationalError as error:
-        raise StoreUnavailable(f"Cannot open {path}: {error}.", hint="Check that its folder exists.") from None
+        raise _cannot_open(path, error) from None
     try:
         _configure(connection)
     except sqlite3.Error as error:
         connection.close()
         raise translate(error) from error
     return connection
+
+
+def _cannot_open(path: Path, error: sqlite3.Error) -> StoreUnavailable:
+    if path.exists():
+        return StoreUnavailable(f"Cannot open {path}: {error}.", hint="Check that this user may read and write it.")
+    if not path.parent.exists():
+        return StoreUnavailable(f"Cannot open {path}: {error}.", hint="Check that its folder exists.")
+    hint = "Move the file back together with its -wal, or begin with an empty one: migrate() (`dibs migrate`)."
+    return StoreUnavailable(f"There is no file {path}.", hint=hint)
 
 
 def _configure(connection: sqlite3.Connection) -> None:
