@@ -20,7 +20,7 @@ from tests.helpers.waiting import until
 
 CALLERS = 16
 
-pytestmark = [pytest.mark.parametrize("engine", ["postgres"], indirect=True), pytest.mark.own_connections]
+pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 
 
 @pytest.fixture

@@ -111,12 +111,20 @@ class Lent:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._connection = psycopg.connect(url, autocommit=True, application_name=OURS)
+        self._connection = self._connect()
         self._times = 0
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.url, autocommit=True, application_name=OURS)
 
     def has_shape(self, shape: Any) -> bool:
         """Wait until the processes of the last test have disconnected; True if the tables are as in the template."""
-        self._wait_until_alone()
+        try:
+            self._wait_until_alone()
+        except psycopg.OperationalError:  # the test has ended all sessions of the database
+            self._connection.close()
+            self._connection = self._connect()
+            self._wait_until_alone()
         return self._connection.execute(_SHAPE).fetchone() == shape
 
     def empty(self) -> None:

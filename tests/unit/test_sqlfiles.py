@@ -105,7 +105,7 @@ WORDS = {
 # The only SQL that is put together in Python. Each part is a constant of its module.
 ASSEMBLED = {
     "f'LISTEN {CHANNEL}'",
-    "f'NOTIFY {CHANNEL}'",
+    "f\"SELECT current_setting('transaction_read_only'), {doing}\"",  # NULL, or the notification
     "f'SHOW {name}'",  # the three names stand in the loop above it
     "f'PRAGMA incremental_vacuum({PAGES_A_ROUND})'",
 }
