@@ -28,7 +28,7 @@ def migrate(url: str, allowed: bool = True, note: Note = tell_nobody) -> list[Mi
             todo = missing(KNOWN, _applied(connection))
             if not allowed:
                 refuse_if_missing(todo)
-            return _apply(connection, note) if todo else []
+            return apply(connection, note) if todo else []
     except psycopg.Error as error:
         raise translate(error, writing=False) from error
 
@@ -39,7 +39,8 @@ def _applied(connection: psycopg.Connection[Any]) -> dict[int, int]:
     return dict(connection.execute("SELECT version, compatible FROM dibs_migrations").fetchall())
 
 
-def _apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
+def apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
+    """Apply what is missing in the first schema of the connection's search path, all of it or nothing."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         connection.execute(_TABLE)
