@@ -17,6 +17,7 @@ from dibs.observe.counting import counted
 from dibs.options import WorkflowOptions
 from dibs.redacting import redact_url
 from dibs.step import NewWorkflow
+from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
 from dibs.task import NewTask, check_integer
@@ -48,6 +49,7 @@ class ClientBase(ABC, Generic[Enqueued]):
         clock: Callable[[], int] | None = None,
         migrate: bool = True,
     ) -> None:
+        self._held = _Held()
         self.handlers: dict[str, Handler[..., Any, Enqueued]] = {}
         self._on: Any = None
         self._by: str | None = None
@@ -66,6 +68,15 @@ class ClientBase(ABC, Generic[Enqueued]):
         was given with another URL does not go there."""
         self._store = counted(open_store(url, api_key=api_key, clock=clock, migrate=migrate))
         self.url = url
+
+    @property
+    def _store(self) -> Store:
+        """The store. Copies made by `on` and `signed` have the same, also after `use_url` and inside of `isolated`."""
+        return self._held.store
+
+    @_store.setter
+    def _store(self, store: Any) -> None:
+        self._held.store = store
 
     @overload
     def task(self, function: Callable[Concatenate[Context, P], R], /) -> Handler[P, R, Enqueued]: ...
@@ -125,6 +136,12 @@ class ClientBase(ABC, Generic[Enqueued]):
 
     def _sign(self, operation: Operation[T]) -> Operation[T]:
         return operation if self._by is None else replace(operation, by=self._by)
+
+
+class _Held:
+    """What a client and its copies have in common."""
+
+    store: Store
 
 
 def check_id(task_id: Any) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from dibs.errors import InvalidValue
@@ -26,6 +28,37 @@ def open_store(url: str, *, api_key: str | None = None, clock: Clock | None = No
     if _split(url).scheme in ("postgresql", "postgres"):
         return _postgres(url, clock, migrate)
     raise _unknown(url)
+
+
+def borrow_store(connection: Any, clock: Clock) -> BorrowedStore:
+    """A store in tables of its own that only this connection sees: see dibs.testing."""
+    if isinstance(connection, sqlite3.Connection):
+        from dibs.store.sqlite.borrowed import BorrowedSqlite
+
+        return BorrowedSqlite(connection, clock)
+    if "psycopg" in sys.modules:
+        from dibs.store.postgres.borrowed import BorrowedPostgres, is_connection
+
+        if is_connection(connection):
+            return BorrowedPostgres(connection, clock)
+    raise InvalidValue(
+        f"A {type(connection).__name__} is not a connection that dibs can use.",
+        hint="Give a connection of sqlite3 or psycopg (sync or async).",
+    )
+
+
+class BorrowedStore(Store, Protocol):
+    """A store on a connection of a program, until `drop`."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """True while the connection has something to commit."""
+
+    def roll_back(self) -> None:
+        """End the connection's transaction, if there is one."""
+
+    def drop(self) -> None:
+        """Remove the tables."""
 
 
 def sqlite_file(url: str) -> Path | None:

@@ -14,7 +14,7 @@ from dibs.store.postgres.connection import translate
 from dibs.store.postgres.encoding import refuse_unless_utf8
 from dibs.store.postgres.opening import connect
 from dibs.store.postgres.patience import UntilWritable
-from dibs.store.postgres.replies import MIGRATING, Session, expect_long_reply
+from dibs.store.postgres.replies import MIGRATING, expect_long_reply
 
 KNOWN = migrations("dibs.store.postgres")
 
@@ -51,7 +51,12 @@ def _migrate_once(url: str, allowed: bool, note: Note) -> list[Migration]:
             todo = missing(KNOWN, _applied(connection))
             if not allowed:
                 refuse_if_missing(todo)
-            return _apply(connection, note) if todo else []
+            if not todo:
+                return []
+            expect_long_reply(connection, "a migration", MIGRATING)
+            # At READ COMMITTED, or a program that waited for another one's migrations would not see them.
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
+            return apply(connection, note)
     except ReadOnlySqlTransaction:
         raise
     except psycopg.Error as error:
@@ -64,11 +69,10 @@ def _applied(connection: psycopg.Connection[Any]) -> dict[int, int]:
     return dict(connection.execute("SELECT version, compatible FROM dibs_migrations").fetchall())
 
 
-def _apply(connection: Session, note: Note) -> list[Migration]:
-    """At READ COMMITTED, or a program that waited for another one's migrations would not see them. Timeouts that are
-    meant for ordinary statements do not apply: neither to waiting for that other program nor to rebuilding a table."""
-    expect_long_reply(connection, "a migration", MIGRATING)
-    connection.isolation_level = IsolationLevel.READ_COMMITTED
+def apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
+    """Apply what is missing in the first schema of the connection's search path, all of it or nothing. Timeouts that
+    are meant for ordinary statements do not apply: neither to waiting for another program that migrates nor to
+    rebuilding a table."""
     with connection.transaction():
         connection.execute(_NO_TIMEOUTS)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])

@@ -232,7 +232,7 @@ class PostgresStore(PostgresOperations):
         refuse_client_encoding(on)
         self._opened()
         try:
-            if _begins_by_itself(on, operation):
+            if begins_by_itself(on, operation):
                 on.execute("SELECT 1")
             with types_of_its_own():
                 return operation.result(self._run_on(on, operation))
@@ -246,7 +246,7 @@ class PostgresStore(PostgresOperations):
         refuse_client_encoding(on)
         await self._opened_async()
         try:
-            if _begins_by_itself(on, operation):
+            if begins_by_itself(on, operation):
                 await on.execute("SELECT 1")
             with types_of_its_own():
                 return operation.result(await self._run_on_async(on, operation))
@@ -254,11 +254,7 @@ class PostgresStore(PostgresOperations):
             raise translate_joined(error, writing=operation.writes) from error
 
     def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> Any:
-        with ExitStack() as ends:
-            executor = Executor(connection, ends, self._now(), operation.by)
-            if operation.atomic:
-                executor.begin()
-            return drive(operation.begin(), executor)
+        return run_on(connection, operation, self._now())
 
     async def _run_on_async(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T]) -> Any:
         async with AsyncExitStack() as ends:
@@ -345,7 +341,16 @@ _abandoned: list[Any] = []
 """What a forked child inherited: closing it would say goodbye to the server on the parent's sockets."""
 
 
-def _begins_by_itself(connection: Any, operation: Operation[Any]) -> bool:
+def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], now: int | None) -> Any:
+    """The result of the operation's steps, run on this connection; `now` is None for the database's own clock."""
+    with ExitStack() as ends:
+        executor = Executor(connection, ends, now, operation.by)
+        if operation.atomic:
+            executor.begin()
+        return drive(operation.begin(), executor)
+
+
+def begins_by_itself(connection: Any, operation: Operation[Any]) -> bool:
     """True where psycopg would begin a transaction with the first statement, which the user is to commit. It must be
     begun before `connection.transaction()`, which would commit it; inside, that is a savepoint."""
     idle = connection.info.transaction_status == TransactionStatus.IDLE
