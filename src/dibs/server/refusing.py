@@ -16,6 +16,7 @@ STATUS = {
     "bad_request": 400,
     "invalid_value": 400,
     "schema_violation": 400,
+    "validation_too_slow": 400,
     "invalid_graph": 400,
     "unauthorized": 401,
     "forbidden": 403,

@@ -18,6 +18,7 @@ from dibs.step import Kind, NewStep, check_graph, tasks_in
 from dibs.store.operation import Operation, Statement, Steps
 from dibs.store.operations.adding import Adding, Home, Known, Part, check_room
 from dibs.store.operations.advancing import CANCELLED, Tally
+from dibs.store.operations.checking import Checks
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,13 @@ class Growth:
     steps: Sequence[NewStep]
     known: Known
     stopping: bool
+    checks: Checks
 
 
 class Growing(Adding, ABC):
     """Steps from steps."""
 
-    def plan_growth(self, task_id: int, steps: Sequence[NewStep]) -> Steps[Growth]:
+    def plan_growth(self, task_id: int, steps: Sequence[NewStep], checks: Checks) -> Steps[Growth]:
         """Check what this task wants to add; InvalidValue where that cannot be. The tree is held."""
         rows = yield Statement("step", {"ids": [task_id]})
         if not rows:
@@ -44,11 +46,11 @@ class Growing(Adding, ABC):
             raise InvalidValue("A finalizer cannot add steps: its workflow is over.", hint="Start another workflow.")
         check_room((yield from self.read_workflow(workflow_id)), steps)
         named = _under(name, task_id, steps)
-        yield from self.check_tasks(list(tasks_in(named)))
+        self.check_tasks(tasks_in(named), checks)
         known = yield from self.known_steps(workflow_id, named)
         yield from self._check_order(task_id, named, known)
         home = Home(workflow_id, root_id, on_failure)
-        return Growth(task_id, home, named, known, stopping is not None)
+        return Growth(task_id, home, named, known, stopping is not None, checks)
 
     def check_parents(self, task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Operation[None]:
         """What this task wants to add is after steps in the queues `only`; InvalidGraph in the words for one that does
@@ -69,7 +71,7 @@ class Growing(Adding, ABC):
         """Insert the steps between the one that adds them, which settles next, and those that wait for it."""
         tally = Tally()
         children = [row[0] for row in (yield Statement("children", {"id": growth.task_id}))]
-        names = yield from self.insert_graph(Part(growth.home, growth.steps, None, growth.known), tally)
+        names = yield from self.insert_graph(Part(growth.home, growth.steps, None, growth.known, growth.checks), tally)
         parents = {parent for step in growth.steps for parent in step.after}
         last = [task_id for name, task_id in names.items() if name not in parents]
         if children:

@@ -19,7 +19,7 @@ from dibs.errors import InvalidValue
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
-from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
+from dibs.store.operations.typecache import TypeCache
 from dibs.store.postgres import doctor
 from dibs.store.postgres.connection import (
     NOT_EXECUTED,
@@ -84,7 +84,7 @@ class PostgresStore(PostgresOperations):
     @property
     def types(self) -> TypeCache:
         """The registered task types, as this process knows them."""
-        return known_types(self._types)
+        return self._types
 
     @property
     def wakeups(self) -> PostgresWakeups:
@@ -187,8 +187,7 @@ class PostgresStore(PostgresOperations):
         try:
             if _begins_by_itself(on, operation):
                 on.execute("SELECT 1")
-            with types_of_its_own():
-                return operation.result(self._run_on(on, operation))
+            return operation.result(self._run_on(on, operation))
         except psycopg.Error as error:
             raise translate(error, writing=operation.writes) from error
 
@@ -200,8 +199,7 @@ class PostgresStore(PostgresOperations):
         try:
             if _begins_by_itself(on, operation):
                 await on.execute("SELECT 1")
-            with types_of_its_own():
-                return operation.result(await self._run_on_async(on, operation))
+            return operation.result(await self._run_on_async(on, operation))
         except psycopg.Error as error:
             raise translate(error, writing=operation.writes) from error
 
