@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from dibs.claim import Claim, ClaimRef, ClaimRequest, Finished, Outcome
+from dibs.claim import Claim, ClaimRef, ClaimRequest, Completed, Finished, Outcome
 from dibs.errors import DibsError, StoreError
 from dibs.server.batching import Batches
+from dibs.step import tasks_in
 from dibs.store.contract import DatabaseStore
 from dibs.store.operation import Operation
 from dibs.task import NewTask, Task
@@ -34,6 +35,9 @@ class Desk:
 
     async def enqueue(self, task: NewTask, by: By) -> Task:
         """The stored task."""
+        if not self._store.validated_quickly([task]):  # others must not wait for its validation
+            [stored] = await self._run(self._store.enqueue([task]), by)
+            return stored
         return await self._tasks.ask(by, task)
 
     async def claim(self, request: ClaimRequest, by: By) -> list[Claim]:
@@ -44,6 +48,12 @@ class Desk:
 
     async def finish(self, ref: ClaimRef, outcome: Outcome, by: By) -> Finished:
         """Where the task stands now; raises what refused it."""
+        added = outcome.steps if isinstance(outcome, Completed) else ()
+        if added and not self._store.validated_quickly(tasks_in(added)):
+            [answer] = await self._finish(by, [(ref, outcome)])
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
         return await self._reports.ask(by, (ref, outcome))
 
     async def _enqueue(self, by: By, tasks: Sequence[NewTask]) -> Sequence[Task | Exception]:

@@ -52,6 +52,7 @@ STATUS = {
     "schema_too_new": 503,
     "schema_missing": 503,
     "stopping": 503,
+    "stuck": 503,
     "too_many_connections": 503,
 }
 

@@ -7,7 +7,7 @@ a task's state writes its line of history in the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from dibs.claim import Claim, ClaimRef, ClaimRequest, Filters, Finished, Outcome, Renewed, Standing
@@ -332,6 +332,10 @@ class DatabaseStore(Store, Protocol):
     def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
         """As `claim`, for several workers at once who ask for the same kind of task: the tasks go to them in the order
         of the list. To each what it got."""
+
+    def validated_quickly(self, tasks: Iterable[NewTask]) -> bool:
+        """True where the params of these tasks are known to be validated in this process and at once: such tasks can be
+        stored together with others without keeping those waiting."""
 
     witness: Witness
     """Told what the store does to tasks."""

@@ -68,8 +68,9 @@ class Checked(Protocol):
     def work(self, types: Any) -> float:
         """An estimate of the work, by which the caller decides whether an event loop may do it."""
 
-    def run(self, types: Any) -> None:
-        """Validate, in bounded time. `types`: the registered task types, if it needs them."""
+    def run(self, types: Any, *, brief: bool = False) -> None:
+        """Validate, in bounded time. `types`: the registered task types, if it needs them. `brief`: raise NotHere
+        where that needs another process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Given:
         self.row = self.sent
         self.error: InvalidValue | None = None
 
-    def fit(self, types: Types, until: float) -> None:
+    def fit(self, types: Types, until: float | None) -> None:
         """Fill in the defaults of the type and validate."""
         self.row, self.error = self.sent, None
         if (known := types.get(self.task.type)) is None:
@@ -86,36 +86,50 @@ class Checks:
         self._given = list(given)
         self._by_task = {id(each.task): each for each in self._given}
 
+        self._unstorable: dict[int, tuple[NewTask, InvalidValue]] = {}
+
     @classmethod
     def of(cls, tasks: Iterable[NewTask]) -> Checks:
-        """For these tasks."""
-        return cls([Given(task) for task in tasks])
+        """For these tasks. What is wrong with one of them is raised where it is looked for: others may be stored."""
+        checks = cls([])
+        for task in tasks:
+            try:
+                checks._add(Given(task))
+            except InvalidValue as error:
+                checks._unstorable[id(task)] = task, error
+        return checks
+
+    def _add(self, given: Given) -> None:
+        self._given.append(given)
+        self._by_task[id(given.task)] = given
 
     def work(self, types: Types) -> float:
         """The estimated work of `run`."""
         return sum(each.work(types) for each in self._given) if types else 0.0
 
-    def run(self, types: Types) -> None:
-        """Validate all of them, one after the other; when the time is over, the rest is refused."""
+    def run(self, types: Types, *, brief: bool = False) -> None:
+        """Validate all of them, one after the other; when the time is over, the rest is refused. `brief`: NotHere where
+        that needs another process."""
         if not types:
             return
-        until = time.monotonic() + OPERATION_LIMIT + MORE_FOR_EACH * len(self._given)
+        until = None if brief else time.monotonic() + OPERATION_LIMIT + MORE_FOR_EACH * len(self._given)
         for each in self._given:
             each.fit(types, until)
 
     def find(self, task: NewTask) -> Given:
         """The task with the row that it is stored as. One that was read in the transaction (that of a schedule) is like
-        one that has been validated; Unchecked if it was changed since."""
+        one that has been validated; Unchecked if it was changed since, InvalidValue if it cannot be stored."""
         if (found := self._by_task.get(id(task))) is not None:
             return found
+        if id(task) in self._unstorable:
+            raise self._unstorable[id(task)][1]
         new = Given(task)
         for each in self._given:
             if (each.sent.type, each.sent.params) == (new.sent.type, new.sent.params):
                 new.row = msgspec.structs.replace(new.sent, params=each.row.params, type_version=each.row.type_version)
                 new.error = each.error
                 return new
-        self._given.append(new)
-        self._by_task[id(task)] = new
+        self._add(new)
         raise Unchecked(self)
 
     def row(self, task: NewTask) -> NewRow:
@@ -136,9 +150,15 @@ class SchemaCheck:
         """Compiling is never done on an event loop."""
         return HERE + 1
 
-    def run(self, types: object) -> None:
+    def run(self, types: object, *, brief: bool = False) -> None:
         """InvalidValue where dibs cannot use the schema."""
         check_schema(self._text)
+
+
+def validated_quickly(task: NewTask, types: Types) -> bool:
+    """True where validating the task cannot keep others waiting who are done together with it."""
+    known = types.get(task.type)
+    return known is None or known.brief(task.params, len(msgspec.json.encode(task.params)))
 
 
 _threads: tuple[int, ThreadPoolExecutor] | None = None

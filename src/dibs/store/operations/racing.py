@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from dibs.claim import Order
 from dibs.store.operation import Checked, Operation, Statement, Steps
-from dibs.store.operations.checking import ON_LOOP, Unchecked, threads
+from dibs.store.operations.checking import ON_LOOP, Unchecked, threads, validated_quickly
 from dibs.store.operations.typecache import TypeCache, Types
+from dibs.store.schemas import NotHere
+from dibs.task import NewTask
 
 T = TypeVar("T")
 
@@ -108,9 +111,15 @@ class Racing(ABC):
             if types is None:
                 types = await self.run_once_async(cache.reading(), on)
         if checks.work(types) <= ON_LOOP:
-            checks.run(types)
-        else:
-            await asyncio.get_running_loop().run_in_executor(threads(), checks.run, types)
+            with suppress(NotHere):
+                checks.run(types, brief=True)
+                return
+        await asyncio.get_running_loop().run_in_executor(threads(), checks.run, types)
+
+    def validated_quickly(self, tasks: Iterable[NewTask]) -> bool:
+        """See DatabaseStore."""
+        types = self.types.known
+        return types is not None and (not types or all(validated_quickly(task, types) for task in tasks))
 
     def draw(self, kind: str, lines: Sequence[Line]) -> Operation[list[Line]]:
         """Let these lines race: from here on their tasks draw numbers when they come, and now some of those that wait

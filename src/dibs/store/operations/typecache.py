@@ -70,8 +70,12 @@ class Type:
         """The estimated work of validating params that take `size` characters as JSON."""
         return 0.0 if self._schema is None else self._schema.work(params, size)
 
-    def validate(self, params: dict[str, Any], text: str, until: float) -> InvalidValue | None:
-        """What is wrong with the params (and with `text`, their JSON)."""
+    def brief(self, params: dict[str, Any], size: int) -> bool:
+        """True where the validation needs no other process."""
+        return self._schema is None or self._schema.brief(params, size)
+
+    def validate(self, params: dict[str, Any], text: str, until: float | None) -> InvalidValue | None:
+        """What is wrong with the params (`text` is their JSON). Without `until`: NotHere where that takes long."""
         if self._schema is None:
             return None
         about = f"of {self.name!r} (version {self.version})"

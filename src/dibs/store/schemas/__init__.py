@@ -7,6 +7,6 @@ that are killed at a time limit, and `schema` chooses between this process and a
 from __future__ import annotations
 
 from dibs.store.schemas.processes import TooSlow
-from dibs.store.schemas.schema import HERE, Problem, Schema, check_schema
+from dibs.store.schemas.schema import HERE, NotHere, Problem, Schema, check_schema
 
-__all__ = ["HERE", "Problem", "Schema", "TooSlow", "check_schema"]
+__all__ = ["HERE", "NotHere", "Problem", "Schema", "TooSlow", "check_schema"]

@@ -34,6 +34,10 @@ Problem = tuple[str, str]
 """Where params do not fit, and why."""
 
 
+class NotHere(Exception):
+    """Another process has to be asked, which the caller may not wait for."""
+
+
 class Schema:
     """A registered schema. It is analysed and compiled when it is first needed."""
 
@@ -50,12 +54,17 @@ class Schema:
             return most
         return cost.peak(_depth(params)) * size
 
-    def validate(self, params: Any, text: str, until: float) -> Problem | None:
-        """What is wrong with the params; TooSlow where finding out takes longer than TIME_LIMIT, or than `until`."""
+    def brief(self, params: Any, size: int) -> bool:
+        """True where no other process is needed, whether the params are valid or not."""
+        return self.work(params, size) <= (DESCRIBED_HERE if self._cost.branches else HERE)
+
+    def validate(self, params: Any, text: str, until: float | None) -> Problem | None:
+        """What is wrong with the params; TooSlow where finding out takes longer than TIME_LIMIT, or than `until`.
+        NotHere without `until` where another process is needed."""
         work = self.work(params, len(text))
         if work > HERE:
             return _problem(self._ask(text, until))
-        if time.monotonic() > until:
+        if until is not None and time.monotonic() > until:
             raise TooSlow(NO_TIME_LEFT)
         if self._validator.is_valid(params):
             return None
@@ -63,7 +72,9 @@ class Schema:
             return describe(self._validator, params)
         return _problem(self._ask(text, until, decided=True))
 
-    def _ask(self, params: str | None, until: float, *, decided: bool = False) -> Verdict:
+    def _ask(self, params: str | None, until: float | None, *, decided: bool = False) -> Verdict:
+        if until is None:
+            raise NotHere
         seconds = min(TIME_LIMIT, until - time.monotonic())
         if seconds <= 0:
             raise TooSlow(NO_TIME_LEFT)
