@@ -333,9 +333,12 @@ class DatabaseStore(Store, Protocol):
         """As `claim`, for several workers at once who ask for the same kind of task: the tasks go to them in the order
         of the list. To each what it got."""
 
-    def validated_quickly(self, tasks: Iterable[NewTask]) -> bool:
-        """True where the params of these tasks are known to be validated in this process and at once: such tasks can be
-        stored together with others without keeping those waiting."""
+    def validated_quickly(self, tasks: Iterable[NewTask]) -> bool | None:
+        """True where the params of these tasks are validated in this process and at once: such tasks can be stored
+        together with others without keeping those waiting. None where the task types are not known: `know_types`."""
+
+    async def know_types(self) -> None:
+        """Read the registered task types, which are then known for a second."""
 
     witness: Witness
     """Told what the store does to tasks."""

@@ -54,8 +54,10 @@ async def ready(call: Call) -> Answer:
     if (trouble := call.service.liveness.trouble()) is not None:
         raise Refusal("stuck", trouble, hint="Its log says where it was stuck.")
     await _answers(threads_answer(), "stuck", "The threads of the server have", "Its log says what it is doing.")
-    # As a write: requests that write wait for the lock of a SQLite file, and for the thread that commits.
-    look: Operation[int] = replace(call.service.store.last_entry(), writes=True)
+    # On SQLite as a write: requests that write wait for the lock of the file, and for the thread that commits. On
+    # PostgreSQL as a read, which is repeated where a connection turns out to be broken.
+    store = call.service.store
+    look: Operation[int] = replace(store.last_entry(), writes=not store.many_writers)
     hint = "Is it running, can this machine reach it, and does no other program hold it locked?"
     reading: Awaitable[int] = call.run(look)
     await _answers(reading, "store_unavailable", "The database has", hint)

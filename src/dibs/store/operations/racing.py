@@ -116,10 +116,14 @@ class Racing(ABC):
                 return
         await asyncio.get_running_loop().run_in_executor(threads(), checks.run, types)
 
-    def validated_quickly(self, tasks: Iterable[NewTask]) -> bool:
+    def validated_quickly(self, tasks: Iterable[NewTask]) -> bool | None:
         """See DatabaseStore."""
         types = self.types.known
-        return types is not None and (not types or all(validated_quickly(task, types) for task in tasks))
+        return None if types is None else not types or all(validated_quickly(task, types) for task in tasks)
+
+    async def know_types(self) -> None:
+        """See DatabaseStore."""
+        await self.run_once_async(self.types.reading())
 
     def draw(self, kind: str, lines: Sequence[Line]) -> Operation[list[Line]]:
         """Let these lines race: from here on their tasks draw numbers when they come, and now some of those that wait
