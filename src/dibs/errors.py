@@ -33,6 +33,17 @@ class SchemaViolation(InvalidValue):
     code = "schema_violation"
 
 
+class ValidationTooSlow(InvalidValue):
+    """Params whose validation against the JSON Schema of their task type takes more time or memory than dibs allows.
+    Nothing was written."""
+
+    code = "validation_too_slow"
+    default_hint = (
+        "Send params that are smaller or less deeply nested, or register a schema with fewer alternatives: "
+        "in a recursive schema or one with nested references, the work may double with each level."
+    )
+
+
 class InvalidGraph(InvalidValue):
     """A workflow that could not run to its end: a step waits for itself, or for one that does not exist."""
 

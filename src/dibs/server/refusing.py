@@ -16,6 +16,7 @@ STATUS = {
     "bad_request": 400,
     "invalid_value": 400,
     "schema_violation": 400,
+    "validation_too_slow": 400,
     "invalid_graph": 400,
     "unauthorized": 401,
     "forbidden": 403,
@@ -51,6 +52,7 @@ STATUS = {
     "schema_too_new": 503,
     "schema_missing": 503,
     "stopping": 503,
+    "stuck": 503,
     "too_many_connections": 503,
 }
 

@@ -7,7 +7,7 @@ a task's state writes its line of history in the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from dibs.claim import Claim, ClaimRef, ClaimRequest, Filters, Finished, Outcome, Renewed, Standing
@@ -342,6 +342,13 @@ class DatabaseStore(Store, Protocol):
     def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
         """As `claim`, for several workers at once who ask for the same kind of task: the tasks go to them in the order
         of the list. To each what it got."""
+
+    def validated_quickly(self, tasks: Iterable[NewTask]) -> bool | None:
+        """True where the params of these tasks are validated in this process and at once: such tasks can be stored
+        together with others without keeping those waiting. None where the task types are not known: `know_types`."""
+
+    async def know_types(self) -> None:
+        """Read the registered task types, which are then known for a second."""
 
     witness: Witness
     """Told what the store does to tasks."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -60,6 +60,19 @@ Steps = Generator[Statement | Together, Rows, T]
 Each = Callable[[Sequence[Any]], Generator[Any, Any, Sequence[Any]]]
 
 
+class Checked(Protocol):
+    """What is validated before an operation begins."""
+
+    needs_types: bool
+
+    def work(self, types: Any) -> float:
+        """An estimate of the work, by which the caller decides whether an event loop may do it."""
+
+    def run(self, types: Any, *, brief: bool = False) -> None:
+        """Validate, in bounded time. `types`: the registered task types, if it needs them. `brief`: raise NotHere
+        where that needs another process."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[T]):
     """A named piece of work on the store: a way to begin its steps, as often as needed. Each step is what its engine
@@ -74,6 +87,7 @@ class Operation(Generic[T]):
     operations of this kind at once, given the `item` of each, and answer every one of them, with the error where one is
     refused: operations with the same `each` and `by` that wait at the same moment may be done by it.
     `leisurely`: nobody waits for it, so it is the one to pay for what has to be done now and then.
+    `checks`: what must be validated before the steps begin, outside of the transaction and of the event loop.
     """
 
     name: str
@@ -88,6 +102,7 @@ class Operation(Generic[T]):
     item: Any = None
     each: Each | None = None
     leisurely: bool = False
+    checks: Checked | None = None
 
     def woke(self, of_steps: Any) -> bool:
         """True if those who wait should look again; not after a round of upkeep, say, that found nothing to do."""

@@ -14,7 +14,9 @@ from dibs.codec import clean_text, decode, encode
 from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, TaskNotFound
 from dibs.redacting import redact
 from dibs.retry import jitter
+from dibs.step import tasks_in
 from dibs.store.operation import WIDTH, Operation, Row, Rows, Statement, Steps, Together
+from dibs.store.operations.checking import Checks
 from dibs.store.operations.growing import Growing, Growth
 from dibs.store.operations.rows import STATES, read_task
 from dibs.store.sqlfiles import Words
@@ -45,10 +47,17 @@ class Finishing(Growing, ABC):
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
         prepared = prepare(reports)
-        return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True, about=reports)
+        checks = checks_of(reports)
+        return Operation(
+            "finish", lambda: self._finish(reports, *prepared, checks), wakes=True, about=reports, checks=checks
+        )
 
     def _finish(
-        self, reports: Sequence[Report], statements: RowsByStatement, unstorable: dict[Name, Answer]
+        self,
+        reports: Sequence[Report],
+        statements: RowsByStatement,
+        unstorable: dict[Name, Answer],
+        checks: Checks | None,
     ) -> Steps[list[Answer]]:
         answers, steps = dict(unstorable), {_name(ref) for ref, said in reports if _is_step(ref, said)}
         plain = _rows_of(statements, lambda name: name not in steps) if steps else statements
@@ -56,7 +65,7 @@ class Finishing(Growing, ABC):
         steps |= {_name(ref) for ref, _ in reports if not isinstance(ref, Claim) and _name(ref) not in answers}
         if steps:  # known to be some, or named by somebody who cannot know
             theirs = [report for report in reports if _name(report[0]) in steps]
-            yield from self._finish_steps(theirs, statements, answers)
+            yield from self._finish_steps(theirs, statements, answers, checks)
         refused = [report for report in reports if _name(report[0]) not in answers]
         if refused:
             answers.update((yield from self._answer_refused(refused)))
@@ -72,7 +81,11 @@ class Finishing(Growing, ABC):
         return done
 
     def _finish_steps(
-        self, reports: Sequence[Report], statements: RowsByStatement, answers: dict[Name, Answer]
+        self,
+        reports: Sequence[Report],
+        statements: RowsByStatement,
+        answers: dict[Name, Answer],
+        checks: Checks | None,
     ) -> Steps[None]:
         """What ends a step also lets its workflow go on, in one transaction, while the workflow is held. That a task is
         a step, and of whose tree, never changes: so it is asked before."""
@@ -81,7 +94,7 @@ class Finishing(Growing, ABC):
             return
         yield Together()
         yield from self.hold_roots(sorted({row[1] for row in among}))
-        growth = yield from self._plan_growth(reports, answers)
+        growth = {} if checks is None else (yield from self._plan_growth(reports, answers, checks))
         open_ones = {_name(ref) for ref, _ in reports} - answers.keys()
         done = yield from self._write(_rows_of(statements, open_ones.__contains__), EVERYBODYS)
         answers.update((_claim_in(row), _finished(row)) for row in done)
@@ -89,7 +102,9 @@ class Finishing(Growing, ABC):
         if ended:
             yield from self._advance(ended, growth, answers)
 
-    def _plan_growth(self, reports: Sequence[Report], answers: dict[Name, Answer]) -> Steps[dict[Name, Growth]]:
+    def _plan_growth(
+        self, reports: Sequence[Report], answers: dict[Name, Answer], checks: Checks
+    ) -> Steps[dict[Name, Growth]]:
         """The steps that these outcomes add to their workflows. An outcome whose steps cannot be added is refused with
         the reason, and its task is not completed; a lost claim is refused as lost, whatever it adds."""
         wishes = [(ref, said.steps) for ref, said in reports if isinstance(said, Completed) and said.steps]
@@ -98,7 +113,7 @@ class Finishing(Growing, ABC):
         for ref, steps in wishes:
             if (name := _name(ref)) in live and name not in answers:
                 try:
-                    growth[name] = yield from self.plan_growth(ref.task_id, steps, growth.values())
+                    growth[name] = yield from self.plan_growth(ref.task_id, steps, checks, growth.values())
                 except InvalidValue as error:
                     answers[name] = error
         return growth
@@ -242,6 +257,13 @@ def _is_step(ref: Ref, said: Outcome) -> bool:
 
 def _grows(said: Outcome) -> bool:
     return isinstance(said, Completed) and bool(said.steps)
+
+
+def checks_of(reports: Sequence[Report]) -> Checks | None:
+    """The params of the steps that are added; None where there are none."""
+    if not _growing(reports):
+        return None
+    return Checks.of(task for _, said in reports if isinstance(said, Completed) for task in tasks_in(said.steps))
 
 
 def _growing(reports: Sequence[Report]) -> bool:

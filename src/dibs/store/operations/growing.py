@@ -18,6 +18,7 @@ from dibs.step import Kind, NewStep, check_graph, free_name, tasks_in
 from dibs.store.operation import Operation, Statement, Steps
 from dibs.store.operations.adding import Adding, Home, Known, Part, check_room
 from dibs.store.operations.advancing import CANCELLED, Tally
+from dibs.store.operations.checking import Checks
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,15 @@ class Growth:
     steps: Sequence[NewStep]
     known: Known
     stopping: bool
+    checks: Checks
 
 
 class Growing(Adding, ABC):
     """Steps from steps."""
 
-    def plan_growth(self, task_id: int, steps: Sequence[NewStep], planned: Collection[Growth] = ()) -> Steps[Growth]:
+    def plan_growth(
+        self, task_id: int, steps: Sequence[NewStep], checks: Checks, planned: Collection[Growth] = ()
+    ) -> Steps[Growth]:
         """Name and check the steps that this task adds; InvalidValue where they cannot be added. The tree is held.
 
         `planned`: what other steps add in the same transaction.
@@ -46,13 +50,13 @@ class Growing(Adding, ABC):
         if kind == Kind.FINALIZER:
             raise InvalidValue("A finalizer cannot add steps: its workflow is over.", hint="Start another workflow.")
         check_room((yield from self.read_workflow(workflow_id)), steps)
-        yield from self.check_tasks(list(tasks_in(steps)))
+        self.check_tasks(tasks_in(steps), checks)
         taken = {step.name for other in planned if other.home.workflow_id == workflow_id for step in other.steps}
         named, known = yield from self._named(workflow_id, name, task_id, steps, taken)
         check_graph(named, known=list(known))
         yield from self._check_order(task_id, named, known)
         home = Home(workflow_id, root_id, on_failure)
-        return Growth(task_id, home, named, known, stopping is not None)
+        return Growth(task_id, home, named, known, stopping is not None, checks)
 
     def _named(
         self, workflow_id: int, parent: str, task_id: int, steps: Sequence[NewStep], taken: Collection[str]
@@ -85,7 +89,7 @@ class Growing(Adding, ABC):
         """Insert the steps between the one that adds them, which settles next, and those that wait for it."""
         tally = Tally()
         children = [row[0] for row in (yield Statement("children", {"id": growth.task_id}))]
-        names = yield from self.insert_graph(Part(growth.home, growth.steps, None, growth.known), tally)
+        names = yield from self.insert_graph(Part(growth.home, growth.steps, None, growth.known, growth.checks), tally)
         parents = {parent for step in growth.steps for parent in step.after}
         last = [task_id for name, task_id in names.items() if name not in parents]
         if children:

@@ -13,10 +13,11 @@ import msgspec
 
 from dibs.claim import check_worker_id
 from dibs.codec import check_name, decode, encode, encode_params
-from dibs.errors import TaskTypeNotFound
+from dibs.errors import InvalidValue, TaskTypeNotFound
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps
+from dibs.store.operations.checking import SchemaCheck
 from dibs.store.operations.rows import moment
-from dibs.store.operations.typecache import TypeCache, compile_schema
+from dibs.store.operations.typecache import TypeCache
 from dibs.task import Task, check_integer, from_micros
 
 STALE_AFTER = 5 * 60 * 1_000_000
@@ -104,14 +105,25 @@ class Registering(ABC):
     ) -> Operation[TaskType]:
         """Register a new version of a task type; the same schema and defaults again give the version they have."""
         check_name(name, "The task type")
-        if schema is not None:
-            compile_schema(schema)
-        params = {
+        if schema is not None and type(schema) not in (dict, bool):
+            raise InvalidValue(f"A JSON Schema is a dict or a bool, not {type(schema).__name__}.")
+        params: dict[str, Any] = {
             "name": name,
             "schema": None if schema is None else encode(schema, "schema"),
             "defaults": encode_params(defaults),
         }
-        return Operation("register_type", lambda: self._register_type(params), atomic=True)
+        return Operation(
+            "register_type",
+            lambda: self._register_type(params),
+            atomic=True,
+            read=self._registered,
+            checks=None if params["schema"] is None else SchemaCheck(params["schema"]),
+        )
+
+    def _registered(self, registered: TaskType) -> TaskType:
+        # After the commit: whoever read the types before it has read the old ones.
+        self.types.forget()
+        return registered
 
     def _register_type(self, params: dict[str, Any]) -> Steps[TaskType]:
         while True:
@@ -120,7 +132,6 @@ class Registering(ABC):
                 return _read_type(known[0])
             version = known[0][1] + 1 if known else 1
             rows = yield Statement("register_type", {**params, "version": version})
-            self.types.forget()
             if rows:  # otherwise somebody registered that version at the same moment: look again
                 return _read_type(rows[0])
 

@@ -28,6 +28,7 @@ from dibs.step import (
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
 from dibs.store.operations.adding import Adding, Home, Part, check_room
 from dibs.store.operations.advancing import CANCELLED, DEADLINE, PRUNED, Tally
+from dibs.store.operations.checking import Checks
 from dibs.store.operations.rows import STATES, moment, read_failure, read_workflow
 from dibs.task import NewTask, to_micros
 
@@ -49,20 +50,23 @@ class Workflows(Adding, ABC):
 
     def start_workflow(self, new: NewWorkflow) -> Operation[Workflow]:
         """Store the whole graph, or nothing."""
-        return Operation("start_workflow", lambda: self._start_workflow(new), wakes=True, atomic=True)
+        checks = Checks.of(new.tasks())
+        return Operation(
+            "start_workflow", lambda: self._start_workflow(new, checks), wakes=True, atomic=True, checks=checks
+        )
 
-    def _start_workflow(self, new: NewWorkflow) -> Steps[Workflow]:
+    def _start_workflow(self, new: NewWorkflow, checks: Checks) -> Steps[Workflow]:
         content = None if new.key is None else fingerprint(new)
         while True:
             if new.key is not None and (known := (yield from self._with_key(new.key, content))) is not None:
                 return known
-            yield from self.check_tasks(list(new.tasks()))
+            self.check_tasks(new.tasks(), checks)
             workflow_id = yield from self.insert_workflow(new, content=content)
             if workflow_id is not None:
                 break  # else somebody was faster with this key
         tally = Tally()
         home = Home(workflow_id, workflow_id, new.on_failure)
-        yield from self.insert_graph(Part(home, new.steps, new.finalizer), tally)
+        yield from self.insert_graph(Part(home, new.steps, new.finalizer, checks=checks), tally)
         tally.note(workflow_id)
         yield from self.count(tally)
         return (yield from self._found(workflow_id))
@@ -78,19 +82,22 @@ class Workflows(Adding, ABC):
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
         """More steps for a workflow that runs."""
-        return Operation("add_steps", lambda: self._add_steps(workflow_id, steps), wakes=True, atomic=True)
+        checks = Checks.of(tasks_in(steps))
+        return Operation(
+            "add_steps", lambda: self._add_steps(workflow_id, steps, checks), wakes=True, atomic=True, checks=checks
+        )
 
-    def _add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Steps[Workflow]:
+    def _add_steps(self, workflow_id: int, steps: Sequence[NewStep], checks: Checks) -> Steps[Workflow]:
         workflow = yield from self._held(workflow_id)
         if workflow.state is not WorkflowState.RUNNING or workflow.stopping is not None:
             raise _wrong_state(workflow, "cannot get more steps", "Only a workflow that runs can grow.")
         check_room(workflow, steps)
         tasks = list(tasks_in(steps))
-        yield from self.check_tasks(tasks)
+        self.check_tasks(tasks, checks)
         known = yield from self.known_steps(workflow_id, steps)
         tally = Tally()
         home = Home(workflow_id, workflow.root_id, workflow.on_failure, begun=(yield from self.begun(workflow)))
-        yield from self.insert_graph(Part(home, steps, None, known), tally)
+        yield from self.insert_graph(Part(home, steps, None, known, checks), tally)
         yield from self.add_queues(workflow_id, tasks)
         yield from self.count(tally)
         return (yield from self._found(workflow_id))

@@ -19,7 +19,7 @@ from dibs.errors import InvalidValue
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, Steps
-from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
+from dibs.store.operations.typecache import TypeCache
 from dibs.store.postgres.connection import translate
 from dibs.store.postgres.migrating import apply
 from dibs.store.postgres.operations import PostgresOperations
@@ -50,14 +50,13 @@ class BorrowedPostgres(PostgresOperations):
         self.wakeups = LocalWakeups()
         self._given = connection
         self._clock = clock
-        self._types = TypeCache()
         self._schema = f"dibs_isolated_{secrets.token_hex(6)}"
         self._path: str | None = None  # the search path before
 
     @property
     def types(self) -> TypeCache:
         """The registered task types: never kept, because a rollback takes them away."""
-        return known_types(self._types)
+        return TypeCache()
 
     @property
     def in_transaction(self) -> bool:
@@ -81,7 +80,7 @@ class BorrowedPostgres(PostgresOperations):
 
     def _run(self, operation: Operation[T], on: Any) -> T:
         joined = self.in_transaction or on is not None
-        with _Blocking(self._given) as connection, types_of_its_own():
+        with _Blocking(self._given) as connection:
             try:
                 self._create_if_missing(connection)
                 if begins_by_itself(connection, operation):

@@ -21,7 +21,7 @@ from dibs.errors import InvalidValue, StoreUnavailable
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
-from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
+from dibs.store.operations.typecache import TypeCache
 from dibs.store.postgres import doctor
 from dibs.store.postgres.connection import (
     NOT_EXECUTED,
@@ -110,7 +110,7 @@ class PostgresStore(PostgresOperations):
     @property
     def types(self) -> TypeCache:
         """The registered task types, as this process knows them."""
-        return known_types(self._types)
+        return self._types
 
     @property
     def wakeups(self) -> PostgresWakeups:
@@ -234,8 +234,7 @@ class PostgresStore(PostgresOperations):
         try:
             if begins_by_itself(on, operation):
                 on.execute("SELECT 1")
-            with types_of_its_own():
-                return operation.result(self._run_on(on, operation))
+            return operation.result(self._run_on(on, operation))
         except psycopg.Error as error:
             raise translate_joined(error, writing=operation.writes) from error
 
@@ -248,8 +247,7 @@ class PostgresStore(PostgresOperations):
         try:
             if begins_by_itself(on, operation):
                 await on.execute("SELECT 1")
-            with types_of_its_own():
-                return operation.result(await self._run_on_async(on, operation))
+            return operation.result(await self._run_on_async(on, operation))
         except psycopg.Error as error:
             raise translate_joined(error, writing=operation.writes) from error
 
@@ -274,7 +272,7 @@ class PostgresStore(PostgresOperations):
         patience = patience or _Patience()
         while True:
             try:
-                opened = self._check()
+                opened = self._reach()
             except Away as away:
                 time.sleep(patience.pause_after(away))
                 continue
@@ -289,12 +287,12 @@ class PostgresStore(PostgresOperations):
         patience = patience or _Patience()
         while (opened := self._open) is None or not opened.checked or opened.pid != os.getpid():
             try:
-                await asyncio.to_thread(self._check)
+                await asyncio.to_thread(self._reach)
             except Away as away:
                 await asyncio.sleep(patience.pause_after(away))
         return opened
 
-    def _check(self) -> _Open:
+    def _reach(self) -> _Open:
         """One attempt to reach the database and check its schema. Callers that wait for each other's attempt share what
         it found: in turn, each of twenty would wait for a silent server."""
         asked_at, opened = time.monotonic(), self._made()

@@ -59,6 +59,7 @@ _BUILDERS: dict[str, Callable[[Reply], DibsError]] = {
     "bad_request": _plain(InvalidValue),
     "too_large": _plain(InvalidValue),
     "schema_violation": _plain(errors.SchemaViolation),
+    "validation_too_slow": _plain(errors.ValidationTooSlow),
     "invalid_graph": _plain(errors.InvalidGraph),
     "workflow_not_found": lambda said: errors.WorkflowNotFound(said.workflow_id or 0),
     "workflow_state": lambda said: errors.WrongWorkflowState(

@@ -15,7 +15,6 @@ from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
 from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter
 from dibs.store.operations.registering import TaskType
-from dibs.store.operations.typecache import compile_schema
 from dibs.store.remote import wire
 from dibs.store.remote.call import LIMIT, Call, asking, get, joined, looking, place, post, without_nones
 from dibs.store.remote.wire import WireBackoff
@@ -36,8 +35,6 @@ class RemoteTasks:
     ) -> Operation[TaskType]:
         """Register a new version of a task type, unless its newest is the same."""
         check_name(name, "The task type")
-        if schema is not None:
-            compile_schema(schema)
         given = {
             "name": name,
             "schema": None if schema is None else msgspec.Raw(encode(schema, "schema")),

@@ -15,7 +15,7 @@ from dibs.errors import InvalidValue
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, Steps
-from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
+from dibs.store.operations.typecache import TypeCache
 from dibs.store.sqlite.connection import Clock, translate
 from dibs.store.sqlite.joined import run_joined
 from dibs.store.sqlite.migrating import KNOWN
@@ -39,13 +39,12 @@ class BorrowedSqlite(SqliteOperations):
         self.wakeups = LocalWakeups()
         self._connection = connection
         self._clock = clock
-        self._types = TypeCache()
         self._one = threading.RLock()  # handlers may run in a thread
 
     @property
     def types(self) -> TypeCache:
         """The registered task types: never kept, because a rollback takes them away."""
-        return known_types(self._types)
+        return TypeCache()
 
     @property
     def in_transaction(self) -> bool:
@@ -60,7 +59,7 @@ class BorrowedSqlite(SqliteOperations):
     def run_once(self, operation: Operation[T], on: Any = None) -> T:
         """See Racing. On behalf of `on` the operation joins the transaction and leaves the commit to the program."""
         _check_same(on, self._connection)
-        with self._one, types_of_its_own():
+        with self._one:
             joined = self._connection.in_transaction or on is not None
             try:
                 self._create_if_missing()

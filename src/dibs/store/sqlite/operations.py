@@ -16,8 +16,9 @@ from dibs.step import ClaimReason, WorkflowState
 from dibs.store.operation import Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
-from dibs.store.operations.enqueueing import NewRow, NewRows, Stored
+from dibs.store.operations.enqueueing import NewRows, Stored
 from dibs.store.operations.finalizing import Answered, already_complete, not_found
+from dibs.store.operations.newrow import NewRow
 from dibs.store.operations.racing import CHUNK, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
 from dibs.store.sqlfiles import Words

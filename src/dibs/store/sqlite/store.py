@@ -16,7 +16,7 @@ from dibs.errors import InvalidValue, SchemaMissing, StoreError
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, Steps, drive
-from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
+from dibs.store.operations.typecache import TypeCache
 from dibs.store.sqlite import doctor, forking, maintenance, release
 from dibs.store.sqlite.connection import Clock, Executor, ReadOnly, clock, connect, translate
 from dibs.store.sqlite.creating import create
@@ -49,7 +49,7 @@ class SqliteStore(SqliteOperations):
     @property
     def types(self) -> TypeCache:
         """The registered task types, as this process knows them."""
-        return known_types(self._types)
+        return self._types
 
     @property
     def wakeups(self) -> SqliteWakeups:
@@ -156,8 +156,7 @@ class SqliteStore(SqliteOperations):
             )
         if not on.in_transaction:  # inside one, migrating would wait for the user's own lock
             self._opened()
-        with types_of_its_own():
-            return operation.result(run_joined(operation, on, self.clock))
+        return operation.result(run_joined(operation, on, self.clock))
 
     def _check_in_place(self, opened: _Open) -> None:
         """A file that is gone takes everything with it that is written to it, without an error: say so, and let go."""
