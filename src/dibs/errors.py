@@ -223,6 +223,16 @@ class OutcomeUnknown(StoreError):
     default_hint = "Repeat the call with the same key or token: dibs recognises what is already stored."
 
 
+class StoreRefused(StoreError):
+    """The database works, and refuses this write: a value that it cannot hold, or a rule of the database forbids it.
+
+    Nothing was written. Repeating the same write gives the same refusal.
+    """
+
+    code = "store_refused"
+    default_hint = "Change the value, or the rule of the database; the message shows what the database reported."
+
+
 class NotAllowed(StoreError):
     """The server does not let this key do that, or does not know the key. Nothing was written.
 

@@ -14,7 +14,7 @@ def describe(error: BaseException | Failure | str) -> Failure:
         return error
     if isinstance(error, str):
         return Failure("Error", error)
-    return Failure(type(error).__qualname__, clean_text(_message(error)), clean_text(_traceback(error)))
+    return Failure(clean_text(type(error).__qualname__), clean_text(_message(error)), clean_text(_traceback(error)))
 
 
 def _message(error: BaseException) -> str:

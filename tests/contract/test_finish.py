@@ -10,10 +10,26 @@ import msgspec
 import pytest
 
 import dibs
-from dibs import Backoff, Cancelled, ClaimRef, Completed, Event, Failed, Failure, Finished, NewTask, Released, State
+from dibs import (
+    Backoff,
+    Cancelled,
+    ClaimRef,
+    Completed,
+    Event,
+    Failed,
+    Failure,
+    Finished,
+    NewTask,
+    Released,
+    State,
+    StoreRefused,
+)
+from dibs.store.operations import finishing
 from tests.helpers import tables
 from tests.helpers.clients import Clock
+from tests.helpers.refusing import refuse_results
 from tests.helpers.tasks import events, moment
+from tests.helpers.workflows import start, step
 
 NO = Failure("ValueError", "no")
 
@@ -449,3 +465,54 @@ def test_the_first_result_stays(app: Any) -> None:
     app.complete(claim, "first")
     app.complete(claim, "second")
     assert app.get(claim.task_id).result == "first"
+
+
+# What the database refuses
+
+
+def test_an_outcome_that_the_database_refuses_does_not_hold_back_the_others(app: Any, url: str) -> None:
+    claims = many_claimed(app, 5)
+    refuse_results(url)
+    outcomes = [Completed("a"), Completed("poison"), Failed(NO), Released(), Completed("b")]
+    answers = app.finish(list(zip(claims, outcomes, strict=True)))
+    assert [type(answer).__name__ for answer in answers] == ["Finished", "StoreRefused", *["Finished"] * 3]
+    assert [app.get(claim.task_id).state.value for claim in claims] == [
+        "completed",
+        "claimed",
+        "scheduled",
+        "pending",
+        "completed",
+    ]
+    assert events(app, claims[1].task_id) == ["enqueued", "claimed"]
+
+
+def test_a_refusal_by_the_database_is_no_outage_and_says_what_the_database_said(app: Any, url: str) -> None:
+    claim = claimed(app)
+    refuse_results(url)
+    with pytest.raises(StoreRefused, match="refused") as refused:
+        app.complete(claim, "poison")
+    assert refused.value.code == "store_refused"
+    assert app.complete(claim, "fine").state is State.COMPLETED
+
+
+def test_a_step_whose_outcome_the_database_refuses_does_not_hold_back_other_steps(app: Any, url: str) -> None:
+    start(app, step("first"), step("second"), step("last", "first", "second"))
+    claims = app.claim_many("worker-1", 2, order="fifo")
+    refuse_results(url)
+    refused, written = app.finish([(claims[0], Completed("poison")), (claims[1], Completed("fine"))])
+    assert isinstance(refused, StoreRefused)
+    assert written.state is State.COMPLETED
+    app.complete(claims[0], "fine")
+    last = app.claim("worker-1")
+    assert last is not None
+    assert app.complete(last).state is State.COMPLETED
+
+
+@pytest.mark.database
+def test_outcomes_beyond_what_one_statement_can_hold_are_written(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finishing, "PORTION", 100_000)
+    claims = many_claimed(app, 40)
+    large = "x" * 30_000
+    answers = app.finish([(claim, Completed(large)) for claim in claims])
+    assert [answer.state for answer in answers] == [State.COMPLETED] * 40
+    assert {app.get(claim.task_id).result for claim in claims} == {large}

@@ -44,6 +44,7 @@ STATUS = {
     "rate_limited": 429,
     "headers_too_large": 431,
     "internal_error": 500,
+    "store_refused": 500,
     "store_error": 503,
     "store_busy": 503,
     "store_unavailable": 503,

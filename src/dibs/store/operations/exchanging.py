@@ -25,12 +25,18 @@ class Exchanging(Claiming, Finishing, ABC):
             atomic=True,
             read=_read,
             about=(reports, request),
+            apart=lambda: self._exchange_apart(reports, request),
         )
 
     def _exchange(
         self, reports: Sequence[Report], prepared: Prepared, request: ClaimRequest
     ) -> Steps[tuple[list[Answer], Rows]]:
         answers = yield from self._finish(reports, *prepared)
+        rows = yield from self._claim(request, atomic=True)
+        return answers, rows
+
+    def _exchange_apart(self, reports: Sequence[Report], request: ClaimRequest) -> Steps[tuple[list[Answer], Rows]]:
+        answers = yield from self._finish_apart(reports)
         rows = yield from self._claim(request, atomic=True)
         return answers, rows
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed, Standing
-from dibs.codec import clean_text, decode, encode
+from dibs.codec import MAX_ERROR_TEXT, clean_text, decode, encode
 from dibs.errors import ClaimLost, DibsError, InvalidGraph, InvalidValue, NotYourClaim, TaskNotFound
 from dibs.retry import jitter
-from dibs.store.operation import WIDTH, Operation, Row, Rows, Statement, Steps, Together
+from dibs.store.operation import WIDTH, Keep, Mark, Operation, Row, Rows, Statement, Steps, Together, Undo
 from dibs.store.operations.growing import Growing, Growth
 from dibs.store.operations.rows import STATES, read_task
 from dibs.store.sqlfiles import Words
@@ -34,6 +34,12 @@ Prepared = tuple[RowsByStatement, dict[Name, Answer]]
 """The rows for each statement, and the answers to those whose result dibs cannot store."""
 
 
+PORTION = 16 * 1024 * 1024
+"""Characters of results and errors that one statement holds at most."""
+
+FEW = 8
+"""Outcomes that never exceed a statement, whatever they hold: each is limited to 1 MiB."""
+
 PLAIN: Words = (("whose", "{{plain}}"),)
 EVERYBODYS: Words = (("whose", ""),)
 
@@ -44,7 +50,36 @@ class Finishing(Growing, ABC):
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
         prepared = prepare(reports)
-        return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True, about=reports)
+        return Operation(
+            "finish",
+            lambda: self._finish(reports, *prepared),
+            wakes=True,
+            about=reports,
+            apart=lambda: self._finish_apart(reports),
+        )
+
+    def _finish_apart(self, reports: Sequence[Report]) -> Steps[list[Answer]]:
+        """Write each outcome in a savepoint of its own: one that the database refuses is answered with the refusal.
+
+        Workflows are locked before tasks, and tasks in the order of their ids, as everywhere else.
+        """
+        yield Together()
+        among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
+        yield from self.hold_roots(sorted({row[1] for row in among}))
+        answers: dict[Name, Answer] = {}
+        for report in sorted(reports, key=lambda report: report[0].task_id):
+            answers[_name(report[0])] = yield from self._finish_one(report)
+        return [answers[_name(ref)] for ref, _ in reports]
+
+    def _finish_one(self, report: Report) -> Steps[Answer]:
+        yield Mark()
+        try:
+            [answer] = yield from self._finish([report], *prepare([report]))
+        except Exception as error:
+            [(refusal,)] = yield Undo(error)
+            return cast(DibsError, refusal)
+        yield Keep()
+        return answer
 
     def _finish(
         self, reports: Sequence[Report], statements: RowsByStatement, unstorable: dict[Name, Answer]
@@ -65,8 +100,8 @@ class Finishing(Growing, ABC):
         """Write the outcomes; a row for each that was."""
         done: Rows = []
         for name, rows in statements.items():
-            if rows:
-                done += yield Statement(name, rows=rows, words=whose, change=True)
+            for some in _portions(rows):
+                done += yield Statement(name, rows=some, words=whose, change=True)
         self.witness.moved(done)
         return done
 
@@ -227,6 +262,37 @@ def prepare(reports: Sequence[Report]) -> Prepared:
         else:
             rows.setdefault(name, []).append(row)
     return {name: _in_order(some) for name, some in rows.items()}, answers
+
+
+def _portions(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The rows in portions that one statement can hold: the engines send the rows of a statement as one text, which
+    SQLite limits to 1 GB and PostgreSQL to 1 GiB."""
+    if len(rows) <= FEW or sum(map(_bytes_of, rows)) <= PORTION:
+        if rows:
+            yield rows
+        return
+    half = len(rows) // 2
+    yield from _portions(rows[:half])
+    yield from _portions(rows[half:])
+
+
+def _bytes_of(row: Mapping[str, Any]) -> int:
+    """Characters of the one long text in a row: the result or the error."""
+    return len(row.get("result") or row.get("error") or "")
+
+
+def size_of(outcome: Outcome) -> int:
+    """About how many bytes the outcome takes as JSON; 0 for one that has no JSON and will be refused on its own."""
+    if isinstance(outcome, Failed):
+        return min(len(outcome.failure.message), MAX_ERROR_TEXT) + min(
+            len(outcome.failure.traceback or ""), MAX_ERROR_TEXT
+        )
+    if not isinstance(outcome, Completed) or (outcome.result is None and not outcome.steps):
+        return 0
+    try:
+        return len(msgspec.json.encode((outcome.result, outcome.steps)))
+    except Exception:
+        return 0
 
 
 def check_reports(reports: Sequence[Report]) -> None:

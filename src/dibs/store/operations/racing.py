@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from dibs.claim import Order
+from dibs.errors import StoreRefused
 from dibs.store.operation import Operation, Statement, Steps
 
 T = TypeVar("T")
@@ -61,6 +62,8 @@ class Racing(ABC):
                 lines = undrawn.lines
                 while lines:
                     lines = self.run_once(self.draw(undrawn.kind, lines), on)
+            except StoreRefused as refused:
+                operation = _item_by_item(operation, on, refused)
 
     async def run_async(self, operation: Operation[T], on: Any = None) -> T:
         """`run`, without blocking the event loop (but a handed-in sqlite3 connection belongs to its thread)."""
@@ -71,6 +74,8 @@ class Racing(ABC):
                 lines = undrawn.lines
                 while lines:
                     lines = await self.run_once_async(self.draw(undrawn.kind, lines), on)
+            except StoreRefused as refused:
+                operation = _item_by_item(operation, on, refused)
 
     def draw(self, kind: str, lines: Sequence[Line]) -> Operation[list[Line]]:
         """Let these lines race: from here on their tasks draw numbers when they come, and now some of those that wait
@@ -87,3 +92,12 @@ class Racing(ABC):
             if time.monotonic() > until:
                 break
         return left
+
+
+def _item_by_item(operation: Operation[T], on: Any, refused: StoreRefused) -> Operation[T]:
+    """The operation with a savepoint for each item, after the database has refused it as a whole. With `on`, what to
+    do after an error is the user's decision."""
+    apart = operation.item_by_item() if on is None else None
+    if apart is None:
+        raise refused
+    return apart

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import msgspec
 import psycopg
@@ -13,8 +13,8 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 
-from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
-from dibs.store.operation import Rows, Statement, Together
+from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreRefused, StoreUnavailable
+from dibs.store.operation import Keep, Mark, Rows, Statement, Step, Undo
 from dibs.store.sqlfiles import SqlFiles
 
 SQL = SqlFiles("dibs.store.postgres")
@@ -127,14 +127,31 @@ class Executor:
             self._ends.enter_context(self._connection.transaction())
             self._together = True
 
-    def __call__(self, statement: Statement | Together) -> Rows:
+    def __call__(self, statement: Step) -> Rows:
         """The rows of the statement."""
-        if isinstance(statement, Together):
-            self.begin()
-            return []
+        if not isinstance(statement, Statement):
+            return self._control(statement)
         with self._connection.cursor(row_factory=tuple_row) as cursor:
-            cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            try:
+                cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            except UNENCODABLE as error:
+                raise unencodable(error) from error
             return cursor.fetchall() if _has_rows(cursor) else []
+
+    def _control(self, step: Step) -> Rows:
+        """A step that is no statement."""
+        self.begin()
+        refused = [(as_refusal(step.error),)] if isinstance(step, Undo) else []
+        for sql in SAVEPOINTS.get(type(step), ()):
+            self._connection.execute(sql)
+        return refused
+
+
+SAVEPOINTS: dict[type, tuple[LiteralString, ...]] = {
+    Mark: ("SAVEPOINT item",),
+    Keep: ("RELEASE SAVEPOINT item",),
+    Undo: ("ROLLBACK TO SAVEPOINT item", "RELEASE SAVEPOINT item"),
+}
 
 
 class AsyncExecutor:
@@ -154,14 +171,24 @@ class AsyncExecutor:
             await self._ends.enter_async_context(self._connection.transaction())
             self._together = True
 
-    async def __call__(self, statement: Statement | Together) -> Rows:
+    async def __call__(self, statement: Step) -> Rows:
         """The rows of the statement."""
-        if isinstance(statement, Together):
-            await self.begin()
-            return []
+        if not isinstance(statement, Statement):
+            return await self._control(statement)
         async with self._connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            try:
+                await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            except UNENCODABLE as error:
+                raise unencodable(error) from error
             return await cursor.fetchall() if _has_rows(cursor) else []
+
+    async def _control(self, step: Step) -> Rows:
+        """A step that is no statement."""
+        await self.begin()
+        refused = [(as_refusal(step.error),)] if isinstance(step, Undo) else []
+        for sql in SAVEPOINTS.get(type(step), ()):
+            await self._connection.execute(sql)
+        return refused
 
 
 def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
@@ -175,6 +202,26 @@ def bind(statement: Statement, signature: dict[str, Any]) -> dict[str, Any]:
     if statement.rows is None:
         return {**statement.params, **signature}
     return {**statement.params, "said": msgspec.json.encode(statement.rows).decode(), **signature}
+
+
+UNENCODABLE = (UnicodeError, OverflowError)
+"""Errors that Python raises for a value before the database sees the value."""
+
+
+def unencodable(error: Exception) -> StoreRefused:
+    """The refusal of a value that cannot even be sent to the database."""
+    return StoreRefused(f"PostgreSQL cannot be sent the value: {error}.")
+
+
+def as_refusal(error: Exception) -> DibsError:
+    """The error as a refusal of what was written. Raises an error that is about the connection, a lock or the
+    program."""
+    refusal = translate(error, writing=True) if isinstance(error, psycopg.Error) else error
+    if isinstance(refusal, StoreError) and not isinstance(refusal, StoreRefused):
+        raise error
+    if not isinstance(refusal, DibsError):
+        raise error
+    return refusal
 
 
 def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
@@ -193,8 +240,8 @@ def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
         return StoreError(f"PostgreSQL is read-only ({text}).", hint="Use the primary, not a replica.")
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError(f"PostgreSQL refused it ({text}).", hint="Grant this user access to the dibs_ tables.")
-    if isinstance(error, psycopg.OperationalError):
+    if isinstance(error, psycopg.OperationalError) and not isinstance(error, errors.ProgramLimitExceeded):
         if writing:
             return OutcomeUnknown(f"The connection to PostgreSQL broke during a write ({text}).")
         return StoreUnavailable(f"The connection to PostgreSQL failed ({text}).")
-    return StoreError(f"PostgreSQL said: {text}", hint="If this is no misuse of a handed-in connection, report a bug.")
+    return StoreRefused(f"PostgreSQL refused the {'write' if writing else 'query'}: {text}")

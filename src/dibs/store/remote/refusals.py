@@ -80,6 +80,8 @@ _BUILDERS: dict[str, Callable[[Reply], DibsError]] = {
     ),
     "wrong_state": lambda said: errors.WrongState(said.error, task_id=said.task_id or 0, state=said.status or ""),
     "store_error": _plain(StoreError),
+    "store_refused": _plain(errors.StoreRefused),
+    "internal_error": _plain(errors.StoreRefused),
     "store_busy": _plain(errors.StoreBusy),
     "store_unavailable": _plain(errors.StoreUnavailable),
     "stopping": _plain(errors.StoreUnavailable),
