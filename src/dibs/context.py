@@ -69,7 +69,8 @@ class Context:
         return self._log
 
     def progress(self, percent: int, message: str | None = None) -> None:
-        """Note how far the task is (0 to 100). The worker writes the latest note within a second."""
+        """Note how far the task is (0 to 100). The worker writes the latest note within a second, and
+        before the outcome of the attempt."""
         check_integer(percent, "progress", 0, 100)
         said = check_text(message, "The message")
         self._note(self.claim, percent, None if said is None else clean_text(said))

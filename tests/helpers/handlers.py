@@ -124,6 +124,12 @@ def speak_apart(ctx: dibs.Context, folder: str) -> None:
         time.sleep(GLANCE)
 
 
+@app.task(lane="process")
+def progress_apart(ctx: dibs.Context) -> None:
+    ctx.progress(60)
+    ctx.progress(100)
+
+
 def _mumble(ctx: dibs.Context) -> None:
     """Reports progress and fails, with text that no database can encode."""
     ctx.progress(50, "half \ud800 way\x00")

@@ -18,6 +18,7 @@ from dibs.store.operations.finishing import size_of
 from dibs.task import Failure, State
 from dibs.worker.attempt import Attempt, now
 from dibs.worker.contact import Contact
+from dibs.worker.notes import Notes
 from dibs.worker.part import Part
 from dibs.worker.run import misfit
 
@@ -46,11 +47,13 @@ class Finisher(Part):
         self,
         contact: Contact,
         forget: Callable[[Sequence[Attempt]], None],
+        notes: Notes,
         finalize: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__()
         self._contact = contact
         self._forget = forget
+        self._notes = notes
         self._finalize = finalize
         self._queue: queue.SimpleQueue[Told | None] = queue.SimpleQueue()
         self._batch: list[Told] = []
@@ -80,6 +83,7 @@ class Finisher(Part):
         if not self._batch:
             self._collect(self._batch)
         if self._batch:
+            self._notes.write_of(attempt.claim for attempt, _ in self._batch)
             self._write(self._batch)
             self._batch = []
 
