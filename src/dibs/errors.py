@@ -150,6 +150,13 @@ class NotYourClaim(ClaimLost):
     default_hint = "Only the worker that claimed a task may write about it; check the worker id."
 
 
+class OutcomeConflict(ClaimLost):
+    """A claim that has ended is ended again with another result or another error. It changed nothing."""
+
+    code = "outcome_conflict"
+    default_hint = "The first outcome is kept. Repeat a call only with the same content; new work needs a new claim."
+
+
 class NotClaimable(DibsError):
     """A claim by id of a task that is not pending (or whose queue is paused)."""
 

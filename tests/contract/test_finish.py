@@ -20,6 +20,7 @@ from dibs import (
     Failure,
     Finished,
     NewTask,
+    OutcomeConflict,
     Released,
     State,
     StoreRefused,
@@ -449,6 +450,72 @@ def test_an_outcome_told_again_is_answered_with_the_state_it_led_to_whatever_bec
     assert [(answer.state, answer.repeated) for answer in first] == [("pending", False), ("completed", False)]
     assert [(answer.state, answer.repeated) for answer in again] == [("pending", True), ("completed", True)]
     assert [answer.run_at for answer in again] == [None, None]
+
+
+SAME = [
+    (None, None),
+    ({"a": 1, "b": [1, 2.0]}, {"b": [1.0, 2], "a": 1.0}),
+    ((1, "é"), [1, "\u00e9"]),
+    ([True, None, ""], [True, None, ""]),
+    (1e300, 10**300 * 1.0),
+]
+OTHER = [
+    ("first", "second"),
+    ("first", None),
+    (None, {}),
+    (1, True),
+    (0, False),
+    (1, "1"),
+    ([1, 2], [2, 1]),
+    ({"a": 1}, {"a": 1, "b": None}),
+    ([], {}),
+    (2**53, 2**53 + 1),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_completing_again_with_the_same_value_is_safe_however_the_value_is_written(
+    app: Any, first: Any, second: Any
+) -> None:
+    claim = claimed(app)
+    app.complete(claim, first)
+    assert app.complete(claim, second).repeated
+
+
+@pytest.mark.parametrize(("first", "second"), OTHER)
+def test_completing_again_with_another_result_is_refused_and_the_first_is_kept(
+    app: Any, url: str, first: Any, second: Any
+) -> None:
+    claim = claimed(app)
+    app.complete(claim, first)
+    before = tables.read(url)
+    with pytest.raises(OutcomeConflict, match="another result") as refused:
+        app.complete(claim, second)
+    assert (refused.value.code, refused.value.task_id, refused.value.token) == ("outcome_conflict", claim.task_id, 1)
+    assert tables.read(url) == before
+    assert app.get(claim.task_id).result == first
+
+
+@pytest.mark.parametrize("options", [{"retry_in": 0}, {"permanent": True}])
+def test_failing_again_with_another_error_is_refused(app: Any, url: str, options: dict[str, Any]) -> None:
+    claim = claimed(app)
+    app.fail(claim, Failure("ValueError", "nul \x00", "here"), **options)
+    assert app.fail(claim, Failure("ValueError", "nul \x00", "elsewhere"), **options).repeated
+    before = tables.read(url)
+    for other in (Failure("ValueError", "other"), Failure("KeyError", "nul \x00")):
+        with pytest.raises(OutcomeConflict, match="another error"):
+            app.fail(claim, other, **options)
+    assert tables.read(url) == before
+
+
+def test_an_exchange_answers_a_changed_outcome_on_its_own(app: Any) -> None:
+    claims = many_claimed(app, 3)
+    app.finish([(claims[0], Completed(1)), (claims[1], Completed(2))])
+    answers, [] = app.exchange(
+        [(claims[0], Completed(1)), (claims[1], Completed(3)), (claims[2], Completed(4))], "worker-1"
+    )
+    assert [type(answer).__name__ for answer in answers] == ["Finished", "OutcomeConflict", "Finished"]
+    assert [app.get(claim.task_id).result for claim in claims] == [1, 2, 4]
 
 
 def test_what_another_worker_told_is_not_told_again_by_this_one(app: Any, url: str) -> None:

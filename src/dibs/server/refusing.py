@@ -33,6 +33,7 @@ STATUS = {
     "too_slow": 408,
     "key_conflict": 409,
     "claim_lost": 409,
+    "outcome_conflict": 409,
     "not_claimable": 409,
     "already_claimed": 409,
     "wrong_state": 409,

@@ -19,8 +19,8 @@ Key = tuple[int, int]
 class Notes:
     """The latest progress of each attempt.
 
-    The lease keeper writes all notes now and then. The finisher writes those of an attempt before its outcome: after the
-    outcome the claim is gone, and the last progress would be refused.
+    The lease keeper writes all notes now and then. The finisher writes those of an attempt before its outcome: the
+    outcome ends the claim, and progress after that would be refused.
     """
 
     def __init__(self, contact: Contact) -> None:

@@ -36,8 +36,8 @@ from dibs.worker.finalizer import Finalizer
 from dibs.worker.finisher import Finisher
 from dibs.worker.lanes import Duties, Lane, ThreadLane
 from dibs.worker.leases import Leases
-from dibs.worker.notes import Notes
 from dibs.worker.looplane import LoopLane
+from dibs.worker.notes import Notes
 from dibs.worker.part import Part
 from dibs.worker.shelf import StoreShelf
 from dibs.worker.signals import Signals

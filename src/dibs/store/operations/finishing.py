@@ -10,8 +10,16 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed, Standing
-from dibs.codec import MAX_ERROR_TEXT, clean_text, decode, encode
-from dibs.errors import ClaimLost, DibsError, InvalidGraph, InvalidValue, NotYourClaim, TaskNotFound
+from dibs.codec import MAX_ERROR_TEXT, clean_text, decode, encode, same
+from dibs.errors import (
+    ClaimLost,
+    DibsError,
+    InvalidGraph,
+    InvalidValue,
+    NotYourClaim,
+    OutcomeConflict,
+    TaskNotFound,
+)
 from dibs.retry import jitter
 from dibs.store.operation import WIDTH, Keep, Mark, Operation, Row, Rows, Statement, Steps, Together, Undo
 from dibs.store.operations.growing import Growing, Growth
@@ -396,13 +404,31 @@ def _finished(row: Row) -> Finished:
 
 
 def _refusal_or_repeat(ref: Ref, outcome: Outcome, tasks: dict[int, Task], told: list[Row]) -> Answer:
-    # The same outcome told again, its first answer lost on the way: say yes again, write nothing.
+    # The same outcome again, after its first answer was lost: the answer is the same, and nothing is written.
     task = tasks.get(ref.task_id)
     for task_id, token, event, to_state, worker_id, detail in told:
         same_claim = (task_id, token, worker_id) == _name(ref)
         if same_claim and _outcome_of(event, detail) == _EVENTS[type(outcome)]:
+            if differs := _difference(ref, outcome, task, detail):
+                message = f"Task {task_id} was {differs} under token {token} before. The first outcome is kept."
+                return OutcomeConflict(message, task_id=task_id, token=token)
             return _told_again(ref, STATES[to_state], task)
     return refusal(ref, task)
+
+
+def _difference(ref: Ref, outcome: Outcome, task: Task | None, detail: str | None) -> str | None:
+    """How the content of an outcome differs from what is stored; None if it is the same, or if nothing is stored to
+    compare with. Delays are not compared: the stored times depend on when the first outcome arrived. Nor are
+    tracebacks: the same error has another traceback when it is raised again."""
+    if isinstance(outcome, Completed):
+        stored = task is not None and (task.state, task.token) == (State.COMPLETED, ref.token)
+        if task is not None and stored and not same(task.result, outcome.result):
+            return "completed with another result"
+    elif isinstance(outcome, Failed) and detail is not None:
+        before, failure = decode(detail), outcome.failure
+        if (before["type"], before["message"]) != (clean_text(failure.type), clean_text(failure.message)):
+            return "failed with another error"
+    return None
 
 
 def _told_again(ref: Ref, state: State, task: Task | None) -> Finished:

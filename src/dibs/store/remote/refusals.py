@@ -73,6 +73,9 @@ _BUILDERS: dict[str, Callable[[Reply], DibsError]] = {
     "key_not_found": lambda said: errors.KeyNotFound(said.error, key_id=said.key),
     "key_conflict": lambda said: errors.KeyConflict(said.key or "", said.task_id, workflow_id=said.workflow_id),
     "claim_lost": lambda said: errors.ClaimLost(said.error, task_id=said.task_id or 0, token=said.token or 0),
+    "outcome_conflict": lambda said: errors.OutcomeConflict(
+        said.error, task_id=said.task_id or 0, token=said.token or 0
+    ),
     "not_your_claim": lambda said: errors.NotYourClaim(said.error, task_id=said.task_id or 0, token=said.token or 0),
     "not_claimable": lambda said: errors.NotClaimable(said.error, task_id=said.task_id or 0, state=said.status or ""),
     "already_claimed": lambda said: errors.AlreadyClaimed(
