@@ -169,14 +169,18 @@ class NotClaimable(DibsError):
 
 
 class AlreadyClaimed(NotClaimable):
-    """A claim by id that lost: another worker holds the task."""
+    """A claim by id of a task that a worker holds. `token`: that of the claim, if the same worker holds the task."""
 
     code = "already_claimed"
     default_hint = "Claim another task, or wait: the task comes back if its worker dies."
 
-    def __init__(self, message: str, *, task_id: int, worker_id: str | None) -> None:
-        super().__init__(message, task_id=task_id, state="claimed")
+    def __init__(self, message: str, *, task_id: int, worker_id: str | None, token: int | None = None) -> None:
+        own = (
+            "Use the claim that you have, and renew it. If another process has the same worker id, rename one of them."
+        )
+        super().__init__(message, task_id=task_id, state="claimed", hint=None if token is None else own)
         self.worker_id = worker_id
+        self.token = token
 
 
 class WrongState(DibsError):

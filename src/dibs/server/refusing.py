@@ -111,7 +111,8 @@ def refusal(error: DibsError) -> RefusalShape:
         about["hint"] = error.hint
     if isinstance(error, AlreadyClaimed):
         about["message"] = error.message
-        return RefusalShape(error="Task already claimed by another worker", code=error.code, **about)
+        whose = "another worker" if error.token is None else "this worker"
+        return RefusalShape(error=f"Task already claimed by {whose}", code=error.code, **about)
     return RefusalShape(error=error.message, code=error.code, **about)
 
 

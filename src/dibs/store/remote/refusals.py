@@ -79,7 +79,7 @@ _BUILDERS: dict[str, Callable[[Reply], DibsError]] = {
     "not_your_claim": lambda said: errors.NotYourClaim(said.error, task_id=said.task_id or 0, token=said.token or 0),
     "not_claimable": lambda said: errors.NotClaimable(said.error, task_id=said.task_id or 0, state=said.status or ""),
     "already_claimed": lambda said: errors.AlreadyClaimed(
-        said.message or said.error, task_id=said.task_id or 0, worker_id=said.worker_id
+        said.message or said.error, task_id=said.task_id or 0, worker_id=said.worker_id, token=said.token
     ),
     "wrong_state": lambda said: errors.WrongState(said.error, task_id=said.task_id or 0, state=said.status or ""),
     "store_error": _plain(StoreError),
