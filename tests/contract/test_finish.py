@@ -192,10 +192,11 @@ def test_a_permanent_failure_goes_to_the_dead_letter_at_once(app: Any, clock: Cl
     claim = claimed(app)
     clock.advance(3)
     answer = app.fail(claim, NO, permanent=True, retry_in=5)
+    stored = msgspec.structs.replace(NO, permanent=True)
     assert answer == Finished(claim.task_id, State.FAILED, attempts=1)
     assert not answer.will_retry
     task = app.get(claim.task_id)
-    assert (task.state, task.attempts, task.error, task.finished_at) == (State.FAILED, 1, NO, moment(clock))
+    assert (task.state, task.attempts, task.error, task.finished_at) == (State.FAILED, 1, stored, moment(clock))
 
 
 def test_the_last_failed_attempt_goes_to_the_dead_letter_with_its_error(app: Any, clock: Clock) -> None:
@@ -505,6 +506,8 @@ def test_failing_again_with_another_error_is_refused(app: Any, url: str, options
     for other in (Failure("ValueError", "other"), Failure("KeyError", "nul \x00")):
         with pytest.raises(OutcomeConflict, match="another error"):
             app.fail(claim, other, **options)
+    with pytest.raises(OutcomeConflict, match="permanent"):
+        app.fail(claim, Failure("ValueError", "nul \x00"), permanent="permanent" not in options)
     assert tables.read(url) == before
 
 
@@ -532,6 +535,26 @@ def test_the_first_result_stays(app: Any) -> None:
     app.complete(claim, "first")
     app.complete(claim, "second")
     assert app.get(claim.task_id).result == "first"
+
+
+# Permanent failures
+
+
+def test_a_permanent_failure_is_called_so_in_the_error_the_history_and_the_explanation(app: Any) -> None:
+    claim = claimed(app, max_attempts=3)
+    app.fail(claim, NO, permanent=True)
+    assert app.get(claim.task_id).error.permanent
+    assert app.history(claim.task_id)[-1].detail["permanent"] is True
+    explained = str(app.explain(claim.task_id))
+    assert "It failed permanently in attempt 1 of 3, so no further attempt was made: ValueError: no." in explained
+
+
+def test_a_failure_that_spent_the_attempts_is_not_called_permanent(app: Any) -> None:
+    claim = claimed(app, max_attempts=1)
+    app.fail(claim, NO)
+    assert not app.get(claim.task_id).error.permanent
+    assert "permanent" not in app.history(claim.task_id)[-1].detail
+    assert "It failed after 1 attempt: ValueError: no." in str(app.explain(claim.task_id))
 
 
 # What the database refuses

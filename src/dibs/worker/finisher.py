@@ -191,12 +191,14 @@ def _tell_of_failure(attempt: Attempt, outcome: Failed, answer: Finished) -> Non
         then = f"the next attempt is due at {answer.run_at:%H:%M:%S} UTC"
     else:
         then = "it is in the dead letter" if answer.state is State.FAILED else f"it is {answer.state}"
+        then = f"the failure is permanent, {then}" if outcome.permanent else then
     about = attempt.about(
         "task.failed",
         seconds=attempt.seconds,
         error_type=outcome.failure.type,
         error=reason,
         state=answer.state.value,
+        permanent=outcome.permanent,
         next_at=None if answer.run_at is None or not answer.will_retry else answer.run_at,
     )
     logger.warning("%r failed: %s: %s; %s", attempt, outcome.failure.type, reason, then, extra=about)

@@ -365,7 +365,7 @@ def _complete(outcome: Completed) -> dict[str, Any]:
 
 def _fail(outcome: Failed) -> dict[str, Any]:
     return {
-        "error": encode_failure(outcome.failure),
+        "error": encode_failure(outcome.failure, permanent=outcome.permanent),
         "retry_in": None if outcome.retry_in is None else round(outcome.retry_in * 1e6),
         "permanent": outcome.permanent,
         "jitter": jitter(),
@@ -390,10 +390,16 @@ _EVENTS: dict[type, Event] = {
 }
 
 
-def encode_failure(failure: Failure) -> str:
-    """The failure as JSON that any engine stores, whatever the exception said."""
-    traceback = None if failure.traceback is None else clean_text(failure.traceback)
-    clean = Failure(clean_text(failure.type), clean_text(failure.message), traceback)
+def encode_failure(failure: Failure, *, permanent: bool = False) -> str:
+    """The failure as JSON that any engine stores, whatever the exception said. Type and message come first: errors are
+    grouped by the beginning of the text."""
+    clean: dict[str, Any] = {
+        "type": clean_text(failure.type),
+        "message": clean_text(failure.message),
+        "traceback": None if failure.traceback is None else clean_text(failure.traceback),
+    }
+    if permanent:
+        clean["permanent"] = True
     return msgspec.json.encode(clean).decode()
 
 
@@ -428,6 +434,8 @@ def _difference(ref: Ref, outcome: Outcome, task: Task | None, detail: str | Non
         before, failure = decode(detail), outcome.failure
         if (before["type"], before["message"]) != (clean_text(failure.type), clean_text(failure.message)):
             return "failed with another error"
+        if before.get("permanent", False) != outcome.permanent:
+            return "failed " + ("with a failure that is not permanent" if outcome.permanent else "permanently")
     return None
 
 

@@ -339,6 +339,8 @@ def _reason(task: Task) -> Reason:
         return Reason("claimed", f"It is running: claimed by {task.worker_id} until {until}.{asked}")
     if task.state is State.FAILED:
         cause = f": {task.error.type}: {task.error.message}" if task.error else ""
+        if task.error and task.error.permanent:
+            return Reason("failed", f"{_permanent(task)}{cause}. Retry it to run it again.")
         return Reason("failed", f"It failed after {_attempts(task.attempts)}{cause}. Retry it to run it again.")
     return Reason(task.state.value, f"It is {task.state} since {task.finished_at:%Y-%m-%d %H:%M:%S} UTC.")
 
@@ -380,6 +382,11 @@ def _first_failure(workflow_id: int, only: Sequence[str] | None) -> Steps[str]:
     error = f": {step.error.type}: {step.error.message}" if step.error and step.state is State.FAILED else ""
     how = "failed" if step.state is State.FAILED else "was cancelled"
     return f"step {found[0][0]!r} (task {step.id}) of workflow {workflow_id} {how}{error}"
+
+
+def _permanent(task: Task) -> str:
+    """An attempt that failed permanently is the last one, whatever was left."""
+    return f"It failed permanently in attempt {task.attempts} of {task.max_attempts}, so no further attempt was made"
 
 
 def _attempts(count: int) -> str:
