@@ -161,6 +161,13 @@ class NotYourClaim(ClaimLost):
     default_hint = "Only the worker that claimed a task may write about it; check the worker id."
 
 
+class OutcomeConflict(ClaimLost):
+    """A claim that has ended is ended again with another result or another error. It changed nothing."""
+
+    code = "outcome_conflict"
+    default_hint = "The first outcome is kept. Repeat a call only with the same content; new work needs a new claim."
+
+
 class NotClaimable(DibsError):
     """A claim by id of a task that is not pending (or whose queue is paused)."""
 
@@ -173,14 +180,18 @@ class NotClaimable(DibsError):
 
 
 class AlreadyClaimed(NotClaimable):
-    """A claim by id that lost: another worker holds the task."""
+    """A claim by id of a task that a worker holds. `token`: that of the claim, if the same worker holds the task."""
 
     code = "already_claimed"
     default_hint = "Claim another task, or wait: the task comes back if its worker dies."
 
-    def __init__(self, message: str, *, task_id: int, worker_id: str | None) -> None:
-        super().__init__(message, task_id=task_id, state="claimed")
+    def __init__(self, message: str, *, task_id: int, worker_id: str | None, token: int | None = None) -> None:
+        own = (
+            "Use the claim that you have, and renew it. If another process has the same worker id, rename one of them."
+        )
+        super().__init__(message, task_id=task_id, state="claimed", hint=None if token is None else own)
         self.worker_id = worker_id
+        self.token = token
 
 
 class WrongState(DibsError):
@@ -232,6 +243,16 @@ class OutcomeUnknown(StoreError):
 
     code = "outcome_unknown"
     default_hint = "Repeat the call with the same key or token: dibs recognises what is already stored."
+
+
+class StoreRefused(StoreError):
+    """The database works, and refuses this write: a value that it cannot hold, or a rule of the database forbids it.
+
+    Nothing was written. Repeating the same write gives the same refusal.
+    """
+
+    code = "store_refused"
+    default_hint = "Change the value, or the rule of the database; the message shows what the database reported."
 
 
 class NotAllowed(StoreError):

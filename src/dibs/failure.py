@@ -15,7 +15,8 @@ def describe(error: BaseException | Failure | str) -> Failure:
         return error
     if isinstance(error, str):
         return Failure("Error", error)
-    return Failure(type(error).__qualname__, redact(clean_text(_message(error))), redact(clean_text(_traceback(error))))
+    message, traceback = redact(clean_text(_message(error))), redact(clean_text(_traceback(error)))
+    return Failure(clean_text(type(error).__qualname__), message, traceback)
 
 
 def _message(error: BaseException) -> str:

@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from dibs.claim import Claim, ClaimRequest
-from dibs.errors import DibsError, FinalizationLost, StoreError, TaskNotFound, WaitTimeout, WorkflowNotFound
+from dibs.errors import (
+    DibsError,
+    FinalizationLost,
+    StoreError,
+    StoreRefused,
+    TaskNotFound,
+    WaitTimeout,
+    WorkflowNotFound,
+)
 from dibs.step import DEFAULT_FINALIZATION_LEASE, Action, FinalizationClaim, Finalized, Workflow
 from dibs.store.contract import Store
 from dibs.store.operation import Operation
@@ -163,9 +171,9 @@ def finalize_due(store: Store, processor: str) -> Plan[int]:
         for workflow_id in ids:
             try:
                 finalized = yield from _finalize(store, workflow_id, processor)
-            except StoreError:
-                raise
             except DibsError as error:
+                if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
+                    raise
                 failed = error
             else:
                 done += finalized is not None and finalized.action is not Action.RECHECK_LATER

@@ -52,6 +52,7 @@ class FailureShape(msgspec.Struct, frozen=True):
     type: str
     message: str
     traceback: str | None
+    permanent: Annotated[bool, Meta(description="No further attempt follows, whatever was left.")] = False
 
 
 class TaskShape(msgspec.Struct, frozen=True):
@@ -385,7 +386,7 @@ def page(tasks: Sequence[Task], limit: int) -> PageShape:
 
 def failure(error: Failure | None) -> FailureShape | None:
     """How the last attempt failed."""
-    return None if error is None else FailureShape(error.type, error.message, error.traceback)
+    return None if error is None else FailureShape(error.type, error.message, error.traceback, error.permanent)
 
 
 def history_entry(entry: HistoryEntry) -> HistoryEntryShape:

@@ -79,11 +79,12 @@ MOVES: dict[Event, tuple[frozenset[State | None], frozenset[State]]] = {
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """How an attempt ended that did not complete."""
+    """How an attempt ended that did not complete. `permanent`: no further attempt follows, whatever was left."""
 
     type: str
     message: str
     traceback: str | None = None
+    permanent: bool = False
 
 
 class Task(msgspec.Struct, frozen=True, dict=True):

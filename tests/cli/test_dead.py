@@ -22,6 +22,16 @@ def test_the_dead_letter_lists_failed_tasks_alone_with_their_errors(run: Run, cl
     assert [task["id"] for task in run("dead", "list", "--json").json["tasks"]] == [failed]
 
 
+def test_a_permanent_failure_is_called_so_in_the_dead_letter_and_in_the_task(run: Run, client: dibs.Dibs) -> None:
+    task = client.enqueue("resize", max_attempts=3)
+    client.fail(client.claim_by_id(task.id, "worker-1"), ValueError("bad input"), permanent=True)
+    assert "1/3 permanent" in run("dead", "list").out
+    assert "permanent: no further attempt was made" in run("tasks", "show", str(task.id)).out
+    assert "It failed permanently in attempt 1 of 3" in run("tasks", "explain", str(task.id)).out
+    assert '"permanent":true' in run("tasks", "history", str(task.id)).out.replace(" ", "")
+    assert run("tasks", "show", str(task.id), "--json").json["task"]["error"]["permanent"] is True
+
+
 def test_everything_is_redriven_batch_by_batch(run: Run, client: dibs.Dibs) -> None:
     dead(client, 1203)
     done = run("dead", "redrive")

@@ -20,6 +20,7 @@ from dibs.claim import ClaimRequest
 from dibs.client_base import or_raise
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
+from tests.helpers.databases import run_sql
 from tests.helpers.tasks import events
 
 NO = Failure("Stale", "stale")
@@ -248,6 +249,7 @@ def test_another_worker_is_enough_to_refuse(app: Any, url: str) -> None:
 
 def test_not_being_claimed_any_more_is_enough_to_refuse(app: Any, url: str, clock: Clock) -> None:
     stale = recovered(app, clock)
+    run_sql(url, "UPDATE dibs_tasks SET worker_id = 'worker-1'")  # recovery clears it, older versions did not
     task = app.get(stale.task_id)
     assert (task.state, task.worker_id, task.token) == (State.PENDING, stale.worker_id, stale.token)
     assert_fenced(app, url, ClaimRef(stale.task_id, stale.token, stale.worker_id))

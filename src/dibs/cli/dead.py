@@ -127,6 +127,8 @@ class Dead:
 
 def _row(task: Task) -> tuple[object, ...]:
     attempts = f"{task.attempts}/{task.max_attempts}"
+    if task.error is not None and task.error.permanent:
+        attempts = f"{attempts} permanent"
     return task.id, task.type, task.queue, attempts, text.exact(task.finished_at), text.shorten(_error(task), 300)
 
 

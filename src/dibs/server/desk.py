@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from dibs.claim import Claim, ClaimRef, ClaimRequest, Completed, Finished, Outcome
-from dibs.errors import DibsError, StoreError
+from dibs.errors import DibsError, StoreError, StoreRefused
 from dibs.server.batching import Batches
 from dibs.step import tasks_in
 from dibs.store.contract import DatabaseStore
 from dibs.store.operation import Operation
+from dibs.store.operations.finishing import size_of
 from dibs.task import NewTask, Task
 
 T = TypeVar("T")
@@ -33,7 +34,9 @@ class Desk:
         self._tasks: Batches[By, NewTask, Task] = Batches(self._enqueue, _name_of_task)
         self._claims: Batches[Any, ClaimRequest, list[Claim]] = Batches(self._claim, id)
         self._reading: asyncio.Task[None] | None = None
-        self._reports: Batches[By, Report, Finished] = Batches(self._finish, lambda each: each[0])
+        self._reports: Batches[By, Report, Finished] = Batches(
+            self._finish, lambda each: each[0], lambda each: size_of(each[1])
+        )
 
     async def enqueue(self, task: NewTask, by: By) -> Task:
         """The stored task."""
@@ -72,9 +75,9 @@ class Desk:
     async def _enqueue(self, by: By, tasks: Sequence[NewTask]) -> Sequence[Task | Exception]:
         try:
             return await self._run(self._store.enqueue(tasks), by)
-        except StoreError:
-            raise
         except DibsError as error:  # one of them is refused, and with it all: find out which
+            if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
+                raise
             if len(tasks) == 1:
                 return [error]
             return [await self._enqueue_alone(by, task) for task in tasks]

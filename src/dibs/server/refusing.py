@@ -34,6 +34,7 @@ STATUS = {
     "too_slow": 408,
     "key_conflict": 409,
     "claim_lost": 409,
+    "outcome_conflict": 409,
     "not_claimable": 409,
     "already_claimed": 409,
     "wrong_state": 409,
@@ -45,6 +46,7 @@ STATUS = {
     "rate_limited": 429,
     "headers_too_large": 431,
     "internal_error": 500,
+    "store_refused": 500,
     "store_error": 503,
     "store_busy": 503,
     "store_unavailable": 503,
@@ -111,7 +113,8 @@ def refusal(error: DibsError) -> RefusalShape:
         about["hint"] = error.hint
     if isinstance(error, AlreadyClaimed):
         about["message"] = error.message
-        return RefusalShape(error="Task already claimed by another worker", code=error.code, **about)
+        whose = "another worker" if error.token is None else "this worker"
+        return RefusalShape(error=f"Task already claimed by {whose}", code=error.code, **about)
     return RefusalShape(error=error.message, code=error.code, **about)
 
 

@@ -121,9 +121,10 @@ class Store(Protocol):
     # Finish
 
     def finish(self, reports: Sequence[tuple[Ref, Outcome]]) -> Operation[list[Finished | DibsError]]:
-        """Each outcome is written if its token is live, and answered on its own. Telling the same outcome again is
-        answered with the state it led to (`repeated`), with the task's present attempts and run_at where it still is
-        there. Anything else about a dead claim is ClaimLost and changes nothing."""
+        """Each outcome is written if its token is live, and answered on its own. The same outcome with the same content
+        again is answered with the state it led to (`repeated`), with the task's present attempts and run_at where the
+        task still exists; with other content it is OutcomeConflict. Anything else about a dead claim is ClaimLost. An
+        outcome that the database refuses is answered with StoreRefused. None of these changes anything."""
 
     def exchange(
         self, reports: Sequence[tuple[Ref, Outcome]], request: ClaimRequest

@@ -39,6 +39,7 @@ from dibs.worker.finisher import Finisher
 from dibs.worker.lanes import Duties, Lane, ThreadLane
 from dibs.worker.leases import Leases
 from dibs.worker.looplane import LoopLane
+from dibs.worker.notes import Notes
 from dibs.worker.part import Part
 from dibs.worker.shelf import StoreShelf
 from dibs.worker.signals import Signals
@@ -118,9 +119,11 @@ class Worker:
         self._left_at = -SERVER_WITHIN
         processor = unique_processor(self.worker_id)
         self._finalizer = Finalizer(self._contact, processor)
-        self._finisher = Finisher(self._contact, self._forget, None if self._served else self._finalizer.put)
+        self._notes = Notes(self._contact)
+        finalize = None if self._served else self._finalizer.put
+        self._finisher = Finisher(self._contact, self._forget, self._notes, finalize)
         self._attempts = Attempts(self._finisher.put)
-        self._leases = Leases(self._contact, self.config.lease, self._attempts)
+        self._leases = Leases(self._contact, self.config.lease, self._attempts, self._notes)
         handlers = list(self._handlers.values())
         self._upkeep = Upkeep(self._contact, self.config, processor, handlers, self._heartbeat)
         self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL is told here and now
@@ -222,7 +225,7 @@ class Worker:
         return attempts
 
     def _context(self, claim: Claim) -> Context:
-        return Context(claim, self._leases.note, self._shelf)
+        return Context(claim, self._notes.note, self._shelf)
 
     def _may_begin(self, attempt: Attempt) -> bool:
         """False if the claim is lost, or its lease has run out while it waited here: others may be at it by now.

@@ -47,6 +47,17 @@ def test_every_attempt_stands_on_the_line_with_its_worker_and_error(site: Site, 
     assert [entry for entry in ("enqueued", "claimed", "failed", "completed") if entry not in words] == []
 
 
+def test_a_permanent_failure_is_called_so_on_the_pages(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize", max_attempts=3)
+    app.fail(app.claim_by_id(task.id, "worker-1"), ValueError("bad input"), permanent=True)
+    words = text_of(site.visitor("read").get(f"/tasks/{task.id}"))
+    assert "It failed permanently in attempt 1 of 3" in words
+    assert "Permanent error ValueError: bad input" in words
+    assert "Attempts 1 of 3 the failure was permanent" in words
+    assert words.count("failed permanently") == 3  # the explanation, the attempt, the history
+    assert re.search(r"1 /3 permanent", text_of(site.visitor("read").get("/tasks?state=failed")))
+
+
 def test_an_error_is_told_with_its_traceback(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize")
     failure = dibs.Failure("ValueError", "no width", "Traceback (most recent call last):\n  in resize")

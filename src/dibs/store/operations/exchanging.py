@@ -27,12 +27,20 @@ class Exchanging(Claiming, Finishing, ABC):
             read=_read,
             about=(reports, request),
             checks=checks,
+            apart=lambda: self._exchange_apart(reports, checks, request),
         )
 
     def _exchange(
         self, reports: Sequence[Report], prepared: Prepared, checks: Checks | None, request: ClaimRequest
     ) -> Steps[tuple[list[Answer], Rows]]:
         answers = yield from self._finish(reports, *prepared, checks)
+        rows = yield from self._claim(request, atomic=True)
+        return answers, rows
+
+    def _exchange_apart(
+        self, reports: Sequence[Report], checks: Checks | None, request: ClaimRequest
+    ) -> Steps[tuple[list[Answer], Rows]]:
+        answers = yield from self._finish_apart(reports, checks)
         rows = yield from self._claim(request, atomic=True)
         return answers, rows
 

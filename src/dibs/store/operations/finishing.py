@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed, Standing
-from dibs.codec import clean_text, decode, encode
-from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, TaskNotFound
+from dibs.codec import MAX_ERROR_TEXT, clean_text, decode, encode, same
+from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, OutcomeConflict, TaskNotFound
 from dibs.redacting import redact
 from dibs.retry import jitter
 from dibs.step import tasks_in
-from dibs.store.operation import WIDTH, Operation, Row, Rows, Statement, Steps, Together
+from dibs.store.operation import WIDTH, Keep, Mark, Operation, Row, Rows, Statement, Steps, Together, Undo
 from dibs.store.operations.checking import Checks
 from dibs.store.operations.growing import Growing, Growth
 from dibs.store.operations.rows import STATES, read_task
@@ -37,6 +37,12 @@ Prepared = tuple[RowsByStatement, dict[Name, Answer]]
 """The rows for each statement, and the answers to those whose result dibs cannot store."""
 
 
+PORTION = 16 * 1024 * 1024
+"""Characters of results and errors that one statement holds at most."""
+
+FEW = 8
+"""Outcomes that never exceed a statement, whatever they hold: each is limited to 1 MiB."""
+
 PLAIN: Words = (("whose", "{{plain}}"),)
 EVERYBODYS: Words = (("whose", ""),)
 
@@ -49,8 +55,36 @@ class Finishing(Growing, ABC):
         prepared = prepare(reports)
         checks = checks_of(reports)
         return Operation(
-            "finish", lambda: self._finish(reports, *prepared, checks), wakes=True, about=reports, checks=checks
+            "finish",
+            lambda: self._finish(reports, *prepared, checks),
+            wakes=True,
+            about=reports,
+            checks=checks,
+            apart=lambda: self._finish_apart(reports, checks),
         )
+
+    def _finish_apart(self, reports: Sequence[Report], checks: Checks | None) -> Steps[list[Answer]]:
+        """Write each outcome in a savepoint of its own: one that the database refuses is answered with the refusal.
+
+        Workflows are locked before tasks, and tasks in the order of their ids, as everywhere else.
+        """
+        yield Together()
+        among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
+        yield from self.hold_roots(sorted({row[1] for row in among}))
+        answers: dict[Name, Answer] = {}
+        for report in sorted(reports, key=lambda report: report[0].task_id):
+            answers[_name(report[0])] = yield from self._finish_one(report, checks)
+        return [answers[_name(ref)] for ref, _ in reports]
+
+    def _finish_one(self, report: Report, checks: Checks | None) -> Steps[Answer]:
+        yield Mark()
+        try:
+            [answer] = yield from self._finish([report], *prepare([report]), checks)
+        except Exception as error:
+            [(refusal,)] = yield Undo(error)
+            return cast(DibsError, refusal)
+        yield Keep()
+        return answer
 
     def _finish(
         self,
@@ -75,8 +109,8 @@ class Finishing(Growing, ABC):
         """Write the outcomes; a row for each that was."""
         done: Rows = []
         for name, rows in statements.items():
-            if rows:
-                done += yield Statement(name, rows=rows, words=whose, change=True)
+            for some in _portions(rows):
+                done += yield Statement(name, rows=some, words=whose, change=True)
         self.witness.moved(done)
         return done
 
@@ -236,6 +270,37 @@ def prepare(reports: Sequence[Report]) -> Prepared:
     return {name: _in_order(some) for name, some in rows.items()}, answers
 
 
+def _portions(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The rows in portions that one statement can hold: the engines send the rows of a statement as one text, which
+    SQLite limits to 1 GB and PostgreSQL to 1 GiB."""
+    if len(rows) <= FEW or sum(map(_bytes_of, rows)) <= PORTION:
+        if rows:
+            yield rows
+        return
+    half = len(rows) // 2
+    yield from _portions(rows[:half])
+    yield from _portions(rows[half:])
+
+
+def _bytes_of(row: Mapping[str, Any]) -> int:
+    """Characters of the one long text in a row: the result or the error."""
+    return len(row.get("result") or row.get("error") or "")
+
+
+def size_of(outcome: Outcome) -> int:
+    """About how many bytes the outcome takes as JSON; 0 for one that has no JSON and will be refused on its own."""
+    if isinstance(outcome, Failed):
+        return min(len(outcome.failure.message), MAX_ERROR_TEXT) + min(
+            len(outcome.failure.traceback or ""), MAX_ERROR_TEXT
+        )
+    if not isinstance(outcome, Completed) or (outcome.result is None and not outcome.steps):
+        return 0
+    try:
+        return len(msgspec.json.encode((outcome.result, outcome.steps)))
+    except Exception:
+        return 0
+
+
 def check_reports(reports: Sequence[Report]) -> None:
     """Outcomes of claims, one for each claim."""
     check_claims([ref for ref, _ in reports])
@@ -305,7 +370,7 @@ def _complete(outcome: Completed) -> dict[str, Any]:
 
 def _fail(outcome: Failed) -> dict[str, Any]:
     return {
-        "error": encode_failure(outcome.failure),
+        "error": encode_failure(outcome.failure, permanent=outcome.permanent),
         "retry_in": None if outcome.retry_in is None else round(outcome.retry_in * 1e6),
         "permanent": outcome.permanent,
         "jitter": jitter(),
@@ -330,11 +395,17 @@ _EVENTS: dict[type, Event] = {
 }
 
 
-def encode_failure(failure: Failure) -> str:
+def encode_failure(failure: Failure, *, permanent: bool = False) -> str:
     """The failure as JSON that any engine stores, without the secrets that can be recognised in it: an exception may
-    quote a URL with its password, a traceback a line of code. Every reader of the task and its history sees it."""
-    traceback = None if failure.traceback is None else redact(clean_text(failure.traceback))
-    clean = Failure(clean_text(failure.type), redact(clean_text(failure.message)), traceback)
+    quote a URL with its password, a traceback a line of code. Every reader of the task and its history sees it. Type
+    and message come first: errors are grouped by the beginning of the text."""
+    clean: dict[str, Any] = {
+        "type": clean_text(failure.type),
+        "message": redact(clean_text(failure.message)),
+        "traceback": None if failure.traceback is None else redact(clean_text(failure.traceback)),
+    }
+    if permanent:
+        clean["permanent"] = True
     return msgspec.json.encode(clean).decode()
 
 
@@ -345,13 +416,33 @@ def _finished(row: Row) -> Finished:
 
 
 def _refusal_or_repeat(ref: Ref, outcome: Outcome, tasks: dict[int, Task], told: list[Row]) -> Answer:
-    # The same outcome told again, its first answer lost on the way: say yes again, write nothing.
+    # The same outcome again, after its first answer was lost: the answer is the same, and nothing is written.
     task = tasks.get(ref.task_id)
     for task_id, token, event, to_state, worker_id, detail in told:
         same_claim = (task_id, token, worker_id) == _name(ref)
         if same_claim and _outcome_of(event, detail) == _EVENTS[type(outcome)]:
+            if differs := _difference(ref, outcome, task, detail):
+                message = f"Task {task_id} was {differs} under token {token} before. The first outcome is kept."
+                return OutcomeConflict(message, task_id=task_id, token=token)
             return _told_again(ref, STATES[to_state], task)
     return refusal(ref, task)
+
+
+def _difference(ref: Ref, outcome: Outcome, task: Task | None, detail: str | None) -> str | None:
+    """How the content of an outcome differs from what is stored; None if it is the same, or if nothing is stored to
+    compare with. Delays are not compared: the stored times depend on when the first outcome arrived. Nor are
+    tracebacks: the same error has another traceback when it is raised again."""
+    if isinstance(outcome, Completed):
+        stored = task is not None and (task.state, task.token) == (State.COMPLETED, ref.token)
+        if task is not None and stored and not same(task.result, outcome.result):
+            return "completed with another result"
+    elif isinstance(outcome, Failed) and detail is not None:
+        before, failure = decode(detail), outcome.failure
+        if (before["type"], before["message"]) != (clean_text(failure.type), clean_text(failure.message)):
+            return "failed with another error"
+        if before.get("permanent", False) != outcome.permanent:
+            return "failed " + ("with a failure that is not permanent" if outcome.permanent else "permanently")
+    return None
 
 
 def _told_again(ref: Ref, state: State, task: Task | None) -> Finished:

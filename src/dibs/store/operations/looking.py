@@ -15,7 +15,7 @@ from dibs.errors import InvalidValue, TaskNotFound
 from dibs.step import Kind
 from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
 from dibs.store.operations.registering import WorkerState, read_workers
-from dibs.store.operations.rows import STATES, moment, read_task, seconds
+from dibs.store.operations.rows import STATES, moment, read_task, read_workflow, seconds
 from dibs.task import Event, State, Task, check_integer, from_micros
 
 PARENTS_NAMED = 10
@@ -26,6 +26,9 @@ FURTHER = 10
 """How many times as many completed tasks are looked at where only those of some queues are wanted."""
 
 FEW = 20
+
+RECENT_ENTRIES = 20
+"""Entries of the history among which the end of a cancelled step is looked for."""
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,6 +314,8 @@ def _explain(task_id: int, only: Sequence[str] | None) -> Steps[Explanation]:
         reasons = [(yield from _reason_scheduled(task))]
     elif task.state is State.BLOCKED:
         reasons = yield from _reasons_blocked(task, only)
+    elif task.state is State.CANCELLED and task.workflow_id is not None:
+        reasons = [(yield from _reason_cancelled_step(task, task.workflow_id, only))]
     else:
         reasons = [_reason(task)]
     return Explanation(task.id, task.state, reasons)
@@ -334,8 +339,54 @@ def _reason(task: Task) -> Reason:
         return Reason("claimed", f"It is running: claimed by {task.worker_id} until {until}.{asked}")
     if task.state is State.FAILED:
         cause = f": {task.error.type}: {task.error.message}" if task.error else ""
+        if task.error and task.error.permanent:
+            return Reason("failed", f"{_permanent(task)}{cause}. Retry it to run it again.")
         return Reason("failed", f"It failed after {_attempts(task.attempts)}{cause}. Retry it to run it again.")
     return Reason(task.state.value, f"It is {task.state} since {task.finished_at:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | None) -> Steps[Reason]:
+    """A step that its workflow cancelled says why the workflow stopped."""
+    past = yield from _latest(task.id, RECENT_ENTRIES)
+    ends = [entry for entry in past.entries if entry.event is Event.CANCELLED]
+    if not ends or (ends[-1].detail or {}).get("by") != "workflow":
+        return _reason(task)
+    cause = yield from _why_stopped(workflow_id, only)
+    if cause is None:
+        return _reason(task)
+    return Reason("cancelled", f"It was cancelled at {task.finished_at:%Y-%m-%d %H:%M:%S} UTC because {cause}.")
+
+
+def _why_stopped(workflow_id: int, only: Sequence[str] | None) -> Steps[str | None]:
+    """Why the workflow begins nothing more; a part of another workflow stops with that one."""
+    rows = yield Statement("get_workflow", {"id": workflow_id})
+    workflow = read_workflow(rows[0]) if rows else None
+    if workflow is None or workflow.stopping is None:
+        return None
+    if workflow.stopping == "failed":
+        return (yield from _first_failure(workflow_id, only))
+    if workflow.stopping == "deadline":
+        return f"workflow {workflow_id} passed its deadline"
+    if workflow.step_of is not None:
+        around = yield from _get(workflow.step_of)
+        if around is not None and around.workflow_id is not None:
+            return (yield from _why_stopped(around.workflow_id, only))
+    return f"workflow {workflow_id} was cancelled"
+
+
+def _first_failure(workflow_id: int, only: Sequence[str] | None) -> Steps[str]:
+    found = yield Statement("first_failure", {"id": workflow_id})
+    step = (yield from _get(found[0][1])) if found else None
+    if step is None or (only is not None and step.queue not in only):
+        return f"another step of workflow {workflow_id} failed"
+    error = f": {step.error.type}: {step.error.message}" if step.error and step.state is State.FAILED else ""
+    how = "failed" if step.state is State.FAILED else "was cancelled"
+    return f"step {found[0][0]!r} (task {step.id}) of workflow {workflow_id} {how}{error}"
+
+
+def _permanent(task: Task) -> str:
+    """An attempt that failed permanently is the last one, whatever was left."""
+    return f"It failed permanently in attempt {task.attempts} of {task.max_attempts}, so no further attempt was made"
 
 
 def _attempts(count: int) -> str:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from dibs.claim import Order
+from dibs.errors import StoreRefused
 from dibs.store.operation import Checked, Operation, Statement, Steps
 from dibs.store.operations.checking import ON_LOOP, Unchecked, threads, validated_quickly
 from dibs.store.operations.typecache import TypeCache, Types
@@ -76,6 +77,8 @@ class Racing(ABC):
                 lines = undrawn.lines
                 while lines:
                     lines = self.run_once(self.draw(undrawn.kind, lines), on)
+            except StoreRefused as refused:
+                operation = _item_by_item(operation, on, refused)
 
     async def run_async(self, operation: Operation[T], on: Any = None) -> T:
         """`run`, without blocking the event loop (but a handed-in sqlite3 connection belongs to its thread)."""
@@ -90,6 +93,8 @@ class Racing(ABC):
                 lines = undrawn.lines
                 while lines:
                     lines = await self.run_once_async(self.draw(undrawn.kind, lines), on)
+            except StoreRefused as refused:
+                operation = _item_by_item(operation, on, refused)
 
     def _check(self, checks: Checked, on: Any) -> None:
         """Validate in the calling thread, outside of any transaction of ours."""
@@ -140,3 +145,12 @@ class Racing(ABC):
             if time.monotonic() > until:
                 break
         return left
+
+
+def _item_by_item(operation: Operation[T], on: Any, refused: StoreRefused) -> Operation[T]:
+    """The operation with a savepoint for each item, after the database has refused it as a whole. With `on`, what to
+    do after an error is the user's decision."""
+    apart = operation.item_by_item() if on is None else None
+    if apart is None:
+        raise refused
+    return apart

@@ -10,7 +10,7 @@ from abc import ABC
 
 import msgspec
 
-from dibs.store.operation import Operation, Statement, Steps, limited
+from dibs.store.operation import Operation, Rows, Statement, Steps, limited
 from dibs.store.operations.advancing import Advancing
 from dibs.task import FINAL
 
@@ -79,6 +79,7 @@ class Tending(Advancing, ABC):
         words = (("which", "{{with_these_ids}}"), *limited(limit))
         rows = yield Statement("recover", {"error": LEASE_LOST, "ids": ids}, words=words, change=True)
         self.witness.moved(rows)
+        yield from self.leave(rows)
         yield from self.advance([row[0] for row in rows if row[3] in FINAL])
         return len(rows)
 
@@ -88,7 +89,12 @@ class Tending(Advancing, ABC):
         rows = yield Statement("recover", {"error": LEASE_LOST}, words=words, change=True)
         if rows:
             self.witness.moved(rows)
+            yield from self.leave(rows)
         return len(rows)
+
+    def leave(self, recovered: Rows) -> Steps[None]:
+        """Clear the holder of the recovered tasks, where the statement that recovers them cannot do so itself."""
+        yield from ()
 
     def next_due(self) -> Operation[float | None]:
         """Seconds until the clock alone makes something claimable: a task due, a lease run out, a schedule's tick."""

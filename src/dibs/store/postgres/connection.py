@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import msgspec
 import psycopg
@@ -15,9 +15,18 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 from psycopg.rows import tuple_row
 
-from dibs.errors import DibsError, InvalidValue, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
+from dibs.errors import (
+    DibsError,
+    InvalidValue,
+    OutcomeUnknown,
+    SchemaMissing,
+    StoreBusy,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
 from dibs.redacting import MASK, redact_url
-from dibs.store.operation import Rows, Statement, Together
+from dibs.store.operation import Keep, Mark, Rows, Statement, Step, Undo
 from dibs.store.postgres.replies import AnySession, AsyncSession, Session, lock_timeout_of, without_reply_timeout
 from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, begins_for_user
 from dibs.store.sqlfiles import SqlFiles
@@ -178,11 +187,10 @@ class Executor:
             if for_user:
                 self._connection.execute(BEGIN_AT_LEVEL)
 
-    def __call__(self, statement: Statement | Together) -> Rows:
+    def __call__(self, statement: Step) -> Rows:
         """The rows of the statement."""
-        if isinstance(statement, Together):
-            self.begin()
-            return []
+        if not isinstance(statement, Statement):
+            return self._control(statement)
         if self._names_level and not self._together:
             with self._connection.transaction():
                 return self._execute(statement)
@@ -190,8 +198,26 @@ class Executor:
 
     def _execute(self, statement: Statement) -> Rows:
         with self._connection.cursor(row_factory=tuple_row) as cursor:
-            cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            try:
+                cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            except UNENCODABLE as error:
+                raise unencodable(error) from error
             return cursor.fetchall() if _has_rows(cursor) else []
+
+    def _control(self, step: Step) -> Rows:
+        """A step that is no statement."""
+        self.begin()
+        refused = [(as_refusal(step.error),)] if isinstance(step, Undo) else []
+        for sql in SAVEPOINTS.get(type(step), ()):
+            self._connection.execute(sql)
+        return refused
+
+
+SAVEPOINTS: dict[type, tuple[LiteralString, ...]] = {
+    Mark: ("SAVEPOINT item",),
+    Keep: ("RELEASE SAVEPOINT item",),
+    Undo: ("ROLLBACK TO SAVEPOINT item", "RELEASE SAVEPOINT item"),
+}
 
 
 class AsyncExecutor:
@@ -215,11 +241,10 @@ class AsyncExecutor:
             if for_user:
                 await self._connection.execute(BEGIN_AT_LEVEL)
 
-    async def __call__(self, statement: Statement | Together) -> Rows:
+    async def __call__(self, statement: Step) -> Rows:
         """The rows of the statement."""
-        if isinstance(statement, Together):
-            await self.begin()
-            return []
+        if not isinstance(statement, Statement):
+            return await self._control(statement)
         if self._names_level and not self._together:
             async with self._connection.transaction():
                 return await self._execute(statement)
@@ -227,8 +252,19 @@ class AsyncExecutor:
 
     async def _execute(self, statement: Statement) -> Rows:
         async with self._connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            try:
+                await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            except UNENCODABLE as error:
+                raise unencodable(error) from error
             return await cursor.fetchall() if _has_rows(cursor) else []
+
+    async def _control(self, step: Step) -> Rows:
+        """A step that is no statement."""
+        await self.begin()
+        refused = [(as_refusal(step.error),)] if isinstance(step, Undo) else []
+        for sql in SAVEPOINTS.get(type(step), ()):
+            await self._connection.execute(sql)
+        return refused
 
 
 def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
@@ -262,6 +298,26 @@ def translate_joined(error: psycopg.Error, *, writing: bool) -> DibsError:
     return translated
 
 
+UNENCODABLE = (UnicodeError, OverflowError)
+"""Errors that Python raises for a value before the database sees the value."""
+
+
+def unencodable(error: Exception) -> StoreRefused:
+    """The refusal of a value that cannot even be sent to the database."""
+    return StoreRefused(f"PostgreSQL cannot be sent the value: {error}.")
+
+
+def as_refusal(error: Exception) -> DibsError:
+    """The error as a refusal of what was written. Raises an error that is about the connection, a lock or the
+    program."""
+    refusal = translate(error, writing=True) if isinstance(error, psycopg.Error) else error
+    if isinstance(refusal, StoreError) and not isinstance(refusal, StoreRefused):
+        raise error
+    if not isinstance(refusal, DibsError):
+        raise error
+    return refusal
+
+
 def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
     """What an error of PostgreSQL means to a user of dibs."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -278,8 +334,9 @@ def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
         return StoreUnavailable(f"PostgreSQL is read-only ({text}).", hint=READ_ONLY)
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError(f"PostgreSQL refused it ({text}).", hint="Grant this user access to the dibs_ tables.")
-    if isinstance(error, (psycopg.OperationalError, errors.TransactionTimeout)):
+    lost = (psycopg.OperationalError, errors.TransactionTimeout)
+    if isinstance(error, lost) and not isinstance(error, errors.ProgramLimitExceeded):
         if writing:
             return OutcomeUnknown(f"The connection to PostgreSQL broke during a write ({text}).")
         return StoreUnavailable(f"The connection to PostgreSQL failed ({text}).")
-    return StoreError(f"PostgreSQL said: {text}", hint="If this is no misuse of a handed-in connection, report a bug.")
+    return StoreRefused(f"PostgreSQL refused the {'write' if writing else 'query'}: {text}")

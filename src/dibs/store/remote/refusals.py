@@ -74,13 +74,18 @@ _BUILDERS: dict[str, Callable[[Reply], DibsError]] = {
     "key_not_found": lambda said: errors.KeyNotFound(said.error, key_id=said.key),
     "key_conflict": lambda said: errors.KeyConflict(said.key or "", said.task_id, workflow_id=said.workflow_id),
     "claim_lost": lambda said: errors.ClaimLost(said.error, task_id=said.task_id or 0, token=said.token or 0),
+    "outcome_conflict": lambda said: errors.OutcomeConflict(
+        said.error, task_id=said.task_id or 0, token=said.token or 0
+    ),
     "not_your_claim": lambda said: errors.NotYourClaim(said.error, task_id=said.task_id or 0, token=said.token or 0),
     "not_claimable": lambda said: errors.NotClaimable(said.error, task_id=said.task_id or 0, state=said.status or ""),
     "already_claimed": lambda said: errors.AlreadyClaimed(
-        said.message or said.error, task_id=said.task_id or 0, worker_id=said.worker_id
+        said.message or said.error, task_id=said.task_id or 0, worker_id=said.worker_id, token=said.token
     ),
     "wrong_state": lambda said: errors.WrongState(said.error, task_id=said.task_id or 0, state=said.status or ""),
     "store_error": _plain(StoreError),
+    "store_refused": _plain(errors.StoreRefused),
+    "internal_error": _plain(errors.StoreRefused),
     "store_busy": _plain(errors.StoreBusy),
     "store_unavailable": _plain(errors.StoreUnavailable),
     "stopping": _plain(errors.StoreUnavailable),

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
-from dibs.store.operation import WIDTH, Row, Rows, Statement, Together
+from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreRefused, StoreUnavailable
+from dibs.store.operation import WIDTH, Keep, Mark, Row, Rows, Statement, Step, Undo
 from dibs.store.sqlfiles import SqlFiles, Words
 
 SQL = SqlFiles("dibs.store.sqlite")
@@ -107,10 +107,10 @@ class Executor:
         self._now = now
         self._by = by
 
-    def __call__(self, statement: Statement | Together) -> Rows:
+    def __call__(self, statement: Step) -> Rows:
         """The rows of the statement; a change is also appended to the history."""
-        if isinstance(statement, Together):  # every operation is a transaction here
-            return []
+        if not isinstance(statement, Statement):
+            return self._control(statement)
         if statement.values is not None:
             return self._insert(statement.name, statement.values)
         sql = SQL.text(statement.name, statement.words)
@@ -128,6 +128,25 @@ class Executor:
         if statement.change and rows:
             self._append_history(rows)
         return rows
+
+    def _control(self, step: Step) -> Rows:
+        """A step that is no statement. Together asks for nothing: every operation is a transaction here."""
+        match step:
+            case Mark():
+                self._connection.execute("SAVEPOINT item")
+            case Keep():
+                self._connection.execute("RELEASE item")
+            case Undo(error):
+                return self._undo(error)
+        return []
+
+    def _undo(self, error: Exception) -> Rows:
+        refusal = as_refusal(error)
+        if not self._connection.in_transaction:  # the error has ended the transaction
+            raise error
+        self._connection.execute("ROLLBACK TO item")
+        self._connection.execute("RELEASE item")
+        return [(refusal,)]
 
     def _insert(self, name: str, values: Sequence[Row]) -> Rows:
         for some in _portions(values):
@@ -175,7 +194,23 @@ def _rows_of(count: int, width: int) -> Words:
     return (("rows", ", ".join([row] * count)),)
 
 
-def translate(error: sqlite3.Error) -> DibsError:
+def as_refusal(error: Exception) -> DibsError:
+    """The error as a refusal of what was written. Raises an error that is about the file, a lock or the program."""
+    refusal = translate(error) if isinstance(error, (sqlite3.Error, *UNENCODABLE)) else error
+    if isinstance(refusal, StoreError) and not isinstance(refusal, StoreRefused):
+        raise error
+    if not isinstance(refusal, DibsError):
+        raise error
+    return refusal
+
+
+UNENCODABLE = (UnicodeError, OverflowError)
+"""Errors that Python raises for a value before the database sees the value."""
+
+REFUSALS = ("SQLITE_CONSTRAINT", "SQLITE_TOOBIG", "SQLITE_MISMATCH", "SQLITE_RANGE", "SQLITE_ERROR")
+
+
+def translate(error: Exception) -> DibsError:
     """What an error of SQLite means to a user of dibs."""
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -194,4 +229,6 @@ def translate(error: sqlite3.Error) -> DibsError:
     if "no such table: dibs_" in str(error):
         hint = "Call migrate() once; a connection that you hand in must be to the same file as the URL."
         return SchemaMissing(f"This database has no dibs tables ({error}).", hint=hint)
+    if code.startswith(REFUSALS) or isinstance(error, UNENCODABLE):
+        return StoreRefused(f"SQLite refused the write: {error}.")
     return StoreError(f"SQLite said: {error}.", hint="If this is no misuse of a handed-in connection, report a bug.")

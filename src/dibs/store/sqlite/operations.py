@@ -23,6 +23,7 @@ from dibs.store.operations.racing import CHUNK, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
 from dibs.store.sqlfiles import Words
 from dibs.store.sqlite import tallying
+from dibs.task import State
 
 _ORDERS = {
     Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
@@ -75,6 +76,10 @@ class SqliteOperations(SqlOperations):
     def hold_roots(self, ids: list[int]) -> Steps[None]:
         """See Advancing. This transaction is the only one that writes."""
         yield from ()
+
+    def leave(self, recovered: Rows) -> Steps[None]:
+        """See Tending. RETURNING sees only the new row, so the holder must stay until the history is written."""
+        yield Statement("leave_tasks", {"ids": [row[0] for row in recovered if row[3] == State.PENDING]})
 
     def standing_at(self) -> Steps[Position]:
         """See Tallying."""

@@ -11,7 +11,8 @@ dead AS MATERIALIZED (
 changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'pending', attempts = 0, cancel_requested = false, run_at = moment.now, ready_at = moment.now,
-        finished_at = NULL, random_key = {{random_place: task.max_attempts}}, weighted_key = {{weighted_place: task.max_attempts}}
+        finished_at = NULL, worker_id = NULL, claimed_at = NULL,
+        random_key = {{random_place: task.max_attempts}}, weighted_key = {{weighted_place: task.max_attempts}}
     FROM dead, moment
     WHERE task.id = dead.id
     RETURNING task.id AS task_id, 'retried' AS event, 'failed' AS from_state, task.state AS to_state,

@@ -5,6 +5,7 @@
 -- Index: dibs_tasks_finished.
 UPDATE dibs_tasks
 SET state = 'pending', attempts = 0, cancel_requested = 0, run_at = :now, ready_at = :now, finished_at = NULL,
+    worker_id = NULL, claimed_at = NULL,
     {{fresh_keys: dibs_tasks.max_attempts}}
 WHERE id IN (
     SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_finished
