@@ -74,7 +74,8 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Store a task. It is durable when this returns.
 
         Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff. With a key that was used
-        before, the task that has it comes back, marked `deduplicated`; other content under that key is KeyConflict.
+        before in this queue, the task that has it is returned, marked `deduplicated`; other content under that key is
+        KeyConflict. Each queue has its own keys.
         """
         return await self._submit(NewTask(type, {} if params is None else params, **options))
 
@@ -269,8 +270,8 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def start_workflow(self, new: NewWorkflow) -> Workflow:
         """Store a whole workflow, or nothing: what `with app.workflow(…)` does at the end of its block.
 
-        With a key that was used before, the workflow that has it comes back, marked `deduplicated`; another graph under
-        that key is KeyConflict.
+        With a key that was used before, the workflow that has it is returned, marked `deduplicated`; another graph under
+        that key is KeyConflict. A key belongs to the set of queues that the graph names.
         """
         with tracing.starting(new) as traced:
             return traced.stored(await self._run(self._store.start_workflow(traced.what))).of(self)

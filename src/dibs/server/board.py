@@ -59,7 +59,7 @@ class Staff:
         if queues is None:
             return self._workers
         found = [*self._everywhere, *(worker for queue in queues for worker in self._at.get(queue, ()))]
-        return list({(worker.id, worker.incarnation): worker for worker in found}.values())
+        return list({id(worker): worker for worker in found}.values())  # two limits may use the same id and incarnation
 
     def serving(self, queue: str) -> int:
         """How many serve the queue."""

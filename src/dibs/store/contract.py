@@ -86,8 +86,8 @@ class Store(Protocol):
     # Enqueue
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
-        """Store the tasks, all or none, in this order. A key that is taken gives the task that has it, marked
-        `deduplicated`; with another type or other params it is a KeyConflict, and nothing is stored."""
+        """Store the tasks, all or none, in this order. A key that is taken in its queue gives the task that has
+        it, marked `deduplicated`; with another type or other params it is a KeyConflict, and nothing is stored."""
 
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None, defaults: dict[str, Any]
@@ -217,8 +217,8 @@ class Store(Protocol):
     # Workflows
 
     def start_workflow(self, new: NewWorkflow) -> Operation[Workflow]:
-        """The whole graph is stored, or nothing. A key that is taken gives the workflow that has it, marked
-        `deduplicated`; with another graph it is a KeyConflict."""
+        """The whole graph is stored, or nothing. A key that is taken by a workflow started in the same queues
+        gives that workflow, marked `deduplicated`; with another graph it is a KeyConflict."""
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
         """More steps for a workflow that still runs; they may be after steps that it has. All or none."""
@@ -361,6 +361,16 @@ class DatabaseStore(Store, Protocol):
 
     def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
         """Why the task is not running, with no word about steps in other queues than these."""
+
+    def results(self, task_id: int, only: Sequence[str] | None = None) -> Operation[list[StepResult]]:
+        """As for everybody; without the results of parents in other queues than these."""
+
+    def heartbeat(self, beat: Heartbeat, only: Sequence[str] | None = None) -> Operation[None]:
+        """As for everybody; `only`: the queue limit of the caller. A record belongs to the limit under which it was
+        written: callers with different limits neither see nor change each other's."""
+
+    def next_due(self, only: Sequence[str] | None = None) -> Operation[float | None]:
+        """As for everybody; of these queues only, where they are given."""
 
     def check_parents(self, task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Operation[None]:
         """InvalidGraph if this step adds steps after others that are in none of these queues, or do not exist."""

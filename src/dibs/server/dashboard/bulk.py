@@ -136,7 +136,8 @@ async def _do_matching(visit: Visit, deed: Deed, enough: float) -> Done:
         batches.took(time.monotonic() - start)
         looked, cursor = looked + found.looked, found.cursor
         if cursor is None or time.monotonic() - began >= enough:
-            return Done(moved, looked, cursor)
+            # How many tasks were looked through would tell a limited key how many there are in other queues.
+            return Done(moved, looked if visit.caller.queues is None else 0, cursor)
 
 
 def _only_failed(deed: Deed) -> bool:

@@ -87,7 +87,7 @@ function show(total) {
   const bar = document.getElementById("working-bar");
   document.getElementById("working").hidden = false;
   const count = (number) => number.toLocaleString("en");
-  document.getElementById("working-words").textContent = `${count(total.moved)} done, looked through ${count(total.looked)} tasks…`;
+  document.getElementById("working-words").textContent = `${count(total.moved)} done${total.looked ? `, looked through ${count(total.looked)} tasks` : ""}…`;
   if (total.of > total.looked) {
     bar.max = total.of;
     bar.value = total.looked;
