@@ -84,4 +84,4 @@ def test_the_next_due_task_of_some_queues_is_not_that_of_others(app: Any, clock:
     app.claim("w", queues=["other"], lease=10)
     assert run(app, due(["mail", "media"])) == 20
     assert run(app, due(["mail"])) == 60
-    assert run(app, due()) == 5
+    assert run(app, due()) <= 1

@@ -151,6 +151,18 @@ class Store(Protocol):
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` matching tasks of the dead letter; how many."""
 
+    def discard(self, task_id: int) -> Operation[Task]:
+        """A task of the dead letter stays failed and leaves the dead letter; the same again changes nothing. WrongState
+        where it is not in the dead letter."""
+
+    def discard_many(
+        self, ids: Sequence[int], only: Sequence[str] | None = None, which: DeadFilter = ...
+    ) -> Operation[int]:
+        """Those of these tasks that are in the dead letter and match are discarded; how many."""
+
+    def discard_some(self, which: DeadFilter, limit: int) -> Operation[int]:
+        """Up to `limit` matching tasks of the dead letter are discarded; how many."""
+
     def pause(self, queue: str) -> Operation[None]:
         """Nobody claims from the queue."""
 
@@ -358,6 +370,9 @@ class DatabaseStore(Store, Protocol):
     def retry(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
         """As for everybody; `only`: the queues of a caller, to whom a step that goes on with a workflow with other
         queues does not exist."""
+
+    def discard(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
+        """As for everybody; `only`: the queues of a caller, to whom a task of another queue does not exist."""
 
     def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
         """Why the task is not running, with no word about steps in other queues than these."""

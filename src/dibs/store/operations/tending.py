@@ -83,8 +83,9 @@ class Tending(Advancing, ABC):
         yield from self.hold_steps(ids)
         words = (("which", "{{with_these_ids}}"), *limited(limit))
         rows = yield Statement("recover", {"error": LEASE_LOST, "ids": ids}, words=words, change=True)
-        self.witness.moved(rows)
-        yield from self.advance([row[0] for row in rows if row[3] in FINAL])
+        ignored: set[int] = set()
+        yield from self.advance([row[0] for row in rows if row[3] in FINAL], ignored=ignored)
+        self.witness.moved(rows, ignored)
         return len(rows)
 
     def recover_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:

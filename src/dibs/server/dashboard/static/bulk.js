@@ -96,5 +96,6 @@ function show(total) {
 
 function summary(action, moved) {
   const tasks = moved === 1 ? "1 task" : `${moved.toLocaleString("en")} tasks`;
+  if (action === "discard") return `Discarded ${tasks}.`;
   return action === "cancel" ? `Cancelled ${tasks}, or asked to stop.` : `Sent ${tasks} back to be claimed.`;
 }
