@@ -26,4 +26,4 @@ ALTER TABLE dibs_workers ADD PRIMARY KEY (id, incarnation, limited_to);
 ALTER TABLE dibs_tasks ADD COLUMN set_aside text;
 UPDATE dibs_tasks AS task SET set_aside = 'ignored'
 FROM dibs_steps AS step WHERE step.task_id = task.id AND step.passed AND task.state = 'failed';
-CREATE INDEX dibs_tasks_dead ON dibs_tasks (finished_at) WHERE state = 'failed' AND set_aside IS NULL;
+CREATE INDEX dibs_tasks_dead ON dibs_tasks (state, finished_at) WHERE state = 'failed' AND set_aside IS NULL;

@@ -39,4 +39,4 @@ ALTER TABLE dibs_workers_by_limit RENAME TO dibs_workers;
 ALTER TABLE dibs_tasks ADD COLUMN set_aside TEXT;
 UPDATE dibs_tasks SET set_aside = 'ignored'
 WHERE state = 'failed' AND id IN (SELECT task_id FROM dibs_steps WHERE passed = 1);
-CREATE INDEX dibs_tasks_dead ON dibs_tasks (finished_at) WHERE state = 'failed' AND set_aside IS NULL;
+CREATE INDEX dibs_tasks_dead ON dibs_tasks (state, finished_at) WHERE state = 'failed' AND set_aside IS NULL;
