@@ -466,7 +466,7 @@ def test_a_batch_with_one_bad_task_stores_none(http: httpx.Client) -> None:
     for bad in (
         {"task_type": ""},
         {"task_type": "t", "priority": HUGE},
-        {"task_type": "t", "idempotency_key": "kept", "queue": "q"},
+        {"task_type": "t", "idempotency_key": "kept", "queue": "kept"},
     ):
         answer = http.post("/api/tasks/batch", json={"tasks": [{"task_type": "good"}, bad]})
         assert answer.status_code in (400, 409)
