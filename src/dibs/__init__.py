@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Reason, Stats
     from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
     from dibs.store.operations.tending import Retention, Upkept
-    from dibs.task import Event, Failure, NewTask, State, Task
+    from dibs.task import Event, Failure, NewTask, SetAside, State, Task
     from dibs.worker.config import WorkerConfig
     from dibs.worker.worker import Health, Worker
     from dibs.workflow.claimer import FinalizationClaimer
@@ -151,6 +151,7 @@ __all__ = [
     "SchemaTooNew",
     "SchemaViolation",
     "Scope",
+    "SetAside",
     "Snooze",
     "State",
     "Stats",

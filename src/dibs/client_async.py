@@ -78,7 +78,8 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Store a task. It is durable when this returns.
 
         Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff. With a key that was used
-        before, the task that has it comes back, marked `deduplicated`; other content under that key is KeyConflict.
+        before in this queue, the task that has it is returned, marked `deduplicated`; other content under that key is
+        KeyConflict. Each queue has its own keys.
         """
         return await self._submit(NewTask(type, {} if params is None else params, **options))
 
@@ -208,6 +209,39 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Retry the tasks of the dead letter that match (`error`: text in the error); how many."""
         return await self._follow(plans.redrive(self._store, DeadFilter(queue=queue, type=type, error=error), limit))
 
+    async def list_dead(
+        self,
+        *,
+        queue: str | None = None,
+        type: str | None = None,
+        error: str | None = None,
+        limit: int = 100,
+        cursor: int | None = None,
+    ) -> list[Task]:
+        """The tasks of the dead letter that match (`error`: text in the error), newest first, page by page: failed
+        tasks, without steps whose failure their workflow ignored and without discarded ones."""
+        which = TaskFilter(dead=True, queue=queue, type=type, error=error, limit=limit, cursor=cursor)
+        return await self._run(self._store.list_tasks(which))
+
+    async def discard(self, task_id: int) -> Task:
+        """Take a failed task out of the dead letter. It stays failed, keeps its history, is pruned as usual, and can
+        still be retried by its id."""
+        return await self._run(self._store.discard(check_id(task_id)))
+
+    async def discard_dead(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        queue: str | None = None,
+        type: str | None = None,
+        error: str | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Discard the tasks of the dead letter that match (`error`: text in the error); how many. `ids`: of these tasks
+        only. Without any argument the whole dead letter is discarded."""
+        which = DeadFilter(queue=queue, type=type, error=error)
+        return await self._follow(plans.discard(self._store, ids, which, limit))
+
     async def pause(self, queue: str) -> None:
         """Let nobody claim from the queue; running tasks go on."""
         await self._run(self._store.pause(queue))
@@ -273,8 +307,8 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def start_workflow(self, new: NewWorkflow) -> Workflow:
         """Store a whole workflow, or nothing: what `with app.workflow(…)` does at the end of its block.
 
-        With a key that was used before, the workflow that has it comes back, marked `deduplicated`; another graph under
-        that key is KeyConflict.
+        With a key that was used before, the workflow that has it is returned, marked `deduplicated`; another graph
+        under that key is KeyConflict. A key belongs to the set of queues that the graph names.
         """
         with tracing.starting(new) as traced:
             return traced.stored(await self._run(self._store.start_workflow(traced.what))).of(self)

@@ -126,10 +126,10 @@ class KeyNotFound(DibsError, LookupError):
 
 
 class KeyConflict(DibsError):
-    """An idempotency key that already stands for a task with another type or other params."""
+    """The idempotency key already belongs to a task of the same queue that has another type or other params."""
 
     code = "key_conflict"
-    default_hint = "Use a new key for new work; the same key must always come with the same type and params."
+    default_hint = "Use a new key for new work; in a queue, the same key must always have the same type and params."
 
     def __init__(self, key: str, task_id: int | None = None, workflow_id: int | None = None) -> None:
         owner = "another task of this batch" if task_id is None else f"task {task_id}"

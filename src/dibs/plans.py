@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from dibs.step import DEFAULT_FINALIZATION_LEASE, Action, FinalizationClaim, Fin
 from dibs.store.contract import Store
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import HistoryEntry
-from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter
+from dibs.store.operations.managing import MANY, REDRIVE_BATCH, DeadFilter
 from dibs.store.operations.scheduling import Due
 from dibs.store.operations.tending import BATCH, Retention, Upkept
 from dibs.task import Task, check_integer
@@ -127,6 +127,32 @@ def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
         done += moved
         if moved < batch:
             break
+    return done
+
+
+def discard(store: Store, ids: Sequence[int] | None, which: DeadFilter, limit: int | None) -> Plan[int]:
+    """Discard everything in the dead letter that matches, batch by batch; of these tasks only, where ids are given."""
+    if limit is not None:
+        check_integer(limit, "limit", 1, 2**31 - 1)
+    if ids is not None:
+        return (yield from _discard_named(store, ids, which, limit))
+    done = 0
+    while limit is None or done < limit:
+        batch = REDRIVE_BATCH if limit is None else min(REDRIVE_BATCH, limit - done)
+        moved: int = yield store.discard_some(which, batch)
+        done += moved
+        if moved < batch:
+            break
+    return done
+
+
+def _discard_named(store: Store, ids: Sequence[int], which: DeadFilter, limit: int | None) -> Plan[int]:
+    wanted = sorted({check_integer(each, "A task's id", 0, 2**63 - 1) for each in ids})
+    done = 0
+    while wanted and (limit is None or done < limit):
+        size = MANY if limit is None else min(MANY, limit - done)
+        some, wanted = wanted[:size], wanted[size:]
+        done += yield store.discard_many(some, None, which)
     return done
 
 

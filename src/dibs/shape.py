@@ -34,7 +34,7 @@ from dibs.step import (
 from dibs.store.doctor import Check, Verdict
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Stats, StoreEvent
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
-from dibs.task import Event, Failure, State, Task
+from dibs.task import Event, Failure, SetAside, State, Task
 
 Moment = Annotated[
     str,
@@ -84,6 +84,10 @@ class TaskShape(msgspec.Struct, frozen=True):
     error: Annotated[FailureShape | None, Meta(description="How the last failed attempt ended.")]
     workflow_id: Annotated[int | None, Meta(description="The workflow that it is a step of.")]
     traceparent: Annotated[str, Meta(description="The span of who enqueued it, if that traces.")] | UnsetType = UNSET
+    set_aside: (
+        Annotated[SetAside, Meta(description="Why the failed task is not in the dead letter; left out where it is.")]
+        | UnsetType
+    ) = UNSET
 
 
 class PageShape(msgspec.Struct, frozen=True):
@@ -356,6 +360,7 @@ class StatsShape(msgspec.Struct, frozen=True):
     finished_last_hour: dict[str, int]
     wait_seconds: PercentilesShape
     run_seconds: PercentilesShape
+    dead_letter: Annotated[int, Meta(description="Failed tasks that are neither ignored nor discarded.")]
 
 
 class CheckShape(msgspec.Struct, frozen=True):
@@ -374,7 +379,7 @@ def task(one: Task) -> TaskShape:
         moment(one.claimed_at), _moment(one.created_at), one.queue, one.token, moment(one.lease_until),
         _moment(one.run_at), moment(one.finished_at), one.timeout, one.key, one.type_version, one.dropped,
         one.cancel_requested, one.progress, one.progress_message, one.result, failure(one.error),
-        one.workflow_id, one.trace or UNSET
+        one.workflow_id, one.trace or UNSET, one.set_aside or UNSET
     )  # fmt: skip
 
 
@@ -516,7 +521,8 @@ def stats(numbers: Stats) -> StatsShape:
     """The whole store in numbers."""
     return StatsShape(
         numbers.depth, numbers.by_queue, numbers.by_type, numbers.oldest_pending_age, numbers.finished_last_minute,
-        numbers.finished_last_hour, _percentiles(numbers.wait), _percentiles(numbers.run)
+        numbers.finished_last_hour, _percentiles(numbers.wait), _percentiles(numbers.run),
+        numbers.dead_letter
     )  # fmt: skip
 
 

@@ -147,6 +147,16 @@ def only(name: str, **params: Any) -> Operation[Any]:
     return Operation(name, steps)
 
 
+def finding(shape: Any) -> Operation[Any]:
+    """The look for a hundred keys, most of them taken."""
+    asked = [{"key": f"key-{n}", "queue": "default"} for n in shape.finished[:100]]
+
+    def steps() -> Steps[Any]:
+        return (yield Statement("find_keys", rows=asked))
+
+    return Operation("find_keys", steps)
+
+
 def drawing(store: Any) -> Operation[Any]:
     """The first numbers of a race that nobody has run yet; that the tasks have numbers changes nothing in the plan."""
     params = {"queue": "default", "type": "type-1", "attempts_left": 1, "kind": "third"}
@@ -173,7 +183,7 @@ KEYED = [NewTask("type-1", key=f"new-{n}", queue="mail") for n in range(100)]
 
 OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "enqueue with keys": (100, lambda store, shape: store.enqueue(KEYED)),
-    "find keys": (100, lambda store, shape: only("find_keys", keys=[f"key-{n}" for n in shape.finished[:100]])),
+    "find keys": (100, lambda store, shape: finding(shape)),
     "complete": (100, lambda store, shape: store.finish([(ref, Completed(1)) for ref in held(shape)])),
     "fail": (100, lambda store, shape: store.finish([(ref, FAILED) for ref in held(shape)])),
     "release": (100, lambda store, shape: store.finish([(ref, Released()) for ref in held(shape)])),

@@ -160,15 +160,19 @@ class Model:
 
     def enqueue(self, news: Sequence[dict[str, Any]]) -> list[tuple[int, bool]] | str:
         """For each its number, and whether its key was there before; or why none of them is stored."""
-        owners = {life.key: (life.type, life.params) for life in self.present()}
+        owners = {(life.queue, life.key): (life.type, life.params) for life in self.present()}
         for new in news:
             content = (new["type"], new.get("params", {}))
-            if new.get("key") is not None and owners.setdefault(new["key"], content) != content:
+            if (
+                new.get("key") is not None
+                and owners.setdefault((new.get("queue", "default"), new["key"]), content) != content
+            ):
                 return "key_conflict"
         return [self._enqueue(**new) for new in news]
 
     def _enqueue(self, *, delay: float = 0, key: str | None = None, **values: Any) -> tuple[int, bool]:
-        owner = next((life for life in self.present() if key is not None and life.key == key), None)
+        name = values.get("queue", "default"), key
+        owner = next((life for life in self.present() if key is not None and (life.queue, life.key) == name), None)
         if owner is not None:
             return owner.number, True
         run_at = self.now + round(delay * SECOND)

@@ -662,3 +662,42 @@ def test_what_needs_no_key_can_be_probed_with_head(keyed: Served, path: str) -> 
     assert (probed.status_code, probed.content) == (200, b"")
     assert probed.headers["content-length"] == asked.headers["content-length"]
     assert client.head("/api/tasks").status_code == 405
+
+
+# The dead letter
+
+
+def test_the_dead_letter_is_listed_without_ignored_and_discarded_tasks(http: httpx.Client, app: dibs.Dibs) -> None:
+    first, second, third = [dead(app, error=f"error {n}", queue=f"q{n}")[0] for n in range(3)]
+    gone = ok(http.post(f"/api/tasks/{second}/discard"))
+    assert (gone["task"]["status"], gone["task"]["set_aside"]) == ("failed", "discarded")
+    page = ok(http.get("/api/dead-letter"))
+    assert [task["id"] for task in page["tasks"]] == [third, first]
+    assert "set_aside" not in page["tasks"][0]
+    assert [task["id"] for task in ok(http.get("/api/dead-letter?queue=q0"))["tasks"]] == [first]
+    assert [task["id"] for task in ok(http.get("/api/dead-letter?error=error+2"))["tasks"]] == [third]
+    assert ok(http.get("/api/dead-letter?limit=1"))["next_cursor"] == third
+    assert ok(http.get("/api/stats"))["stats"]["dead_letter"] == 2
+    assert 'dibs_dead_letter_tasks{queue="q1"} 0.0' in http.get("/metrics").text
+
+
+def test_tasks_of_the_dead_letter_are_discarded_by_ids_and_by_filter(http: httpx.Client, app: dibs.Dibs) -> None:
+    tasks = [dead(app, queue=queue)[0] for queue in ("a", "a", "b", "b")]
+    assert ok(http.post("/api/dead-letter/discard", json={"ids": [tasks[0], 999]})) == {"success": True, "discarded": 1}
+    assert ok(http.post("/api/dead-letter/discard", json={"queue": "b", "limit": 1}))["discarded"] == 1
+    assert [task.id for task in app.list_dead()] == [tasks[3], tasks[1]]
+    assert ok(http.post("/api/dead-letter/discard"))["discarded"] == 2
+    assert ok(http.post("/api/dead-letter/redrive"))["redriven"] == 0
+    assert refused(http.post(f"/api/tasks/{app.enqueue('t').id}/discard"), 409, "wrong_state")
+
+
+def test_a_limited_key_discards_tasks_of_its_queues_alone(keyed: Served, app: dibs.Dibs) -> None:
+    [mine], [theirs] = dead(app, queue="mine"), dead(app, queue="theirs")
+    limited = keyed.client("admin", queues=["mine"])
+    assert refused(limited.post(f"/api/tasks/{theirs}/discard"), 404, "task_not_found")
+    assert refused(limited.post("/api/dead-letter/discard", json={"queue": "theirs"}), 403, "queue_not_allowed")
+    assert ok(limited.post("/api/dead-letter/discard", json={"ids": [theirs]}))["discarded"] == 0
+    assert [task["id"] for task in ok(limited.get("/api/dead-letter"))["tasks"]] == [mine]
+    assert ok(limited.post("/api/dead-letter/discard"))["discarded"] == 1
+    assert [task.id for task in app.list_dead()] == [theirs]
+    assert keyed.client("enqueue", "work", "read").post("/api/dead-letter/discard").status_code == 403

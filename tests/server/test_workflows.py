@@ -586,14 +586,27 @@ def test_a_limited_key_works_on_workflows_of_its_queues(limited: httpx.Client) -
     assert limited.get(f"/api/workflows/{workflow['id']}/attempts").json()["attempts"][0]["claimed"]
 
 
-def test_a_key_of_a_foreign_workflow_shows_nothing_of_it(limited: httpx.Client, anyone: httpx.Client) -> None:
-    start(anyone, {"task_type": "t", "queue": "theirs"}, idempotency_key="order-7")
+def test_a_key_of_a_foreign_workflow_is_free(limited: httpx.Client, anyone: httpx.Client) -> None:
+    theirs = start(anyone, {"task_type": "t", "queue": "theirs"}, idempotency_key="order-7")
+    mixed = start(anyone, {"task_type": "t", "queue": "theirs"}, OURS, idempotency_key="order-7")
     body = {"name": "order", "steps": [{"task_type": "t", "queue": "ours"}], "idempotency_key": "order-7"}
 
     answer = limited.post("/api/workflows", json=body)
+    assert (answer.status_code, answer.json()["deduplicated"]) == (201, False)
+    assert answer.json()["workflow"]["id"] not in (theirs["id"], mixed["id"])
+
+
+def test_a_workflow_that_grew_into_a_foreign_queue_is_not_shown_by_its_key(
+    limited: httpx.Client, anyone: httpx.Client
+) -> None:
+    body = {"name": "order", "steps": [{"task_type": "t", "queue": "ours"}], "idempotency_key": "order-7"}
+    workflow = limited.post("/api/workflows", json=body).json()["workflow"]
+    secret = {"name": "secret", "task_type": "t", "queue": "theirs"}
+    anyone.post(f"/api/workflows/{workflow['id']}/steps", json={"steps": [secret]})
+
+    answer = limited.post("/api/workflows", json=body)
     assert (answer.status_code, answer.json()["code"]) == (409, "key_conflict")
-    assert "task_id" not in answer.json()
-    assert "workflow_id" not in answer.json()
+    assert "theirs" not in answer.text
 
 
 def test_a_limited_key_adds_no_step_that_would_read_what_is_foreign(

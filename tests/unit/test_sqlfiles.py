@@ -179,7 +179,7 @@ def test_every_file_is_used() -> None:
         mentioned = {text for path, tree in modules(STORE) if engine in engines_of(path) for text in literals(tree)}
         fragments = {name for text in mentioned for name in placeholders(text)}
         fragments |= {name for path in folder(engine).glob("*.sql") for name in placeholders(path.read_text("utf-8"))}
-        of_tasks = ("state", "type", "queue", "queues", "cursor", "error", "only")
+        of_tasks = ("state", "type", "queue", "queues", "cursor", "error", "only", "dead")
         of_workflows = tuple(f"workflow_{what}" for what in ("state", "name", "cursor", "floor", "ids", "queues"))
         of_searches = ("still", "key", "worker", "since", "until", "text")
         fragments |= {f"by_{name}" for name in (*of_tasks, *of_workflows, *of_searches)}  # the conditions of lists

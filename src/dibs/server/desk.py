@@ -117,5 +117,6 @@ def _hashable(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _name_of_task(task: NewTask) -> object:
-    """Of two with the same key the second is done after the first: it gets the first one's task, or a conflict."""
-    return id(task) if task.key is None else task.key
+    """Of two with the same key and queue the second is enqueued after the first: it gets the first one's task, or a
+    conflict."""
+    return id(task) if task.key is None else (task.queue, task.key)

@@ -91,8 +91,8 @@ class Store(Protocol):
     # Enqueue
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
-        """Store the tasks, all or none, in this order. A key that is taken gives the task that has it, marked
-        `deduplicated`; with another type or other params it is a KeyConflict, and nothing is stored."""
+        """Store the tasks, all or none, in this order. A key that is taken in its queue gives the task that has
+        it, marked `deduplicated`; with another type or other params it is a KeyConflict, and nothing is stored."""
 
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None, defaults: dict[str, Any]
@@ -156,6 +156,18 @@ class Store(Protocol):
 
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` matching tasks of the dead letter; how many."""
+
+    def discard(self, task_id: int) -> Operation[Task]:
+        """A task of the dead letter stays failed and leaves the dead letter; the same again changes nothing. WrongState
+        where it is not in the dead letter."""
+
+    def discard_many(
+        self, ids: Sequence[int], only: Sequence[str] | None = None, which: DeadFilter = ...
+    ) -> Operation[int]:
+        """Those of these tasks that are in the dead letter and match are discarded; how many."""
+
+    def discard_some(self, which: DeadFilter, limit: int) -> Operation[int]:
+        """Up to `limit` matching tasks of the dead letter are discarded; how many."""
 
     def pause(self, queue: str) -> Operation[None]:
         """Nobody claims from the queue."""
@@ -223,8 +235,8 @@ class Store(Protocol):
     # Workflows
 
     def start_workflow(self, new: NewWorkflow) -> Operation[Workflow]:
-        """The whole graph is stored, or nothing. A key that is taken gives the workflow that has it, marked
-        `deduplicated`; with another graph it is a KeyConflict."""
+        """The whole graph is stored, or nothing. A key that is taken by a workflow started in the same queues
+        gives that workflow, marked `deduplicated`; with another graph it is a KeyConflict."""
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
         """More steps for a workflow that still runs; they may be after steps that it has. All or none."""
@@ -377,8 +389,21 @@ class DatabaseStore(Store, Protocol):
         """As for everybody; `only`: the queues of a caller, to whom a step that goes on with a workflow with other
         queues does not exist."""
 
+    def discard(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
+        """As for everybody; `only`: the queues of a caller, to whom a task of another queue does not exist."""
+
     def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
         """Why the task is not running, with no word about steps in other queues than these."""
+
+    def results(self, task_id: int, only: Sequence[str] | None = None) -> Operation[list[StepResult]]:
+        """As for everybody; without the results of parents in other queues than these."""
+
+    def heartbeat(self, beat: Heartbeat, only: Sequence[str] | None = None) -> Operation[None]:
+        """As for everybody; `only`: the queue limit of the caller. A record belongs to the limit under which it was
+        written: callers with different limits neither see nor change each other's."""
+
+    def next_due(self, only: Sequence[str] | None = None) -> Operation[float | None]:
+        """As for everybody; of these queues only, where they are given."""
 
     def check_parents(self, task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Operation[None]:
         """InvalidGraph if this step adds steps after others that are in none of these queues, or do not exist."""

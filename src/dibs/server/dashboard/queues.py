@@ -49,6 +49,11 @@ class Row:
         """The address of its tasks."""
         return f"/tasks?queue={quote_plus(self.name)}" + (f"&state={state}" if state else "")
 
+    @property
+    def dead_letter(self) -> str:
+        """The address of its dead letter."""
+        return f"/dead?queue={quote_plus(self.name)}"
+
     def bar(self, fullest: int) -> list[Part]:
         """The parts of its bar, as long as it is full beside the fullest."""
         return list(_parts(self.depth, max(fullest, 1)))
@@ -98,9 +103,8 @@ def _named(visit: Visit) -> str:
 
 def _row(pulse: Pulse, name: str) -> Row:
     of, board = [name], pulse.board
-    return Row(
-        name, board.of(of), pulse.rates(of), board.oldest(of), board.living.serving(name), board.paused.get(name)
-    )
+    depth = {**board.of(of), State.FAILED: board.dead(of)}  # what is left to be dealt with
+    return Row(name, depth, pulse.rates(of), board.oldest(of), board.living.serving(name), board.paused.get(name))
 
 
 def _open(depth: dict[str, int]) -> int:

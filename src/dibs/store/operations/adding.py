@@ -236,5 +236,6 @@ def check_room(workflow: Workflow | None, steps: Sequence[NewStep]) -> None:
 
 
 def queues_of(tasks: Iterable[NewTask]) -> str:
-    """The queues of these tasks, as JSON."""
-    return encode(sorted({task.queue for task in tasks}), "queues")
+    """The queues of these tasks, as JSON. A workflow without tasks is in the default queue: in no queue it would be
+    visible to every key, whatever queues the key is limited to."""
+    return encode(sorted({task.queue for task in tasks} or {DEFAULT_QUEUE}), "queues")

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 from dibs.codec import decode
 from dibs.errors import DibsError, KeyConflict
 from dibs.step import check_type
-from dibs.store.operation import Operation, Statement, Steps, alone
+from dibs.store.operation import Operation, Row, Statement, Steps, alone
 from dibs.store.operations.checking import Checks, Given
-from dibs.store.operations.newrow import NewRow
+from dibs.store.operations.newrow import KeyOfQueue, NewRow
 from dibs.store.operations.rows import STATES, read_task, seconds
 from dibs.store.witness import Witnessed
 from dibs.task import NewTask, Task, from_micros
@@ -22,6 +22,9 @@ NewRows = Mapping[int, NewRow]
 
 Stored = tuple[NewRow, int, str, int]
 """The row, and the id, state and time of creation that the store gave it."""
+
+QUEUE = 4
+"""The place of the queue in a row of find_keys.sql: before it stand key_content, key, id and type."""
 
 Answers = dict[int, "Stored | Task | DibsError"]
 Refuse = Callable[[int, DibsError], None]
@@ -34,11 +37,11 @@ class Enqueueing(Witnessed, ABC):
 
     @abstractmethod
     def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
-        """Insert the rows whose key is free, with their history, and say which; a taken key is left out. No key is in
-        the rows twice."""
+        """Insert the rows whose key is free in their queue, with their history, and say which; a taken key is left out.
+        No key of a queue is in the rows twice."""
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
-        """Store the tasks in this order, all or none; a key that is taken gives the task that has it."""
+        """Store the tasks in this order, all or none; a key that is taken in its queue gives the task that has it."""
         # All that needs no database is done here: by the caller, not by whoever commits for all.
         given = [_given(task) for task in tasks]
         if len(given) == 1:
@@ -113,16 +116,22 @@ class Enqueueing(Witnessed, ABC):
 
     def _join_existing(self, rows: NewRows, answers: Answers, refuse: Refuse) -> Steps[NewRows]:
         """Answer those whose key has a task; the others come back."""
-        found = yield Statement("find_keys", {"keys": [row.key for row in rows.values()]})
-        by_key = {row[1]: row for row in found}
+        by_name = yield from find_keys(rows.values())
         for place, row in rows.items():
-            if (existing := by_key.get(row.key)) is None:
+            if (existing := by_name.get(row.name)) is None:
                 continue
             if existing[0] == row.key_content:
                 answers[place] = read_task(existing, 2, deduplicated=True)
             else:
                 refuse(place, KeyConflict(existing[1], existing[2]))
-        return {place: row for place, row in rows.items() if row.key not in by_key}
+        return {place: row for place, row in rows.items() if row.name not in by_name}
+
+
+def find_keys(rows: Iterable[NewRow]) -> Steps[dict[KeyOfQueue, Row]]:
+    """The rows of find_keys.sql for those of these rows whose key is taken in their queue."""
+    asked = [{"key": row.key, "queue": row.queue} for row in rows if row.key is not None]
+    found = (yield Statement("find_keys", rows=asked)) if asked else []
+    return {(row[QUEUE], row[1]): row for row in found}
 
 
 def _raise(place: int, error: DibsError) -> NoReturn:
@@ -135,21 +144,21 @@ def _given(task: NewTask) -> Given:
 
 
 def _check_keys_of(given: Iterable[Given]) -> None:
-    """Of a batch that is stored as a whole, a key can stand for one content only."""
-    contents: dict[str, str | None] = {}
+    """In a batch that is stored as a whole, a key of a queue must have one content only."""
+    contents: dict[KeyOfQueue, str | None] = {}
     for row in (each.sent for each in given):
-        if row.key is not None and contents.setdefault(row.key, row.key_content) != row.key_content:
+        if row.key is not None and contents.setdefault(row.name, row.key_content) != row.key_content:
             raise KeyConflict(row.key)
 
 
 def _first_of_each_key(rows: NewRows) -> NewRows:
-    firsts: dict[str, int] = {}
+    firsts: dict[KeyOfQueue, int] = {}
     for place, row in rows.items():
         if row.key is not None:
-            firsts.setdefault(row.key, place)
-    return (
-        {place: row for place, row in rows.items() if row.key is None or firsts[row.key] == place} if firsts else rows
-    )
+            firsts.setdefault(row.name, place)
+    if not firsts:
+        return rows
+    return {place: row for place, row in rows.items() if row.key is None or firsts[row.name] == place}
 
 
 def _read_one(answer: Stored | Task) -> list[Task]:

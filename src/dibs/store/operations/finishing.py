@@ -95,7 +95,9 @@ class Finishing(Growing, ABC):
     ) -> Steps[list[Answer]]:
         answers, steps = dict(unstorable), {_name(ref) for ref, said in reports if _is_step(ref, said)}
         plain = _rows_of(statements, lambda name: name not in steps) if steps else statements
-        answers.update((_claim_in(row), _finished(row)) for row in (yield from self._write(plain, PLAIN)))
+        done = yield from self._write(plain, PLAIN)
+        self.witness.moved(done)
+        answers.update((_claim_in(row), _finished(row)) for row in done)
         steps |= {_name(ref) for ref, _ in reports if not isinstance(ref, Claim) and _name(ref) not in answers}
         if steps:  # known to be some, or named by somebody who cannot know
             theirs = [report for report in reports if _name(report[0]) in steps]
@@ -106,12 +108,11 @@ class Finishing(Growing, ABC):
         return [answers[_name(ref)] for ref, _ in reports]
 
     def _write(self, statements: RowsByStatement, whose: Words) -> Steps[Rows]:
-        """Write the outcomes; a row for each that was."""
+        """Write the outcomes; a row for each that was written."""
         done: Rows = []
         for name, rows in statements.items():
             for some in _portions(rows):
                 done += yield Statement(name, rows=some, words=whose, change=True)
-        self.witness.moved(done)
         return done
 
     def _finish_steps(
@@ -132,9 +133,10 @@ class Finishing(Growing, ABC):
         open_ones = {_name(ref) for ref, _ in reports} - answers.keys()
         done = yield from self._write(_rows_of(statements, open_ones.__contains__), EVERYBODYS)
         answers.update((_claim_in(row), _finished(row)) for row in done)
-        ended = [row for row in done if row[3] in FINAL]
+        ended, ignored = [row for row in done if row[3] in FINAL], set[int]()
         if ended:
-            yield from self._advance(ended, growth, answers)
+            yield from self._advance(ended, growth, answers, ignored)
+        self.witness.moved(done, ignored)
 
     def _plan_growth(
         self, reports: Sequence[Report], answers: dict[Name, Answer], checks: Checks
@@ -152,12 +154,15 @@ class Finishing(Growing, ABC):
                     answers[name] = error
         return growth
 
-    def _advance(self, ended: Sequence[Row], growth: dict[Name, Growth], answers: dict[Name, Answer]) -> Steps[None]:
-        """Let the workflows of these steps go on; one report of each that has nothing left to run says so."""
+    def _advance(
+        self, ended: Sequence[Row], growth: dict[Name, Growth], answers: dict[Name, Answer], ignored: set[int]
+    ) -> Steps[None]:
+        """Let the workflows of these steps go on; one report of each that has nothing left to run says so. The steps
+        whose failure is ignored are added to `ignored`."""
         for row in ended:
             if row[3] == State.COMPLETED and (grown := growth.get(_claim_in(row))) is not None:
                 yield from self.grow(grown)
-        due = yield from self.advance([row[0] for row in ended])
+        due = yield from self.advance([row[0] for row in ended], ignored=ignored)
         for workflow_id, row in zip(due, ended, strict=False):  # a due one that finds no report is left to upkeep
             answers[_claim_in(row)] = msgspec.structs.replace(_finished(row), finalize=workflow_id)
 

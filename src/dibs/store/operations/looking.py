@@ -16,7 +16,7 @@ from dibs.step import Kind
 from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
 from dibs.store.operations.registering import WorkerState, read_workers
 from dibs.store.operations.rows import STATES, moment, read_task, read_workflow, seconds
-from dibs.task import Event, State, Task, check_integer, from_micros
+from dibs.task import Event, SetAside, State, Task, check_integer, from_micros
 
 PARENTS_NAMED = 10
 """Parents that an explanation names at most."""
@@ -33,7 +33,8 @@ RECENT_ENTRIES = 20
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks to list: newest first, `limit` a page; `cursor` is the last id of the page before. `queues`: none but
-    these, whatever else is asked for."""
+    these, whatever else is asked for. `dead`: tasks of the dead letter only; `error`: text in the error's type and
+    message."""
 
     state: str | None = None
     type: str | None = None
@@ -41,13 +42,18 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     queues: Sequence[str] | None = None
     limit: int = 100
     cursor: int | None = None
+    dead: bool = False
+    error: str | None = None
 
     def __post_init__(self) -> None:
         if self.state is not None and self.state not in STATES:
             raise InvalidValue(f"There is no state {self.state!r}.", hint=f"Use one of: {', '.join(State)}.")
-        for value, what in ((self.queue, "The queue"), (self.type, "The task type")):
+        names = ((self.queue, "The queue"), (self.type, "The task type"), (self.error, "The error text"))
+        for value, what in names:
             if value is not None:
                 check_name(value, what)
+        if self.error is not None and not self.dead:
+            raise InvalidValue("A list by error is a list of the dead letter.", hint="Say dead=True as well.")
         check_names(self.queues, "queues", "The queue")
         check_integer(self.limit, "limit", 1, MAX_BATCH)
         if self.cursor is not None:
@@ -131,6 +137,8 @@ class Stats(msgspec.Struct, frozen=True):
     finished_last_hour: dict[str, int]
     wait: Percentiles
     run: Percentiles
+    dead_letter: int = 0
+    """Failed tasks that are neither ignored by their workflow nor discarded."""
 
 
 class Looking:
@@ -196,8 +204,10 @@ def _get(task_id: int) -> Steps[Task | None]:
 
 def _list(which: TaskFilter) -> Steps[list[Task]]:
     queues = None if which.queues is None else list(which.queues)
-    given = {**msgspec.structs.asdict(which), "queues": queues}
-    words = (conditions(given, ("state", "type", "queue", "queues", "cursor")), *limited(which.limit))
+    state, dead = (State.FAILED.value, True) if which.dead else (which.state, None)
+    given = {**msgspec.structs.asdict(which), "queues": queues, "state": state, "dead": dead}
+    names = ("state", "dead", "type", "queue", "queues", "error", "cursor")
+    words = (conditions(given, names), *limited(which.limit))
     rows = yield Statement("list", given, words=words)
     return [read_task(row) for row in rows]
 
@@ -249,7 +259,7 @@ def _of_queues(queues: Sequence[str] | None) -> tuple[str, str]:
 def _queues() -> Steps[list[QueueInfo]]:
     paused = {row[0]: row[1] for row in (yield Statement("queues"))}
     depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
-    for queue, _, state, count, _ in (yield Statement("counts")):
+    for queue, _, state, count, *_ in (yield Statement("counts")):
         depth.setdefault(queue, Counter())[state] += count
     return [
         QueueInfo(name, paused.get(name) is not None, moment(paused.get(name)), dict(depth[name]))
@@ -273,6 +283,7 @@ def _stats(queues: Sequence[str] | None) -> Steps[Stats]:
         finished_last_hour={row[0]: row[1] for row in hour},
         wait=percentiles([row[0] for row in finished]),
         run=percentiles([row[1] for row in finished]),
+        dead_letter=sum(row[3] - row[5] for row in counts if row[2] == State.FAILED),
     )
 
 
@@ -339,10 +350,18 @@ def _reason(task: Task) -> Reason:
         return Reason("claimed", f"It is running: claimed by {task.worker_id} until {until}.{asked}")
     if task.state is State.FAILED:
         cause = f": {task.error.type}: {task.error.message}" if task.error else ""
+        after = _AFTER_FAILURE[task.set_aside]
         if task.error and task.error.permanent:
-            return Reason("failed", f"{_permanent(task)}{cause}. Retry it to run it again.")
-        return Reason("failed", f"It failed after {_attempts(task.attempts)}{cause}. Retry it to run it again.")
+            return Reason("failed", f"{_permanent(task)}{cause}. {after}")
+        return Reason("failed", f"It failed after {_attempts(task.attempts)}{cause}. {after}")
     return Reason(task.state.value, f"It is {task.state} since {task.finished_at:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+_AFTER_FAILURE = {
+    None: "Retry it to run it again.",
+    SetAside.IGNORED: "Its workflow ignored the failure and went on without it.",
+    SetAside.DISCARDED: "It was discarded from the dead letter. Retry it to run it again.",
+}
 
 
 def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | None) -> Steps[Reason]:

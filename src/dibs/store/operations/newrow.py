@@ -7,6 +7,9 @@ import msgspec
 from dibs.codec import encode_params, fingerprint
 from dibs.task import NewTask, to_micros
 
+KeyOfQueue = tuple[str, str | None]
+"""A queue and a key: each queue has its own keys."""
+
 
 class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A task on its way into the store: times in microseconds, params as JSON."""
@@ -25,6 +28,11 @@ class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     key: str | None = None
     key_content: str | None = None
     trace: str | None = None
+
+    @property
+    def name(self) -> KeyOfQueue:
+        """The queue and the key."""
+        return self.queue, self.key
 
 
 def new_row(task: NewTask) -> NewRow:

@@ -38,13 +38,13 @@ _FEW = {
     State.FAILED: "few_finished",
     State.CANCELLED: "few_finished",
 }
-_CONDITIONS = ("still", "type", "queue", "queues", "key", "worker", "since", "until", "text")
+_CONDITIONS = ("still", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
 
 
 class TaskSearch(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks to find: newest first, up to `limit`; `cursor`: those with ids below it. `queues`: none but these,
-    whatever else is asked for. `text` stands in the params, or in the error's type and message. `since`, `until`: when
-    they were created; `until` itself is not meant."""
+    whatever else is asked for. `dead`: tasks of the dead letter only. `text` stands in the params, or in the error's
+    type and message. `since`, `until`: when they were created; `until` itself is not meant."""
 
     id: int | None = None
     state: str | None = None
@@ -58,6 +58,7 @@ class TaskSearch(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     limit: int = 50
     cursor: int | None = None
+    dead: bool = False
 
     def __post_init__(self) -> None:
         if self.state is not None and self.state not in STATES:
@@ -139,6 +140,8 @@ def _check_text(text: Any) -> None:
 
 
 def _search(which: TaskSearch, span: int) -> Steps[Found]:
+    if which.dead and which.state not in (None, State.FAILED):
+        return Found([], None, 0)
     given = _given(which)
     ids = yield from _candidates(which, given)
     if ids is None:
@@ -159,7 +162,8 @@ def _among(which: TaskSearch, given: Mapping[str, Any], ids: list[int], span: in
 def _given(which: TaskSearch) -> dict[str, Any]:
     return {
         **msgspec.structs.asdict(which),
-        "still": which.state,
+        "still": State.FAILED.value if which.dead else which.state,
+        "dead": True if which.dead else None,
         "queues": None if which.queues is None else list(which.queues),
         "since": None if which.since is None else to_micros(which.since),
         "until": None if which.until is None else to_micros(which.until),
@@ -184,9 +188,10 @@ def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Steps[list[int] 
     if which.key is not None:
         rows = yield Statement("with_key", given)
         return [row[0] for row in rows]
-    if which.state is None:
+    if which.state is None and not which.dead:
         return None
-    rows = yield Statement(_FEW[STATES[which.state]], given, words=(_line(given), *limited(FEW + 1)))
+    few = "few_dead" if which.dead else _FEW[STATES[which.state or ""]]
+    rows = yield Statement(few, given, words=(_line(given), *limited(FEW + 1)))
     return [row[0] for row in rows] if len(rows) <= FEW else None
 
 

@@ -7,15 +7,20 @@ any number of upkeeps at once, since every statement moves only rows that still 
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Sequence
 
 import msgspec
 
+from dibs.claim import check_names
 from dibs.store.operation import Operation, Rows, Statement, Steps, limited
 from dibs.store.operations.advancing import Advancing
 from dibs.task import FINAL
 
 BATCH = 500
 SWEEP_BATCH = 100
+REACH = 1000
+"""Tasks of the whole store among which the next due one of some queues is looked for."""
+
 DAY = 24 * 3600.0
 SAMPLES_KEPT = round(8 * DAY * 1e6)
 """Microseconds for which the samples of each minute are kept: a week, and the day that it is compared with."""
@@ -78,9 +83,10 @@ class Tending(Advancing, ABC):
         yield from self.hold_steps(ids)
         words = (("which", "{{with_these_ids}}"), *limited(limit))
         rows = yield Statement("recover", {"error": LEASE_LOST, "ids": ids}, words=words, change=True)
-        self.witness.moved(rows)
+        ignored: set[int] = set()
         yield from self.leave(rows)
-        yield from self.advance([row[0] for row in rows if row[3] in FINAL])
+        yield from self.advance([row[0] for row in rows if row[3] in FINAL], ignored=ignored)
+        self.witness.moved(rows, ignored)
         return len(rows)
 
     def recover_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:
@@ -96,9 +102,11 @@ class Tending(Advancing, ABC):
         """Clear the holder of the recovered tasks, where the statement that recovers them cannot do so itself."""
         yield from ()
 
-    def next_due(self) -> Operation[float | None]:
-        """Seconds until the clock alone makes something claimable: a task due, a lease run out, a schedule's tick."""
-        return Operation("next_due", _next_due, writes=False)
+    def next_due(self, only: Sequence[str] | None = None) -> Operation[float | None]:
+        """Seconds until the clock alone makes something claimable: a task due, a lease run out, a schedule's tick. In
+        the queues `only`, if given: then None also where many tasks of other queues come first."""
+        check_names(only, "only", "The queue")
+        return Operation("next_due", lambda: _next_due(only), writes=False)
 
     def prune(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
         """Delete finished tasks past their retention; their history stays until its own."""
@@ -153,8 +161,11 @@ def _prune_history(kept: dict[str, int], limit: int) -> Steps[int]:
     return len(entries) + len(attempts)
 
 
-def _next_due() -> Steps[float | None]:
-    rows = yield Statement("next_due")
+def _next_due(only: Sequence[str] | None) -> Steps[float | None]:
+    if only is None:
+        rows = yield Statement("next_due")
+    else:
+        rows = yield Statement("next_due_in", {"queues": list(only)}, words=(("reach", f"{REACH:d}"),))
     waits = [wait for wait in rows[0] if wait is not None]
     return max(min(waits) / 1e6, 0.0) if waits else None
 

@@ -21,7 +21,7 @@ from dibs.store.doctor import Check
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Reason, Stats
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
 from dibs.store.operations.scheduling import Due
-from dibs.task import Failure, State, Task
+from dibs.task import Failure, SetAside, State, Task
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -56,6 +56,7 @@ class WireTask(msgspec.Struct):
     error: Failure | None = None
     workflow_id: int | None = None
     traceparent: str | None = None
+    set_aside: SetAside | None = None
 
     def read(self, deduplicated: bool = False) -> Task:
         """The task. By place, not by name: half the time, and a claim of a thousand asks for a thousand."""
@@ -64,7 +65,7 @@ class WireTask(msgspec.Struct):
             self.max_attempts, self.token, self.created_at, self.run_at, self.type_version, self.timeout_seconds,
             self.claimed_at, self.lease_until, self.finished_at, self.worker_id, self.idempotency_key,
             self.cancel_requested, self.progress, self.progress_message, self.result, self.error, deduplicated,
-            self.dropped, self.workflow_id, self.traceparent,
+            self.dropped, self.workflow_id, self.traceparent, self.set_aside,
         )  # fmt: skip
 
     def claim(self) -> Claim:
@@ -162,12 +163,13 @@ class WireStats(msgspec.Struct):
     finished_last_hour: dict[str, int]
     wait_seconds: Percentiles
     run_seconds: Percentiles
+    dead_letter: int = 0
 
     def read(self) -> Stats:
         """The numbers."""
         return Stats(
             self.depth, self.by_queue, self.by_type, self.oldest_pending_age_seconds, self.finished_last_minute,
-            self.finished_last_hour, self.wait_seconds, self.run_seconds,
+            self.finished_last_hour, self.wait_seconds, self.run_seconds, self.dead_letter,
         )  # fmt: skip
 
 
@@ -318,6 +320,10 @@ class _Count(msgspec.Struct):
     count: int
 
 
+class _Discarded(msgspec.Struct):
+    discarded: int
+
+
 class _Redriven(msgspec.Struct):
     redriven: int
 
@@ -374,6 +380,7 @@ read_checks = reader(_Checks, lambda said: said.checks)
 read_minted = reader(WireKey, lambda said: MintedKey(said.key, said.read()))
 read_keys = reader(_Keys, lambda said: [key.read() for key in said.keys])
 read_count = reader(_Count, lambda said: said.count)
+read_discarded = reader(_Discarded, lambda said: said.discarded)
 read_redriven = reader(_Redriven, lambda said: said.redriven)
 read_seconds = reader(_Seconds, lambda said: said.seconds)
 read_woken = reader(Woken, lambda said: said)

@@ -167,7 +167,7 @@ class Executor:
 
 
 _LISTS = ("ids", "keys", "queues", "said")
-_TOGETHER = frozenset({"complete"})
+_TOGETHER = frozenset({"complete", "find_keys"})
 """Statements that take all their rows at once, as `said`."""
 
 _RETURNING = frozenset({"count_steps", "progress", "renew", "start", "told"})

@@ -16,7 +16,7 @@ from dibs.step import ClaimReason, WorkflowState
 from dibs.store.operation import Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
-from dibs.store.operations.enqueueing import NewRows, Stored
+from dibs.store.operations.enqueueing import NewRows, Stored, find_keys
 from dibs.store.operations.finalizing import Answered, already_complete, not_found
 from dibs.store.operations.newrow import NewRow
 from dibs.store.operations.racing import CHUNK, Line, Undrawn
@@ -174,11 +174,8 @@ def _dealt(ids: list[int], hands: Hands | None) -> Iterator[tuple[dict[str, Any]
 
 
 def _without_taken_keys(rows: NewRows) -> Steps[NewRows]:
-    keys = [row.key for row in rows.values() if row.key is not None]
-    if not keys:
-        return rows
-    taken = {row[1] for row in (yield Statement("find_keys", {"keys": keys}))}
-    return {place: row for place, row in rows.items() if row.key not in taken}
+    taken = yield from find_keys(rows.values())
+    return {place: row for place, row in rows.items() if row.name not in taken} if taken else rows
 
 
 def _stored(row: NewRow, task_id: int, now: int) -> Stored:

@@ -328,6 +328,12 @@ BEGIN
     SET active = workflow.active - (v_step.waits = 0)::integer, ended = workflow.ended + 1,
         failures = workflow.failures + (NOT v_step.passed)::integer
     WHERE workflow.id = v_step.workflow_id;
+    IF v_step.passed AND p_state = 'failed' THEN  -- as ignore_failures.sql does: the workflow goes on, no dead letter
+        UPDATE dibs_tasks AS task SET set_aside = 'ignored' WHERE task.id = v_step.task_id;
+        INSERT INTO dibs_history (task_id, event, from_state, to_state, token, by, at)
+        SELECT task.id, 'ignored', 'failed', 'failed', task.token, p_by, p_now
+        FROM dibs_tasks AS task WHERE task.id = v_step.task_id;
+    END IF;
     IF v_step.passed THEN
         WITH opened AS (
             UPDATE dibs_steps AS step SET waits = step.waits - 1

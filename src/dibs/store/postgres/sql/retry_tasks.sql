@@ -5,7 +5,7 @@ WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'pending', attempts = 0, cancel_requested = false, run_at = moment.now, ready_at = moment.now,
-        finished_at = NULL, worker_id = NULL, claimed_at = NULL,
+        finished_at = NULL, worker_id = NULL, claimed_at = NULL, set_aside = NULL,
         random_key = {{random_place: task.max_attempts}},
         weighted_key = {{weighted_place: task.max_attempts}}
     FROM moment
