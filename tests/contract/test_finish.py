@@ -530,13 +530,6 @@ def test_what_another_worker_told_is_not_told_again_by_this_one(app: Any, url: s
     assert tables.read(url) == before
 
 
-def test_the_first_result_stays(app: Any) -> None:
-    claim = claimed(app)
-    app.complete(claim, "first")
-    app.complete(claim, "second")
-    assert app.get(claim.task_id).result == "first"
-
-
 def test_a_failure_is_stored_without_the_secrets_in_it(app: Any) -> None:
     key = f"dibs_mfqxk4tcmezd_hunter2{'A' * 36}"
     url = "postgresql://me:hunter2@host/db"

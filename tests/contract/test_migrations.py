@@ -17,7 +17,10 @@ from dibs.store.operations.searching import TaskSearch
 from tests.helpers.clients import run
 from tests.helpers.databases import Rows, run_sql
 
-pytestmark = pytest.mark.database("a server migrates its database itself")
+pytestmark = [
+    pytest.mark.database("a server migrates its database itself"),
+    pytest.mark.own_connections,  # kept connections have looked at the schema before
+]
 
 # As the first release makes it.
 BOOKS = {

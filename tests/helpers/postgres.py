@@ -80,8 +80,10 @@ class Lending:
         self._lent[lent.url] = lent
         if keep_connections:
             KEPT.setdefault(lent.url, KeptConnections(lent.url))
-        elif kept := KEPT.pop(lent.url, None):
-            kept.end()
+        else:
+            if kept := KEPT.pop(lent.url, None):
+                kept.end()
+            lent.close()  # the test may count the sessions of its database, or end them all
         return lent.url
 
     def take_back(self, url: str) -> None:
@@ -119,12 +121,9 @@ class Lent:
 
     def has_shape(self, shape: Any) -> bool:
         """Wait until the processes of the last test have disconnected; True if the tables are as in the template."""
-        try:
-            self._wait_until_alone()
-        except psycopg.OperationalError:  # the test has ended all sessions of the database
-            self._connection.close()
+        if self._connection.closed:
             self._connection = self._connect()
-            self._wait_until_alone()
+        self._wait_until_alone()
         return self._connection.execute(_SHAPE).fetchone() == shape
 
     def empty(self) -> None:

@@ -33,6 +33,7 @@ ONLY = {
         "pick_level",
         "pick_race",
         "race",  # where a race stands; on PostgreSQL a part of the claim
+        "leave_tasks",  # what a recovery clears; on PostgreSQL the statement that recovers clears it
         "note_drawn",  # two tables take two statements
         "note_finalization",  # PostgreSQL does it in the function that claims, for those who call that in SQL
         "fresh_keys",  # both keys of a task in one fragment; PostgreSQL's enqueue needs them one by one
@@ -108,6 +109,7 @@ ASSEMBLED = {
     "f\"SELECT current_setting('transaction_read_only'), {doing}\"",  # NULL, or the notification
     "f'SHOW {name}'",  # the three names stand in the loop above it
     "f'PRAGMA incremental_vacuum({PAGES_A_ROUND})'",
+    "f'DROP TABLE temp.\"{name}\"'",  # the names of dibs' own tables, as SQLite lists them
 }
 
 SQL_WORD = re.compile(
