@@ -97,7 +97,7 @@ def test_sessions_that_are_idle_on_a_frozen_server_are_not_asked_one_by_one(url:
             began = time.monotonic()
             if writing:
                 with pytest.raises(dibs.OutcomeUnknown):
-                    app.enqueue("t")
+                    app.pause("default")  # an enqueue may read the task types first, and a read is repeated
             assert len(app.list_tasks()) == 0
             assert time.monotonic() - began < 6  # asked one after the other, they would take eight seconds
 
