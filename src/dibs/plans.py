@@ -18,7 +18,7 @@ from dibs.store.operation import Operation
 from dibs.store.operations.looking import HistoryEntry
 from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter
 from dibs.store.operations.scheduling import Due
-from dibs.store.operations.tending import BATCH, Retention, Upkept
+from dibs.store.operations.tending import BATCH, Upkept
 from dibs.task import Task, check_integer
 
 T = TypeVar("T")
@@ -122,12 +122,12 @@ def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
     return done
 
 
-def upkeep(store: Store, retention: Retention, processor: str) -> Plan[Upkept]:
+def upkeep(store: Store, processor: str) -> Plan[Upkept]:
     """Tick, promote, recover, expire, finalize, mend and prune, batch by batch, until nothing is left to do (or enough
     for one call)."""
     ticked = yield from tick(store)
     promoted, recovered, expired, finalized = yield from tend(store, processor)
-    pruned, history, workers, mended = yield from clear(store, retention)
+    pruned, history, workers, mended = yield from clear(store)
     if mended:
         finalized += yield from finalize_due(store, processor)
     return Upkept(promoted, recovered, pruned, history, workers, ticked, expired, finalized, mended)
@@ -142,13 +142,13 @@ def tend(store: Store, processor: str) -> Plan[tuple[int, int, int, int]]:
     return promoted, recovered, expired, finalized
 
 
-def clear(store: Store, retention: Retention) -> Plan[tuple[int, int, int, int]]:
+def clear(store: Store) -> Plan[tuple[int, int, int, int]]:
     """The other half: prune tasks, history and workers, and mend; how many of each. Mended first: what a workflow was
     not told of must not be gone before it is."""
     mended = yield from _until_done(store.mend_workflows(), 1)
-    pruned = yield from _until_done(store.prune(retention))
-    history = yield from _until_done(store.prune_history(retention))
-    workers: int = yield store.prune_workers(retention)
+    pruned = yield from _until_done(store.prune())
+    history = yield from _until_done(store.prune_history())
+    workers: int = yield store.prune_workers()
     return pruned, history, workers, mended
 
 
@@ -207,10 +207,10 @@ def tick(store: Store) -> Plan[int]:
     return ticked
 
 
-def prune(store: Store, retention: Retention) -> Plan[int]:
-    """Prune finished tasks and old history; how many rows went."""
-    tasks = yield from _until_done(store.prune(retention))
-    return tasks + (yield from _until_done(store.prune_history(retention)))
+def prune(store: Store) -> Plan[int]:
+    """Prune finished tasks, ended workflows and old history; the number of rows deleted."""
+    tasks = yield from _until_done(store.prune())
+    return tasks + (yield from _until_done(store.prune_history()))
 
 
 def all_history(store: Store) -> Plan[list[HistoryEntry]]:

@@ -20,12 +20,13 @@ import psycopg
 import pytest
 
 import dibs
-from dibs import Cancelled, ClaimRef, Completed, Failed, Failure, NewTask, Order, Released, Retention
+from dibs import Cancelled, ClaimRef, Completed, Failed, Failure, NewTask, Order, Released
 from dibs.claim import ClaimRequest
+from dibs.retention import RetentionTarget
 from dibs.step import WorkflowFilter
 from dibs.store.contract import Store
 from dibs.store.open import open_store
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operation import Operation, Statement, Steps, limited
 from dibs.store.operations.looking import TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.outlining import FEW as FEW_WORKFLOWS
@@ -38,7 +39,7 @@ from dibs.store.sqlite.connection import clock, connect
 from dibs.task import from_micros
 from tests.helpers import million, postgres
 from tests.helpers.databases import sqlite_path
-from tests.helpers.million import SERIES, START, WAITING, WIDE, Shape
+from tests.helpers.million import FUTURE, SERIES, START, WAITING, WIDE, Shape
 from tests.helpers.plans import Work, explain_postgres, explain_sqlite
 from tests.helpers.waiting import until
 
@@ -160,9 +161,35 @@ def drawing(store: Any) -> Operation[Any]:
     return Operation("draw", steps)
 
 
+def pruning(store: Any, *rules: tuple[RetentionTarget, float | None]) -> Operation[Any]:
+    """A batch of pruning under these rules; by default everything is kept for ever."""
+    forever = [(RetentionTarget(records=records), None) for records in ("completed", "failed", "cancelled")]
+
+    def steps() -> Steps[Any]:
+        for target, keep in (*forever, *rules):
+            yield from store.set_retention(target, keep).begin()
+        return (yield from store.prune().begin())
+
+    return Operation("prune", steps, atomic=True)
+
+
+def old_workflows() -> Operation[Any]:
+    """The oldest workflows of a name, as pruning finds them; those of the test end in the future."""
+    given = {"state": "completed", "name": "flow-1", "queues": '["default"]', "kept": -FUTURE * 2}
+
+    def steps() -> Steps[Any]:
+        return (yield Statement("old_workflows", given, words=limited(SWEEP_BATCH)))
+
+    return Operation("old_workflows", steps)
+
+
 def hours(count: int) -> datetime:
     """So many hours after the first task was created."""
     return from_micros(START + count * 3_600_000_000)
+
+
+def rule(**target: str) -> RetentionTarget:
+    return RetentionTarget(records="completed", **target)
 
 
 FAILED = Failed(Failure("Boom", "as planned"))
@@ -189,8 +216,16 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "redrive": (100, lambda store, shape: store.redrive_some(DeadFilter(), 100)),
     "promote": (BATCH, lambda store, shape: store.promote()),
     "recover": (BATCH, lambda store, shape: store.recover()),
-    "prune": (BATCH, lambda store, shape: store.prune(Retention())),
-    "prune history": (BATCH, lambda store, shape: store.prune_history(Retention())),
+    "prune": (BATCH, lambda store, shape: store.prune()),
+    "prune a rare type": (BATCH, lambda store, shape: pruning(store, (rule(type="rare"), 0.0))),
+    "prune a queue": (BATCH, lambda store, shape: pruning(store, (rule(queue="mail"), 0.0))),
+    "prune all but a large queue": (
+        BATCH,
+        lambda store, shape: pruning(store, (rule(), 0.0), (rule(queue="default"), None)),
+    ),
+    "prune nothing": (BATCH, lambda store, shape: pruning(store)),
+    "find workflows to prune": (SWEEP_BATCH, lambda store, shape: old_workflows()),
+    "prune history": (BATCH, lambda store, shape: store.prune_history()),
     "get": (1, lambda store, shape: store.get(shape.finished[-1])),
     "get many": (100, lambda store, shape: only("get", ids=list(shape.finished[:100]))),
     "history": (1, lambda store, shape: store.history(shape.finished[-1])),

@@ -662,3 +662,71 @@ def test_what_needs_no_key_can_be_probed_with_head(keyed: Served, path: str) -> 
     assert (probed.status_code, probed.content) == (200, b"")
     assert probed.headers["content-length"] == asked.headers["content-length"]
     assert client.head("/api/tasks").status_code == 405
+
+
+# Retention
+
+
+def test_retention_rules_are_set_listed_and_removed(http: httpx.Client) -> None:
+    said = ok(http.post("/api/retention", json={"records": "completed", "task_type": "invoice", "keep_seconds": None}))
+    assert said["rule"]["task_type"] == "invoice"
+    assert said["rule"]["keep_seconds"] is None
+    ok(http.post("/api/retention", json={"records": "history", "keep_seconds": 0}))
+    rules = ok(http.get("/api/retention"))["rules"]
+    assert [rule["records"] for rule in rules] == [
+        "completed",
+        "failed",
+        "cancelled",
+        "history",
+        "workers",
+        "completed",
+    ]
+    assert [rule["keep_seconds"] for rule in rules] == [86400, 2592000, 86400, 0, 86400, None]
+    ok(http.post("/api/retention/remove", json={"records": "completed", "task_type": "invoice"}))
+    again = http.post("/api/retention/remove", json={"records": "completed", "task_type": "invoice"})
+    assert refused(again, 404, "retention_not_found")
+    changes = ok(http.get("/api/retention/changes?limit=2"))["changes"]
+    assert [(change["records"], change["removed"]) for change in changes] == [("completed", True), ("history", False)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"records": "completed"},
+        {"records": "pending", "keep_seconds": 1},
+        {"records": "completed", "keep_seconds": -1},
+        {"records": "completed", "keep_seconds": "1d"},
+        {"records": "completed", "keep_seconds": 1, "queue": "a", "task_type": "b"},
+        {"records": "history", "keep_seconds": 1, "queue": "a"},
+        {"records": "completed", "keep_seconds": 1, "state": "failed"},
+    ],
+)
+def test_a_retention_rule_that_makes_no_sense_is_a_400(http: httpx.Client, body: dict[str, Any]) -> None:
+    assert http.post("/api/retention", json=body).status_code == 400
+
+
+def test_a_limited_key_sees_the_defaults_and_its_own_rules_and_changes_only_those(
+    keyed: Served, limited: httpx.Client, app: dibs.Dibs
+) -> None:
+    app.set_retention("completed", 1, queue="theirs")
+    app.set_retention("completed", 2, type="resize")
+    app.set_retention("completed", 3, workflow="order")
+    rule = ok(limited.post("/api/retention", json={"records": "completed", "keep_seconds": 4, "queue": "mine"}))["rule"]
+    assert rule["changed_by"] is not None
+    rules = ok(limited.get("/api/retention"))["rules"]
+    assert [rule["queue"] for rule in rules] == [None] * 5 + ["mine"]
+    assert [change["queue"] for change in ok(limited.get("/api/retention/changes"))["changes"]] == ["mine"]
+    theirs = {"records": "completed", "queue": "theirs"}
+    for body in (theirs, {"records": "completed"}, {"records": "completed", "task_type": "resize"}):
+        code = "queue_not_allowed" if "queue" in body else "key_limited_to_queues"
+        assert refused(limited.post("/api/retention", json={**body, "keep_seconds": 0}), 403, code)
+        assert refused(limited.post("/api/retention/remove", json=body), 403, code)
+    assert app.retention()[0].keep == 86400
+
+
+def test_retention_needs_the_scope_read_to_look_and_admin_to_change(keyed: Served) -> None:
+    reader, worker = keyed.client("read"), keyed.client("work", "enqueue")
+    ok(reader.get("/api/retention"))
+    assert refused(worker.get("/api/retention"), 403, "forbidden")
+    assert refused(reader.post("/api/retention", json={"records": "failed", "keep_seconds": 0}), 403, "forbidden")
+    assert refused(reader.post("/api/retention/remove", json={"records": "failed"}), 403, "forbidden")

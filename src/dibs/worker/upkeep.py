@@ -92,7 +92,7 @@ class Upkeep(Part):
         self._contact.follow(plans.tick(self._contact.store))
 
     def _clear(self) -> None:
-        self._contact.follow(plans.clear(self._contact.store, self._config.retention))
+        self._contact.follow(plans.clear(self._contact.store))
         self._contact.maintain()
 
     def _declare_schedules(self) -> None:

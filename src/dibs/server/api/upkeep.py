@@ -4,45 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dibs.body.fields import BatchLimit, Body, Kept
+from dibs.body.fields import BatchLimit, Body, Empty
 from dibs.key import Scope
 from dibs.server.api.answers import Counted
 from dibs.server.endpoint import Answer, Call, Endpoint, Handle, endpoint
 from dibs.store.operation import Operation
-from dibs.store.operations.tending import BATCH, Retention
+from dibs.store.operations.tending import BATCH
 
 TAG = "upkeep"
-_KEPT = Retention()
 
 
 class LimitBody(Body, frozen=True):
     """How many at most."""
-
-    limit: BatchLimit = BATCH
-
-
-class RetentionBody(Body, frozen=True):
-    """How long finished things are kept."""
-
-    completed_seconds: Kept = _KEPT.completed
-    cancelled_seconds: Kept = _KEPT.cancelled
-    failed_seconds: Kept = _KEPT.failed
-    history_seconds: Kept = _KEPT.history
-    workers_seconds: Kept = _KEPT.workers
-
-    def retention(self) -> Retention:
-        """In the words of the store."""
-        return Retention(
-            completed=self.completed_seconds,
-            cancelled=self.cancelled_seconds,
-            failed=self.failed_seconds,
-            history=self.history_seconds,
-            workers=self.workers_seconds,
-        )
-
-
-class PruneBody(RetentionBody, frozen=True):
-    """How long finished things are kept, and how many go at most."""
 
     limit: BatchLimit = BATCH
 
@@ -65,22 +38,22 @@ async def recover(call: Call) -> Answer:
     return await _count(call, call.service.store.recover(call.body.limit))
 
 
-@_chore("prune", PruneBody, "So many are gone.")
+@_chore("prune", LimitBody, "So many are gone.")
 async def prune(call: Call) -> Answer:
-    """Delete finished tasks past their retention: up to `limit` of each state."""
-    return await _count(call, call.service.store.prune(call.body.retention(), call.body.limit))
+    """Delete finished tasks past their retention (see /api/retention): up to `limit` of each state."""
+    return await _count(call, call.service.store.prune(call.body.limit))
 
 
-@_chore("prune-history", PruneBody, "So many are gone.")
+@_chore("prune-history", LimitBody, "So many are gone.")
 async def prune_history(call: Call) -> Answer:
     """Delete history past its retention, oldest first."""
-    return await _count(call, call.service.store.prune_history(call.body.retention(), call.body.limit))
+    return await _count(call, call.service.store.prune_history(call.body.limit))
 
 
-@_chore("prune-workers", RetentionBody, "So many are forgotten.")
+@_chore("prune-workers", Empty, "So many are forgotten.")
 async def prune_workers(call: Call) -> Answer:
-    """Forget workers that have not been heard of for long."""
-    return await _count(call, call.service.store.prune_workers(call.body.retention()))
+    """Delete workers whose last heartbeat is past their retention."""
+    return await _count(call, call.service.store.prune_workers())
 
 
 @_chore("expire-workflows", LimitBody, "So many begin nothing more.")
