@@ -327,3 +327,16 @@ def test_eight_processes_open_an_empty_database_at_once_and_each_migration_is_ap
     assert [row[1] for row in applied(empty_url)] == names(engine)
     with dibs.Dibs(empty_url) as app:
         assert sorted(task.params["n"] for task in app.list_tasks()) == list(range(8))
+
+
+def test_a_database_without_retention_rules_keeps_its_tasks_and_gets_the_defaults(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_version(engine, empty_url, 8)
+    run_sql(empty_url, "UPDATE dibs_tasks SET state = 'completed', finished_at = 1, ready_at = NULL")
+    app = open_app(empty_url)
+    app.set_retention("completed", None, type="resize")
+    assert app.upkeep().pruned == 0
+    assert app.get(1).state == "completed"
+    app.remove_retention("completed", type="resize")
+    assert app.upkeep().pruned == 1
