@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from zlib import crc32
 
 import msgspec
 
@@ -161,12 +162,23 @@ class Rules:
         """The retention where no rule for a queue, type or workflow applies."""
         return self._keep.get((records, RuleScope.STORE, ""), DEFAULTS[records])
 
-    def of_task(self, records: Records, queue: str, type: str) -> float | None:
-        """The retention of a task: its type's rule before its queue's rule before the default."""
-        for scope, name in ((RuleScope.TYPE, type), (RuleScope.QUEUE, queue)):
-            if (records, scope, name) in self._keep:
-                return self._keep[records, scope, name]
-        return self.default(records)
+    @property
+    def checksum(self) -> int:
+        """A number that changes when a rule does, the same in every process."""
+        return crc32(repr(sorted((*map(str, key), str(keep)) for key, keep in self._keep.items())).encode())
+
+    def are_uniform(self, records: Records) -> bool:
+        """True where no rule for a type, queue or workflow is set: all these records are kept equally long."""
+        return all(of != records or scope is RuleScope.STORE for of, scope, _ in self._keep)
+
+    def shortest(self, records: Records) -> float | None:
+        """The shortest retention of any task; None where all are kept for ever."""
+        apply = [
+            keep
+            for (of, scope, _), keep in self._keep.items()
+            if of == records and scope in (RuleScope.TYPE, RuleScope.QUEUE)
+        ]
+        return min((keep for keep in (*apply, self.default(records)) if keep is not None), default=None)
 
     def of_workflow(self, records: Records, name: str, queues: Sequence[str] | None) -> float | None:
         """The retention of a workflow with its steps: the rule for its name, else the longest that applies in its

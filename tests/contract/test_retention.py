@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import NewTask, Records, RetentionRule
+from dibs import NewTask, Records, RetentionRule, plans
 from dibs.store.open import open_store
-from dibs.store.operations.tending import QUEUES_READ
+from dibs.store.operations import pruning
+from dibs.store.operations.pruning import QUEUES_READ
 from tests.helpers.clients import Clock
+from tests.helpers.databases import run_sql
 from tests.helpers.tasks import moment, task_in
 
 DAY = 24 * 3600.0
@@ -223,9 +225,9 @@ def test_a_batch_is_bounded_and_takes_the_longest_overdue_first(app: Any, url: s
     finished(app, "ape", count=30)
     clock.advance(DAY)
     store = open_store(url, clock=clock)
-    assert store.run(store.prune(20)) == 20
+    assert store.run(store.prune(20)).count == 20
     assert Counter(task.type for task in app.list_tasks()) == {"zebra": 10, "ape": 30}
-    assert store.run(store.prune(20)) == 20
+    assert store.run(store.prune(20)).count == 20
     assert Counter(task.type for task in app.list_tasks()) == {"ape": 20}
     store.close()
 
@@ -238,6 +240,111 @@ def test_many_queues_and_types_are_pruned_each_by_its_rule(app: Any, clock: Cloc
     clock.advance(DAY)
     assert app.prune() == 15
     assert {queue for queue, _ in left(app)} == {f"queue-{n}" for n in range(0, 30, 2)}
+
+
+# Walking past tasks that are kept longer
+
+
+@pytest.fixture
+def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch reads ten finished tasks of each state."""
+    monkeypatch.setattr(pruning, "STRETCH", 10)
+
+
+def mixed(app: Any, clock: Clock, rare: int = 3, often: int = 60) -> None:
+    """So many tasks of a type that are kept for ever, with rare ones among them, each finished at its own moment."""
+    app.set_retention("cancelled", None)
+    for n in range(often):
+        finished(app, "often")
+        clock.advance(0.001)
+        if n % (often // rare) == often // rare - 1:
+            finished(app, "rare")
+            clock.advance(0.001)
+
+
+def test_one_call_prunes_all_that_is_due_among_tasks_that_are_kept(
+    app: Any, clock: Clock, short_stretches: None
+) -> None:
+    mixed(app, clock)
+    app.set_retention("cancelled", 0, type="rare")
+    assert app.prune() == 3
+    assert left(app) == {("default", "often")}
+    finished(app, "rare")
+    assert app.upkeep().pruned == 1
+
+
+@pytest.mark.database("one batch is an operation of the store")
+def test_one_batch_reads_one_stretch_of_the_tasks_that_are_kept(
+    app: Any, url: str, clock: Clock, short_stretches: None
+) -> None:
+    mixed(app, clock)
+    app.set_retention("cancelled", 0, type="rare")
+    store = open_store(url, clock=clock)
+    batches = [store.run(store.prune())]
+    while batches[-1].next is not None:
+        batches.append(store.run(store.prune(after=batches[-1].next)))
+    assert [batch.count for batch in batches] == [0, 0, 1, 0, 1, 0, 1]
+    store.close()
+
+
+@pytest.mark.database("one batch is an operation of the store")
+def test_a_change_of_the_rules_begins_the_pass_again(app: Any, url: str, clock: Clock, short_stretches: None) -> None:
+    mixed(app, clock)
+    app.set_retention("cancelled", 0, type="none")
+    store = open_store(url, clock=clock)
+    position = store.run(store.prune()).next
+    position = store.run(store.prune(after=position)).next
+    app.set_retention("cancelled", 0, type="often")
+    assert store.run(store.prune(after=position)).count == 10
+    assert app.get(1) is None
+    store.close()
+
+
+def test_tasks_that_finished_at_the_same_moment_are_all_found(app: Any, short_stretches: None) -> None:
+    finished(app, "often", count=25)
+    finished(app, "rare", count=15)
+    app.set_retention("cancelled", 0, type="rare")
+    assert app.prune() == 15
+    assert left(app) == {("default", "often")}
+
+
+@pytest.mark.database("the rounds of a worker are a plan on a database")
+def test_the_rounds_of_a_worker_go_on_where_the_round_before_ended(
+    app: Any, url: str, clock: Clock, short_stretches: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "IDLE_ROUNDS", 2)
+    mixed(app, clock)
+    app.set_retention("cancelled", 0, type="rare")
+    client, rounds = dibs.Dibs(url, clock=clock), plans.Pruning()
+    pruned = [client._follow(plans.clear(client._store, rounds))[0] for _ in range(8)]
+    assert sum(pruned[:4]) == 3
+    assert pruned[0] == 0
+    client.close()
+
+
+@pytest.mark.database("the rounds of a worker are a plan on a database")
+def test_a_task_that_was_committed_late_is_found_by_the_next_pass(
+    app: Any, url: str, clock: Clock, short_stretches: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "IDLE_ROUNDS", 2)
+    mixed(app, clock, rare=1)
+    app.set_retention("cancelled", 0, type="late")
+    client, rounds = dibs.Dibs(url, clock=clock), plans.Pruning()
+    client._follow(plans.clear(client._store, rounds))
+    [late] = finished(app, "late")
+    run_sql(url, f"UPDATE dibs_tasks SET finished_at = 1 WHERE id = {late}")  # before all that was read
+    assert client._follow(plans.clear(client._store, rounds))[0] == 0
+    assert sum(client._follow(plans.clear(client._store, rounds))[0] for _ in range(4)) == 1
+    assert app.get(late) is None
+    client.close()
+
+
+def test_many_small_workflows_are_pruned_by_one_call(app: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruning, "WORKFLOWS", 2)
+    flows = [workflow(app, "order", "default") for _ in range(5)]
+    clock.advance(DAY)
+    app.prune()
+    assert [app.get_workflow(flow) for flow in flows] == [None] * 5
 
 
 # Workflows

@@ -27,10 +27,13 @@ from dibs.step import WorkflowFilter
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import Operation, Statement, Steps, limited
+from dibs.store.operations import pruning as pruning_module
 from dibs.store.operations.looking import TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.outlining import FEW as FEW_WORKFLOWS
+from dibs.store.operations.pruning import STRETCH, PrunePosition
 from dibs.store.operations.racing import CHUNK
+from dibs.store.operations.retaining import read_rules
 from dibs.store.operations.searching import SPAN, TaskSearch
 from dibs.store.operations.tallying import Position
 from dibs.store.operations.tending import BATCH, SWEEP_BATCH
@@ -217,12 +220,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "promote": (BATCH, lambda store, shape: store.promote()),
     "recover": (BATCH, lambda store, shape: store.recover()),
     "prune": (BATCH, lambda store, shape: store.prune()),
-    "prune a rare type": (BATCH, lambda store, shape: pruning(store, (rule(type="rare"), 0.0))),
-    "prune a queue": (BATCH, lambda store, shape: pruning(store, (rule(queue="mail"), 0.0))),
-    "prune all but a large queue": (
-        BATCH,
-        lambda store, shape: pruning(store, (rule(), 0.0), (rule(queue="default"), None)),
-    ),
+    "prune with other defaults": (BATCH, lambda store, shape: pruning(store, (rule(), 0.0))),
     "prune nothing": (BATCH, lambda store, shape: pruning(store)),
     "find workflows to prune": (SWEEP_BATCH, lambda store, shape: old_workflows()),
     "prune history": (BATCH, lambda store, shape: store.prune_history()),
@@ -314,6 +312,65 @@ def test_an_operation_on_sqlite_takes_no_more_steps_with_a_million_rows(
     )
     print(f"{steps(few)} steps, {steps(many)} in a million")
     assert_no_scan(many)
+    assert steps(many) <= 1.5 * steps(few) + 500
+
+
+# Pruning by rules for types and queues
+
+
+def pruned_from(store: Any, shape: Shape, at: float, *rules: tuple[RetentionTarget, float | None]) -> Operation[Any]:
+    """A batch of pruning under these rules, from this part of the finished tasks on; by default everything is kept."""
+
+    def steps() -> Steps[Any]:
+        yield from pruning(store, *rules).begin()
+        rules_set = yield from read_rules()
+        entry = START + shape.finished.start + int(at * len(shape.finished))
+        position = PrunePosition(rules_set.checksum, {"completed": entry})
+        pruned = yield from store.prune(after=position).begin()
+        assert pruned.next is not None
+        return pruned
+
+    return Operation("prune", steps, atomic=True)
+
+
+WALKS: dict[str, Callable[[Any, Shape], Operation[Any]]] = {
+    "a type that is not there": lambda store, shape: pruned_from(store, shape, 0.0, (rule(type="none"), 0.0)),
+    "a type, near the end": lambda store, shape: pruned_from(store, shape, 0.8, (rule(type="type-1"), 0.0)),
+    "a queue, from the middle": lambda store, shape: pruned_from(store, shape, 0.5, (rule(queue="mail"), 0.0)),
+    "all but a large queue": lambda store, shape: pruned_from(
+        store, shape, 0.2, (rule(), 0.0), (rule(queue="default"), None)
+    ),
+    "all but a workflow": lambda store, shape: pruned_from(
+        store, shape, 0.0, (rule(), 0.0), (rule(workflow="flow-1"), None)
+    ),
+}
+
+
+@pytest.mark.parametrize("planned", ["custom", "generic"])
+@pytest.mark.parametrize("name", WALKS)
+def test_pruning_by_rules_on_postgres_reads_one_stretch(big_postgres: Big, name: str, planned: str) -> None:
+    with big_postgres.connect(planned) as connection:
+        works = explain_postgres(connection, WALKS[name](big_postgres.store, big_postgres.shape))
+    assert "prune_walked" in {work.name for work in works}
+    for work in works:
+        print(planned, work.name, f"{work.rows:.0f} rows, {work.pages} pages")
+        assert work.scanned <= {"dibs_retention"}, work
+        assert work.rows <= 3 * STRETCH, work
+        assert work.pages <= 60 * STRETCH, work
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_pruning_by_rules_on_sqlite_takes_no_more_steps_with_a_million_rows(
+    big_sqlite: Big, small_sqlite: Big, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning_module, "STRETCH", 500)  # fewer than the small database has
+    few, many = (
+        explained_on_sqlite(database, WALKS[name](database.store, database.shape))
+        for database in (small_sqlite, big_sqlite)
+    )
+    print(f"{steps(few)} steps, {steps(many)} in a million")
+    assert_no_scan(many)
+    assert "prune_walked" in {work.name for work in many}
     assert steps(many) <= 1.5 * steps(few) + 500
 
 

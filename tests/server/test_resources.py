@@ -18,6 +18,7 @@ from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
 from dibs.store.open import open_store
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import dead, task_in
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
@@ -441,25 +442,43 @@ def test_upkeep_by_hand_does_what_is_due(serve: Any, url: str, clock: Clock) -> 
         assert ok(http.post("/api/upkeep/promote")) == {"success": True, "count": 1}
         assert ok(http.post("/api/upkeep/recover", json={"limit": 10})) == {"success": True, "count": 1}
         assert [app.get(each).state for each in (late.id, lost.task_id)] == ["pending", "pending"]
-        assert ok(http.post("/api/upkeep/prune", json={"completed_seconds": 61}))["count"] == 0
-        assert ok(http.post("/api/upkeep/prune", json={"completed_seconds": 59}))["count"] == 1
+        keep(app, completed=61)
+        assert ok(http.post("/api/upkeep/prune")) == {"success": True, "count": 0, "next": None}
+        keep(app, completed=59, history=59, workers=59)
+        assert ok(http.post("/api/upkeep/prune")) == {"success": True, "count": 1, "next": None}
         assert app.get(done.id) is None
         kept = len(app.all_history())
-        assert ok(http.post("/api/upkeep/prune-history", json={"history_seconds": 59, "limit": 2}))["count"] == 2
+        assert ok(http.post("/api/upkeep/prune-history", json={"limit": 2}))["count"] == 2
         assert len(app.all_history()) == kept - 2
-        assert ok(http.post("/api/upkeep/prune-workers", json={"workers_seconds": 59}))["count"] == 1
+        assert ok(http.post("/api/upkeep/prune-workers"))["count"] == 1
+
+
+def test_pruning_goes_on_from_the_position_of_the_answer_before(http: httpx.Client, app: dibs.Dibs) -> None:
+    for _ in range(3):
+        task_in(app, "completed")
+    keep(app, completed=0)
+    counts, after = [], {}
+    while True:
+        said = ok(http.post("/api/upkeep/prune", json={"limit": 2, **after}))
+        counts.append(said["count"])
+        if said["next"] is None:
+            break
+        after = {"after": said["next"]}
+    assert counts == [2, 1]
 
 
 def test_malformed_upkeep_is_refused(http: httpx.Client) -> None:
     for path, body in (
         ("promote", {"limit": 0}),
         ("recover", {"limit": 1001}),
-        ("prune", {"completed_seconds": -1}),
-        ("prune", {"pending_seconds": 0}),
-        ("prune-history", {"history_seconds": 1e300}),
+        ("prune", {"completed_seconds": 1}),
+        ("prune", {"after": 5}),
+        ("prune-history", {"history_seconds": 1}),
         ("prune-workers", {"limit": 5}),
     ):
         assert refused(http.post(f"/api/upkeep/{path}", json=body), 400, "bad_request")
+    for after in ("the-middle", '{"rules": 1, "at": {"completed": 1e300}}', '{"rules": 1, "at": {"completed": -1}}'):
+        assert refused(http.post("/api/upkeep/prune", json={"after": after}), 400, "invalid_value")
 
 
 # The dead letter

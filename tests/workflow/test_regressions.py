@@ -211,7 +211,7 @@ def test_nobody_retries_what_is_left_of_a_workflow_that_is_being_pruned(desk: De
     desk.do(desk.store.prune(limit=2))
     with pytest.raises(WrongWorkflowState, match="cannot be retried"):
         desk.do(desk.store.retry_workflow(flow.id))
-    while desk.do(desk.store.prune(limit=2)):
+    while desk.do(desk.store.prune(limit=2)).count:
         pass
     assert desk.do(desk.store.get_workflow(flow.id)) is None
 
@@ -302,7 +302,7 @@ def test_pruning_gets_past_tasks_that_somebody_else_has_pruned(desk: Desk) -> No
     run_sql(desk.url, f"DELETE FROM dibs_tasks WHERE id IN ({gone})")
     desk.clock.advance(100)
     keep_in(desk.store, completed=10)
-    while desk.store.run(desk.store.prune(limit=2)):
+    while desk.store.run(desk.store.prune(limit=2)).count:
         pass
     assert desk.do(desk.store.get_workflow(flow.id)) is None
     for table in ("dibs_tasks", "dibs_steps", "dibs_edges"):

@@ -33,6 +33,7 @@ from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, Past, QueueInfo, Stats, StoreEvent, TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.outlining import FoundWorkflows, Outline, SomeSteps, StepsAlike
+from dibs.store.operations.pruning import Pruned, PrunePosition
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.sampling import ErrorGroups, Latencies
 from dibs.store.operations.scheduling import Due
@@ -170,9 +171,11 @@ class Store(Protocol):
         """Seconds, by the database's clock, until time alone makes something claimable: a scheduled task falls due, a
         lease runs out, a schedule ticks. 0.0 where that has happened, None where nothing waits for the clock."""
 
-    def prune(self, limit: int = ...) -> Operation[int]:
-        """Up to `limit` finished tasks of each state, and ended workflows with their steps, are deleted if they are
-        past their retention by the rules of the store; how many."""
+    def prune(self, limit: int = ..., after: PrunePosition | None = None) -> Operation[Pruned]:
+        """One batch of a pass over the finished records: up to `limit` tasks of each state, and ended workflows with
+        their steps, are deleted if they are past their retention by the rules of the store. The answer has the number
+        of rows, and the position for the next batch (None: the pass is complete). Without `after` a pass begins. The
+        work of a batch is bounded, however many records there are."""
 
     def prune_history(self, limit: int = ...) -> Operation[int]:
         """History past its retention is deleted; how many lines. Sessions past their end and samples older than eight

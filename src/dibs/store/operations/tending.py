@@ -7,14 +7,13 @@ any number of upkeeps at once, since every statement moves only rows that still 
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Iterable
 
 import msgspec
 
-from dibs.codec import decode
-from dibs.retention import DAY, FINISHED, Records, Rules
-from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.retention import DAY, Records
+from dibs.store.operation import Operation, Statement, Steps, limited
 from dibs.store.operations.advancing import Advancing
+from dibs.store.operations.pruning import Pruned, PrunePosition, micros, prune
 from dibs.store.operations.retaining import read_rules
 from dibs.task import FINAL
 
@@ -22,9 +21,6 @@ BATCH = 500
 SWEEP_BATCH = 100
 SAMPLES_KEPT = round(8 * DAY * 1e6)
 """Microseconds for which the samples of each minute are kept: a week, and the day that it is compared with."""
-
-QUEUES_READ = 300
-"""Characters of a workflow's list of queues that its index holds (see old_workflow_lines.sql)."""
 
 LEASE_LOST = '{"type":"LeaseLost","message":"The lease ran out: the worker died, froze or lost its connection."}'
 
@@ -90,18 +86,10 @@ class Tending(Advancing, ABC):
         """Seconds until the clock alone makes something claimable: a task due, a lease run out, a schedule's tick."""
         return Operation("next_due", _next_due, writes=False)
 
-    def prune(self, limit: int = BATCH) -> Operation[int]:
-        """Delete finished tasks past their retention, and ended workflows with their steps; up to `limit` of each
-        state. Their history stays until its own retention."""
-        return Operation("prune", lambda: self._prune(limit), atomic=True)
-
-    def _prune(self, limit: int) -> Steps[int]:
-        rules = yield from read_rules()
-        pruned = 0
-        for records in FINISHED:
-            pruned += yield from _prune_tasks(rules, records, limit)
-            pruned += yield from _prune_workflows(rules, records, limit)
-        return pruned
+    def prune(self, limit: int = BATCH, after: PrunePosition | None = None) -> Operation[Pruned]:
+        """Delete finished tasks past their retention, and ended workflows with their steps: the batch of a pass after
+        this position, up to `limit` of each state. Their history stays until its own retention."""
+        return Operation("prune", lambda: prune(limit, after), atomic=True)
 
     def prune_history(self, limit: int = BATCH) -> Operation[int]:
         """Delete history past its retention, oldest first; and records of the dashboard that are no longer needed:
@@ -113,86 +101,13 @@ class Tending(Advancing, ABC):
         return Operation("prune_workers", _prune_workers)
 
 
-def _prune_tasks(rules: Rules, records: Records, limit: int) -> Steps[int]:
-    """Delete the oldest tasks of each queue and type. All tasks of one queue and type have the same retention, and
-    dibs_tasks_kept has the oldest of them first: tasks that are kept longer than others are never read."""
-    lines = yield Statement("old_task_lines", {"state": records.value})
-    pruned = 0
-    for kept, queue, kind in _overdue((rules.of_task(records, row[0], row[1]), row) for row in lines):
-        if pruned == limit:
-            break
-        given = {"state": records.value, "queue": queue, "type": kind, "kept": kept}
-        rows = yield Statement("prune", given, words=limited(limit - pruned), change=True)
-        if rows:
-            yield Statement("forget_checkpoints", {"ids": [row[0] for row in rows]})
-        pruned += len(rows)
-    return pruned
-
-
-def _prune_workflows(rules: Rules, records: Records, limit: int) -> Steps[int]:
-    """Delete the oldest workflows with all their steps; of large workflows as many steps as one batch may hold. What is
-    left of those cannot be retried."""
-    old = yield from _old_workflows(rules, records)
-    if not old:
-        return 0
-    roots = {"ids": old}
-    rows = yield Statement("prune_steps", roots, words=limited(limit), change=True)
-    gone = {"ids": [row[0] for row in rows]}
-    for name in ("forget_edges", "forget_checkpoints", "forget_steps"):
-        yield Statement(name, gone)
-    if len(rows) == limit:
-        yield Statement("leave_pruned", roots)
-        return limit
-    for name in ("forget_lost_steps", "forget_attempts", "forget_workflows"):
-        yield Statement(name, roots)
-    return len(rows) + len(old)
-
-
-def _old_workflows(rules: Rules, records: Records) -> Steps[list[int]]:
-    """The ids of up to SWEEP_BATCH workflows past their retention, found by name and queues as tasks are by queue and
-    type."""
-    lines = yield Statement("old_workflow_lines", {"state": records.value})
-    old: list[int] = []
-    for kept, name, queues in _overdue(
-        (rules.of_workflow(records, row[0], _read_queues(row[1])), row) for row in lines
-    ):
-        if len(old) == SWEEP_BATCH:
-            break
-        given = {"state": records.value, "name": name, "queues": queues, "kept": kept}
-        rows = yield Statement("old_workflows", given, words=limited(SWEEP_BATCH - len(old)))
-        old += [row[0] for row in rows]
-    return old
-
-
-def _overdue(lines: Iterable[tuple[float | None, Row]]) -> list[tuple[int, str, str]]:
-    """Of lines with their retention, those whose oldest record is past it: (retention in microseconds, the line). The
-    longest overdue first, so that one line whose records never stop coming does not hold back the others."""
-    late = []
-    for keep, (first, second, age) in lines:
-        if keep is not None and age >= _micros(keep):
-            late.append((age - _micros(keep), _micros(keep), first, second))
-    return [(kept, first, second) for _, kept, first, second in sorted(late, reverse=True)]
-
-
-def _read_queues(text: str) -> list[str] | None:
-    """The queues in the index entry of a workflow; None where the list was too long for the index."""
-    if len(text) < QUEUES_READ:
-        queues: list[str] = decode(text)
-        return queues
-    return None
-
-
-def _micros(keep: float) -> int:
-    return round(keep * 1e6)
-
-
 def _prune_history(limit: int) -> Steps[int]:
     rules = yield from read_rules()
     keep = rules.default(Records.HISTORY)
     pruned = 0
     if keep is not None:
         for name in ("prune_history", "prune_attempts"):
-            rows = yield Statement(name, {"kept": _micros(keep)}, words=limited(limit))
+            rows = yield Statement(name, {"kept": micros(keep)}, words=limited(limit))
             pruned += len(rows)
     yield Statement("prune_sessions", words=limited(limit))
     [[now]] = yield Statement("clock")
@@ -211,5 +126,5 @@ def _prune_workers() -> Steps[int]:
     keep = rules.default(Records.WORKERS)
     if keep is None:
         return 0
-    rows = yield Statement("prune_workers", {"kept": _micros(keep)})
+    rows = yield Statement("prune_workers", {"kept": micros(keep)})
     return len(rows)

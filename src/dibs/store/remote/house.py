@@ -12,6 +12,7 @@ from dibs.key import ApiKey, MintedKey, NewKey, is_key_id, write_limit
 from dibs.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.schedule import NewSchedule, Schedule, Source, check_schedule_name
 from dibs.store.operation import Operation
+from dibs.store.operations.pruning import Pruned, PrunePosition
 from dibs.store.operations.registering import Heartbeat, WorkerInfo
 from dibs.store.operations.scheduling import Due
 from dibs.store.operations.tending import BATCH
@@ -103,9 +104,10 @@ class RemoteHouse:
         """Seconds until the clock alone makes something claimable."""
         return looking("next_due", get("/api/tasks/next-due"), wire.read_seconds)
 
-    def prune(self, limit: int = BATCH) -> Operation[int]:
-        """Delete finished tasks past their retention."""
-        return asking("prune", post("/api/upkeep/prune", {"limit": limit}), wire.read_count)
+    def prune(self, limit: int = BATCH, after: PrunePosition | None = None) -> Operation[Pruned]:
+        """Delete finished tasks past their retention: one batch of a pass."""
+        body = {"limit": limit, "after": None if after is None else after.write()}
+        return asking("prune", post("/api/upkeep/prune", body), wire.read_pruned)
 
     def prune_history(self, limit: int = BATCH) -> Operation[int]:
         """Delete history past its retention."""

@@ -13,13 +13,14 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from dibs.claim import Claim, Standing
-from dibs.errors import StoreError
+from dibs.errors import InvalidValue, StoreError
 from dibs.key import ApiKey, MintedKey, Scope, read_limit
 from dibs.retention import Records, RetentionChange, RetentionRule
 from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
 from dibs.store.doctor import Check
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Reason, Stats
+from dibs.store.operations.pruning import Pruned, PrunePosition
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
 from dibs.store.operations.scheduling import Due
 from dibs.task import Failure, State, Task
@@ -365,6 +366,17 @@ class _Count(msgspec.Struct):
     count: int
 
 
+class _Pruned(msgspec.Struct):
+    count: int
+    next: str | None = None
+
+    def read(self) -> Pruned:
+        try:
+            return Pruned(self.count, None if self.next is None else PrunePosition.read(self.next))
+        except InvalidValue as error:
+            raise not_understood(error.message) from None
+
+
 class _Redriven(msgspec.Struct):
     redriven: int
 
@@ -424,6 +436,7 @@ read_checks = reader(_Checks, lambda said: said.checks)
 read_minted = reader(WireKey, lambda said: MintedKey(said.key, said.read()))
 read_keys = reader(_Keys, lambda said: [key.read() for key in said.keys])
 read_count = reader(_Count, lambda said: said.count)
+read_pruned = reader(_Pruned, lambda said: said.read())
 read_redriven = reader(_Redriven, lambda said: said.redriven)
 read_seconds = reader(_Seconds, lambda said: said.seconds)
 read_woken = reader(Woken, lambda said: said)

@@ -4,9 +4,9 @@
 -- A rule is for the records of one queue, one type or one workflow name (scope and name), or for those of the whole
 -- store (scope 'store', name ''). kept: microseconds after they finished; NULL: for ever. Without a rule for the whole
 -- store the defaults of the program hold. Older programs do not know the rules and prune by their own defaults.
--- The two indexes have the oldest finished tasks of each queue and type first, and the oldest ended workflows of each
--- name and list of queues (its first 300 characters: an entry must fit into a third of a page), so that pruning reads
--- only what it deletes (see sql/prune.sql).
+-- The index has the oldest ended workflows of each name and list of queues (its first 300 characters: an entry must fit into a third of a page)
+-- first, so that pruning reads only the workflows that it deletes (see sql/old_workflow_lines.sql). Tasks have no such
+-- index: every finish would pay for it, also without rules (see sql/prune_walked.sql).
 
 CREATE TABLE dibs_retention (
     records    text   NOT NULL CHECK (records IN ('completed', 'failed', 'cancelled', 'history', 'workers')),
@@ -29,7 +29,5 @@ CREATE TABLE dibs_retention_changes (
     removed boolean NOT NULL
 );
 
-CREATE INDEX dibs_tasks_kept ON dibs_tasks (state, queue, type, finished_at)
-    WHERE state IN ('completed', 'failed', 'cancelled') AND workflow_id IS NULL;
 CREATE INDEX dibs_workflows_kept ON dibs_workflows (state, name, (left(queues, 300) COLLATE "C"), finished_at)
     WHERE finished_at IS NOT NULL AND step_of IS NULL;

@@ -1,17 +1,14 @@
--- Promise: up to `limit` tasks of this queue and type that have been in this final state for longer than `kept` are
--- deleted. Steps are pruned with their workflow (see prune_steps.sql).
--- Parameters: state, queue, type, kept, limit, now, by. Rows: history columns. Index: dibs_tasks_kept, in its order: the
--- rows are compared as a range of it, because PostgreSQL expects few rows of an equal queue and type, and would read and
--- sort all of them.
+-- Promise: up to `limit` tasks that have been in this final state for longer than `kept` are deleted.
+-- For states whose tasks all have the same retention (see prune_walked.sql). Steps are pruned with their workflow (see
+-- prune_steps.sql).
+-- Parameters: state, kept, limit, now, by. Rows: history columns. Index: dibs_tasks_finished.
 -- Safe: rows that another client is retrying, or another prune is deleting, are skipped.
 WITH {{moment}},
 old AS MATERIALIZED (
     SELECT id FROM dibs_tasks
-    WHERE state IN ('completed', 'failed', 'cancelled') AND state = %(state)s AND workflow_id IS NULL
-      AND (queue, type, finished_at) >= (%(queue)s COLLATE "C", %(type)s COLLATE "C", 0)
-      AND (queue, type, finished_at)
-          <= (%(queue)s COLLATE "C", %(type)s COLLATE "C", (SELECT now FROM moment) - %(kept)s)
-    ORDER BY queue, type, finished_at LIMIT {{limit}} FOR UPDATE SKIP LOCKED
+    WHERE state IN ('completed', 'failed', 'cancelled') AND state = %(state)s
+      AND finished_at <= (SELECT now FROM moment) - %(kept)s AND workflow_id IS NULL
+    ORDER BY finished_at LIMIT {{limit}} FOR UPDATE SKIP LOCKED
 ),
 changed AS (
     DELETE FROM dibs_tasks AS task USING old WHERE task.id = old.id

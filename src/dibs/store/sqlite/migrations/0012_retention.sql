@@ -4,8 +4,9 @@
 -- A rule is for the records of one queue, one type or one workflow name (scope and name), or for those of the whole
 -- store (scope 'store', name ''). kept: microseconds after they finished; NULL: for ever. Without a rule for the whole
 -- store the defaults of the program hold. Older programs do not know the rules and prune by their own defaults.
--- The two indexes have the oldest finished tasks of each queue and type first, and the oldest ended workflows of each
--- name and list of queues (its first 300 characters), so that pruning reads only what it deletes (see sql/prune.sql).
+-- The index has the oldest ended workflows of each name and list of queues (its first 300 characters)
+-- first, so that pruning reads only the workflows that it deletes (see sql/old_workflow_lines.sql). Tasks have no such
+-- index: every finish would pay for it, also without rules (see sql/prune_walked.sql).
 
 CREATE TABLE dibs_retention (
     records    TEXT    NOT NULL CHECK (records IN ('completed', 'failed', 'cancelled', 'history', 'workers')),
@@ -28,7 +29,5 @@ CREATE TABLE dibs_retention_changes (
     removed INTEGER NOT NULL
 ) STRICT;
 
-CREATE INDEX dibs_tasks_kept ON dibs_tasks (state, queue, type, finished_at)
-    WHERE state IN ('completed', 'failed', 'cancelled') AND workflow_id IS NULL;
 CREATE INDEX dibs_workflows_kept ON dibs_workflows (state, name, substr(queues, 1, 300), finished_at)
     WHERE finished_at IS NOT NULL AND step_of IS NULL;

@@ -1,7 +1,9 @@
 -- Promise: every name and list of queues that has workflows in this final state, with the age of the workflow that ended
 -- first. Sub-workflows are pruned with their root.
 -- Parameters: state, now. Rows: (name, first 300 characters of the list of queues, age in microseconds).
--- Index: dibs_workflows_kept, two probes for each row, however many workflows there are (see old_task_lines.sql).
+-- Index: dibs_workflows_kept, two probes for each row, however many workflows there are: the next list
+-- of queues of the name, else the next name. SQLite would read every workflow of a line to find the next line by
+-- (name, queues) > (:name, :queues).
 WITH RECURSIVE line (name, queues, finished_at) AS (
     SELECT name, queues, finished_at
     FROM (SELECT name, substr(queues, 1, 300) AS queues, finished_at FROM dibs_workflows INDEXED BY dibs_workflows_kept
