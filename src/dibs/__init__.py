@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         OutcomeConflict,
         OutcomeUnknown,
         RateLimited,
+        RetentionNotFound,
         ScheduleNotFound,
         SchemaMissing,
         SchemaTooNew,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from dibs.handler import Handler, Lane
     from dibs.key import ApiKey, MintedKey, RateLimit, Scope
     from dibs.poller import PollerConfig, TaskPoller
+    from dibs.retention import Records, RetentionChange, RetentionRule
     from dibs.retry import Backoff
     from dibs.schedule import CatchUp, Schedule
     from dibs.step import (
@@ -78,7 +80,7 @@ if TYPE_CHECKING:
     from dibs.store.doctor import Check, Verdict
     from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Reason, Stats
     from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
-    from dibs.store.operations.tending import Retention, Upkept
+    from dibs.store.operations.tending import Upkept
     from dibs.task import Event, Failure, NewTask, SetAside, State, Task
     from dibs.worker.config import WorkerConfig
     from dibs.worker.worker import Health, Worker
@@ -140,10 +142,13 @@ __all__ = [
     "RateLimit",
     "RateLimited",
     "Reason",
+    "Records",
     "Released",
     "Renewed",
     "Results",
-    "Retention",
+    "RetentionChange",
+    "RetentionNotFound",
+    "RetentionRule",
     "Retry",
     "Schedule",
     "ScheduleNotFound",
@@ -191,6 +196,7 @@ _HOMES = (
     "errors",
     "handler",
     "key",
+    "retention",
     "retry",
     "schedule",
     "store.doctor",

@@ -37,6 +37,7 @@ from dibs.options import (
     WorkflowListOptions,
 )
 from dibs.plans import Plan, Wait
+from dibs.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.schedule import CatchUp, NewSchedule, Schedule
 from dibs.step import (
     DEFAULT_FINALIZATION_LEASE,
@@ -58,7 +59,7 @@ from dibs.store.operation import Operation, drive
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
-from dibs.store.operations.tending import Retention, Upkept
+from dibs.store.operations.tending import Upkept
 from dibs.task import Failure, NewTask, Task, check_integer, check_seconds
 from dibs.worker.config import new_worker_id
 
@@ -429,6 +430,45 @@ class Dibs(ClientBase[Task]):
         """Let nobody use the key from now on. Raises KeyNotFound."""
         return self._run(self._store.revoke_key(key_id))
 
+    # Retention
+
+    def set_retention(
+        self,
+        records: str,
+        keep: float | None,
+        *,
+        queue: str | None = None,
+        type: str | None = None,
+        workflow: str | None = None,
+    ) -> RetentionRule:
+        """Keep these records for `keep` seconds after they finished: None for ever, 0 until the next upkeep.
+
+        Records: completed, failed, cancelled (tasks and workflows), history, workers. Without a queue, type or workflow
+        this is the default of the store. A rule for a type takes precedence over a rule for a queue, and both over the
+        default. Steps are kept as long as their workflow: by the rule for the workflow's name, else by the longest that
+        applies in its queues. The rule is stored: every process obeys it from its next upkeep on.
+        """
+        target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
+        return self._run(self._store.set_retention(target, keep))
+
+    def retention(self) -> list[RetentionRule]:
+        """The retention rules: the default for each kind of records, then those for types, queues and workflows."""
+        return self._run(self._store.retention())
+
+    def remove_retention(
+        self, records: str, *, queue: str | None = None, type: str | None = None, workflow: str | None = None
+    ) -> None:
+        """Remove a retention rule. Without a queue, type or workflow the default goes back to its first value.
+
+        Raises RetentionNotFound where no rule is set for that queue, type or workflow.
+        """
+        target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
+        self._run(self._store.remove_retention(target))
+
+    def retention_changes(self, limit: int = 100) -> list[RetentionChange]:
+        """The newest changes of retention rules (up to 1000), newest first: what was set or removed, when, by whom."""
+        return self._run(self._store.retention_changes(limit))
+
     # Upkeep
 
     def promote(self) -> int:
@@ -439,16 +479,16 @@ class Dibs(ClientBase[Task]):
         """Take a batch of tasks back whose lease ran out; how many."""
         return self._run(self._store.recover())
 
-    def prune(self, retention: Retention = Retention()) -> int:
-        """Delete finished tasks and history past their retention; how many rows."""
-        return self._follow(plans.prune(self._store, retention))
+    def prune(self) -> int:
+        """Delete finished tasks, ended workflows and history past their retention; the number of rows deleted."""
+        return self._follow(plans.prune(self._store))
 
-    def upkeep(self, retention: Retention = Retention()) -> Upkept:
-        """Tick, promote, recover, prune, and see to workflows: expire, finalize, mend.
+    def upkeep(self) -> Upkept:
+        """Tick, promote, recover, expire, finalize and mend workflows, and prune by the retention rules of the store.
 
-        Workers do this by themselves; it is safe from anywhere, many at once.
+        Workers and servers do this by themselves. It is safe to call from anywhere, from many processes at once.
         """
-        done = self._follow(plans.upkeep(self._store, retention, unique_processor(new_worker_id())))
+        done = self._follow(plans.upkeep(self._store, unique_processor(new_worker_id())))
         self._store.maintain()
         return done
 

@@ -38,6 +38,7 @@ from dibs.options import (
     WorkflowListOptions,
 )
 from dibs.plans import Plan, Wait
+from dibs.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.schedule import CatchUp, NewSchedule, Schedule
 from dibs.step import (
     DEFAULT_FINALIZATION_LEASE,
@@ -59,7 +60,7 @@ from dibs.store.operation import Operation, drive_async
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
-from dibs.store.operations.tending import Retention, Upkept
+from dibs.store.operations.tending import Upkept
 from dibs.task import Failure, NewTask, Task, check_integer, check_seconds
 from dibs.worker.config import new_worker_id
 
@@ -437,6 +438,45 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Let nobody use the key from now on. Raises KeyNotFound."""
         return await self._run(self._store.revoke_key(key_id))
 
+    # Retention
+
+    async def set_retention(
+        self,
+        records: str,
+        keep: float | None,
+        *,
+        queue: str | None = None,
+        type: str | None = None,
+        workflow: str | None = None,
+    ) -> RetentionRule:
+        """Keep these records for `keep` seconds after they finished: None for ever, 0 until the next upkeep.
+
+        Records: completed, failed, cancelled (tasks and workflows), history, workers. Without a queue, type or workflow
+        this is the default of the store. A rule for a type takes precedence over a rule for a queue, and both over the
+        default. Steps are kept as long as their workflow: by the rule for the workflow's name, else by the longest that
+        applies in its queues. The rule is stored: every process obeys it from its next upkeep on.
+        """
+        target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
+        return await self._run(self._store.set_retention(target, keep))
+
+    async def retention(self) -> list[RetentionRule]:
+        """The retention rules: the default for each kind of records, then those for types, queues and workflows."""
+        return await self._run(self._store.retention())
+
+    async def remove_retention(
+        self, records: str, *, queue: str | None = None, type: str | None = None, workflow: str | None = None
+    ) -> None:
+        """Remove a retention rule. Without a queue, type or workflow the default goes back to its first value.
+
+        Raises RetentionNotFound where no rule is set for that queue, type or workflow.
+        """
+        target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
+        await self._run(self._store.remove_retention(target))
+
+    async def retention_changes(self, limit: int = 100) -> list[RetentionChange]:
+        """The newest changes of retention rules (up to 1000), newest first: what was set or removed, when, by whom."""
+        return await self._run(self._store.retention_changes(limit))
+
     # Upkeep
 
     async def promote(self) -> int:
@@ -447,16 +487,16 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Take a batch of tasks back whose lease ran out; how many."""
         return await self._run(self._store.recover())
 
-    async def prune(self, retention: Retention = Retention()) -> int:
-        """Delete finished tasks and history past their retention; how many rows."""
-        return await self._follow(plans.prune(self._store, retention))
+    async def prune(self) -> int:
+        """Delete finished tasks, ended workflows and history past their retention; the number of rows deleted."""
+        return await self._follow(plans.prune(self._store))
 
-    async def upkeep(self, retention: Retention = Retention()) -> Upkept:
-        """Tick, promote, recover, prune, and see to workflows: expire, finalize, mend.
+    async def upkeep(self) -> Upkept:
+        """Tick, promote, recover, expire, finalize and mend workflows, and prune by the retention rules of the store.
 
-        Workers do this by themselves; it is safe from anywhere, many at once.
+        Workers and servers do this by themselves. It is safe to call from anywhere, from many processes at once.
         """
-        done = await self._follow(plans.upkeep(self._store, retention, unique_processor(new_worker_id())))
+        done = await self._follow(plans.upkeep(self._store, unique_processor(new_worker_id())))
         await asyncio.to_thread(self._store.maintain)
         return done
 

@@ -96,7 +96,7 @@ class ClientBase(ABC, Generic[Enqueued]):
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker for the handlers: `app.worker(concurrency=8).run()`, or `with app.worker(): ...`.
 
-        Options: concurrency, children, queues, order, lease, grace, burst, worker_id, poll, upkeep_every, retention,
+        Options: concurrency, children, queues, order, lease, grace, burst, worker_id, poll, upkeep_every,
         recycle_after, recycle_above; WorkerConfig says what each means.
         """
         return Worker(self._store, self._sign, self.handlers.values(), WorkerConfig(**options))

@@ -114,6 +114,13 @@ class ScheduleNotFound(DibsError, LookupError):
         self.name = name
 
 
+class RetentionNotFound(DibsError, LookupError):
+    """No retention rule applies to exactly this queue, type or workflow."""
+
+    code = "retention_not_found"
+    default_hint = "retention() lists the rules that are set."
+
+
 class KeyNotFound(DibsError, LookupError):
     """No API key has this id."""
 

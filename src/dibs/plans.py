@@ -25,8 +25,9 @@ from dibs.store.contract import Store
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import HistoryEntry
 from dibs.store.operations.managing import MANY, REDRIVE_BATCH, DeadFilter
+from dibs.store.operations.pruning import Pruned, PrunePosition
 from dibs.store.operations.scheduling import Due
-from dibs.store.operations.tending import BATCH, Retention, Upkept
+from dibs.store.operations.tending import BATCH, Upkept
 from dibs.task import Task, check_integer
 
 T = TypeVar("T")
@@ -41,9 +42,22 @@ LONG_POLL = 20.0
 """Seconds for which a server is asked to wait at a time: connections that are silent for longer get cut on the way."""
 
 ROUNDS = 200
-"""Batches that one call of upkeep does of each kind at most; the next call goes on."""
+"""Batches that one call of upkeep does of each kind at most; the next call goes on. A call that prunes by hand prunes
+everything that is past its retention."""
+
+IDLE_ROUNDS = 50
+"""Batches that delete nothing, after which a round of a worker's pruning ends; the next round goes on from there. A
+batch that deletes a part of its limit counts as a part. A process then reads at most 250,000 tasks a minute that rules
+keep (see pruning.STRETCH), and deletes as many tasks a minute as it does without rules."""
 
 PAGE = 1000
+
+
+@dataclass(slots=True)
+class Pruning:
+    """Pruning by a process, round by round: the position that its pass over the finished tasks has come to."""
+
+    position: PrunePosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +170,12 @@ def _discard_named(store: Store, ids: Sequence[int], which: DeadFilter, limit: i
     return done
 
 
-def upkeep(store: Store, retention: Retention, processor: str) -> Plan[Upkept]:
+def upkeep(store: Store, processor: str) -> Plan[Upkept]:
     """Tick, promote, recover, expire, finalize, mend and prune, batch by batch, until nothing is left to do (or enough
     for one call)."""
     ticked = yield from tick(store)
     promoted, recovered, expired, finalized = yield from tend(store, processor)
-    pruned, history, workers, mended = yield from clear(store, retention)
+    pruned, history, workers, mended = yield from clear(store)
     if mended:
         finalized += yield from finalize_due(store, processor)
     return Upkept(promoted, recovered, pruned, history, workers, ticked, expired, finalized, mended)
@@ -176,14 +190,37 @@ def tend(store: Store, processor: str) -> Plan[tuple[int, int, int, int]]:
     return promoted, recovered, expired, finalized
 
 
-def clear(store: Store, retention: Retention) -> Plan[tuple[int, int, int, int]]:
-    """The other half: prune tasks, history and workers, and mend; how many of each. Mended first: what a workflow was
-    not told of must not be gone before it is."""
+def clear(store: Store, pruning: Pruning | None = None) -> Plan[tuple[int, int, int, int]]:
+    """The other half: prune tasks, history and workers, and mend; how many of each. With a `pruning`, only one round of
+    it. Mending comes first: a step must not be deleted before its workflow has counted it."""
     mended = yield from _until_done(store.mend_workflows(), 1)
-    pruned = yield from _until_done(store.prune(retention))
-    history = yield from _until_done(store.prune_history(retention))
-    workers: int = yield store.prune_workers(retention)
+    pruned = yield from _prune_all(store) if pruning is None else _prune_some(store, pruning)
+    history = yield from _until_done(store.prune_history())
+    workers: int = yield store.prune_workers()
     return pruned, history, workers, mended
+
+
+def _prune_all(store: Store) -> Plan[int]:
+    """A whole pass, from the oldest finished task to the newest that can be past its retention."""
+    done: Pruned = yield store.prune()
+    total = done.count
+    while done.next is not None:
+        done = yield store.prune(after=done.next)
+        total += done.count
+    return total
+
+
+def _prune_some(store: Store, pruning: Pruning) -> Plan[int]:
+    """A round: as much of a pass as takes a fraction of a second where there is little to delete."""
+    total, idle, position = 0, 0.0, pruning.position
+    for _ in range(ROUNDS):
+        done: Pruned = yield store.prune(after=position)
+        total, position = total + done.count, done.next
+        idle += max(0.0, 1 - done.count / BATCH)
+        if position is None or idle >= IDLE_ROUNDS:
+            break
+    pruning.position = None if position is None else position.resumed()
+    return total
 
 
 def finalize_due(store: Store, processor: str) -> Plan[int]:
@@ -241,10 +278,10 @@ def tick(store: Store) -> Plan[int]:
     return ticked
 
 
-def prune(store: Store, retention: Retention) -> Plan[int]:
-    """Prune finished tasks and old history; how many rows went."""
-    tasks = yield from _until_done(store.prune(retention))
-    return tasks + (yield from _until_done(store.prune_history(retention)))
+def prune(store: Store) -> Plan[int]:
+    """Prune finished tasks, ended workflows and old history; the number of rows deleted."""
+    tasks = yield from _prune_all(store)
+    return tasks + (yield from _until_done(store.prune_history()))
 
 
 def all_history(store: Store) -> Plan[list[HistoryEntry]]:

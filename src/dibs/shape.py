@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from dibs.key import ApiKey, Scope, write_limit
+from dibs.retention import Records, RetentionChange, RetentionRule
 from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
 from dibs.step import (
@@ -197,6 +198,33 @@ class ScheduleShape(msgspec.Struct, frozen=True):
     last_at: Moment | None
     last_task_id: int | None
     last_error: str | None
+
+
+class RetentionRuleShape(msgspec.Struct, frozen=True):
+    """How long some records are kept. `keep_seconds`: null for ever, 0 until the next upkeep. Without a queue, task
+    type or workflow it is the default of the store; `changed_at` is null where that was never changed."""
+
+    records: Records
+    keep_seconds: float | None
+    queue: str | None
+    task_type: str | None
+    workflow: str | None
+    changed_at: Moment | None
+    changed_by: str | None
+
+
+class RetentionChangeShape(msgspec.Struct, frozen=True):
+    """A change of a retention rule: set to `keep_seconds` (null for ever), or removed."""
+
+    id: int
+    at: Moment
+    by: str | None
+    records: Records
+    keep_seconds: float | None
+    removed: bool
+    queue: str | None
+    task_type: str | None
+    workflow: str | None
 
 
 class KeyShape(msgspec.Struct, frozen=True):
@@ -447,6 +475,20 @@ def schedule(plan: Schedule) -> ScheduleShape:
         plan.priority, plan.max_attempts, plan.timeout, backoff(plan.backoff), plan.source, _moment(plan.next_at),
         _moment(plan.created_at), _moment(plan.updated_at), moment(plan.last_at), plan.last_task_id, plan.last_error
     )  # fmt: skip
+
+
+def rule(one: RetentionRule) -> RetentionRuleShape:
+    """A retention rule."""
+    return RetentionRuleShape(
+        one.records, one.keep, one.queue, one.type, one.workflow, moment(one.changed_at), one.changed_by
+    )
+
+
+def rule_change(one: RetentionChange) -> RetentionChangeShape:
+    """A change of a retention rule."""
+    return RetentionChangeShape(
+        one.id, _moment(one.at), one.by, one.records, one.keep, one.removed, one.queue, one.type, one.workflow
+    )
 
 
 def key(one: ApiKey) -> KeyShape:

@@ -210,6 +210,19 @@ def check_seconds(value: Any, what: str, *, least: float = 0) -> int:
     return round(value * 1_000_000)
 
 
+_DURATION = re.compile(r"([0-9]{1,12})(s|m|h|d|w)")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+
+
+def read_duration(given: str) -> float:
+    """The seconds in a text like 90d."""
+    found = _DURATION.fullmatch(given)
+    if found is None:
+        hint = "Write a number and its unit: 30m, 12h, 90d, 4w."
+        raise InvalidValue(f"{given!r} is not a length of time.", hint=hint)
+    return int(found[1]) * _SECONDS[found[2]]
+
+
 def check_trace(value: Any) -> str:
     """A traceparent."""
     if not is_trace(value):

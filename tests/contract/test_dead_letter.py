@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import Event, Retention, State
+from dibs import Event, State
 from dibs.store.operations.searching import TaskSearch
 from tests.helpers import workflows
 from tests.helpers.clients import Clock, run
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import dead, events, task_in
 from tests.helpers.workflows import step
 
@@ -146,9 +147,10 @@ def test_a_discarded_task_is_pruned_like_any_failed_one(app: Any, clock: Clock) 
     [task] = dead(app)
     app.discard(task)
     clock.advance(50)
-    assert app.prune(Retention(failed=100)) == 0
+    keep(app, failed=100)
+    assert app.prune() == 0
     clock.advance(51)
-    assert app.prune(Retention(failed=100)) == 1
+    assert app.prune() == 1
     assert events(app, task)[-2:] == [Event.DISCARDED, Event.PRUNED]
 
 

@@ -21,6 +21,7 @@ from dibs.client_base import or_raise
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import events
 
 NO = Failure("Stale", "stale")
@@ -320,7 +321,8 @@ def test_a_task_that_does_not_exist_is_not_found(app: Any, url: str) -> None:
 
 def test_a_task_that_was_pruned_is_not_found(app: Any, url: str, clock: Clock) -> None:
     stale = recovered(app, clock, max_attempts=1)
-    app.prune(dibs.Retention(failed=0))
+    keep(app, failed=0)
+    app.prune()
     assert_fenced(app, url, stale, dibs.TaskNotFound)
 
 

@@ -28,6 +28,7 @@ from dibs import (
 from dibs.store.operations import finishing
 from tests.helpers import tables
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import keep
 from tests.helpers.refusing import refuse_results
 from tests.helpers.tasks import events, moment
 from tests.helpers.workflows import start, step
@@ -437,7 +438,8 @@ def test_an_outcome_told_again_after_the_task_went_on_is_still_recognised(app: A
 def test_an_outcome_told_again_after_the_task_was_pruned_is_still_recognised(app: Any) -> None:
     claim = claimed(app)
     app.complete(claim)
-    app.prune(dibs.Retention(completed=0))
+    keep(app, completed=0)
+    app.prune()
     again = app.complete(claim)
     assert (again.repeated, again.state) == (True, State.COMPLETED)
 
@@ -446,7 +448,8 @@ def test_an_outcome_told_again_is_answered_with_the_state_it_led_to_whatever_bec
     failed, pruned = many_claimed(app, 2)
     first = app.finish([(failed, Failed(NO, retry_in=0)), (pruned, Completed())])
     app.fail(app.claim_by_id(failed.task_id, "worker-2"), NO)
-    app.prune(dibs.Retention(completed=0))
+    keep(app, completed=0)
+    app.prune()
     again = app.finish([(failed, Failed(NO, retry_in=0)), (pruned, Completed())])
     assert [(answer.state, answer.repeated) for answer in first] == [("pending", False), ("completed", False)]
     assert [(answer.state, answer.repeated) for answer in again] == [("pending", True), ("completed", True)]

@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import NewTask, Retention, State
+from dibs import NewTask, State
 from dibs.store.operations.searching import TaskSearch
 from tests.helpers import postgres, tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
+from tests.helpers.keeping import NOTHING, keep
 from tests.helpers.waiting import until
-
-NOTHING_KEPT = Retention(completed=0, cancelled=0, failed=0)
-
 
 # The same again
 
@@ -80,7 +78,8 @@ def test_keys_are_compared_letter_by_letter(app: Any) -> None:
 def test_the_key_is_free_again_after_its_task_was_pruned(app: Any) -> None:
     first = app.enqueue("resize", {"image": 7}, key="k")
     app.complete(app.claim("worker-1"))
-    app.prune(NOTHING_KEPT)
+    keep(app, **NOTHING)
+    app.prune()
     second = app.enqueue("other", {"image": 8}, key="k")
     assert not second.deduplicated
     assert second.id > first.id
@@ -90,7 +89,8 @@ def test_the_key_is_taken_for_as_long_as_its_task_is_kept(app: Any, clock: Clock
     first = app.enqueue("resize", key="k")
     app.complete(app.claim("worker-1"))
     clock.advance(3599)
-    app.prune(Retention(completed=3600))
+    keep(app, completed=3600)
+    app.prune()
     assert app.enqueue("resize", key="k").id == first.id
 
 

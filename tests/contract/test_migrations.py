@@ -353,7 +353,7 @@ def test_eight_processes_open_an_empty_database_at_once_and_each_migration_is_ap
         assert sorted(task.params["n"] for task in app.list_tasks()) == list(range(8))
 
 
-# Version 11: keys belong to queues
+# Keys belong to queues
 
 
 def before_queue_keys(engine: str) -> int:
@@ -403,3 +403,16 @@ def test_a_step_whose_failure_was_ignored_before_the_migration_is_no_dead_letter
     )
     app = open_app(empty_url)
     assert sorted(task.id for task in app.list_dead()) == [3, 4]
+
+
+def test_a_database_without_retention_rules_keeps_its_tasks_and_gets_the_defaults(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_version(engine, empty_url, 8)
+    run_sql(empty_url, "UPDATE dibs_tasks SET state = 'completed', finished_at = 1, ready_at = NULL")
+    app = open_app(empty_url)
+    app.set_retention("completed", None, type="resize")
+    assert app.upkeep().pruned == 0
+    assert app.get(1).state == "completed"
+    app.remove_retention("completed", type="resize")
+    assert app.upkeep().pruned == 1

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 import dibs
-from dibs import Event, HistoryEntry, Retention, State, Task
+from dibs import Event, HistoryEntry, State, Task
 from dibs.errors import InvalidValue
 from dibs.observe.verify import Acknowledged, Code, Report, Violation, dump, load, verify
+from tests.helpers.keeping import keep
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
 
@@ -187,7 +188,8 @@ def live_through_everything(app: dibs.Dibs, clock: Clock) -> Iterator[Acknowledg
     yield from fail_lose_and_complete(app, clock)
     yield from cancel_and_retry(app)
     discard_and_retry(app)
-    app.prune(Retention(completed=0, cancelled=0))
+    keep(app, completed=0, cancelled=0)
+    app.prune()
     kept = app.enqueue("mail")
     yield said("enqueued", 0, None, kept.id)
     claim = app.claim_by_id(kept.id, "ann")

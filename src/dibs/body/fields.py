@@ -89,7 +89,12 @@ Token = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The claim's token; 
 Percent = Annotated[int, Meta(ge=0, le=100, description="How far it is, in percent.")]
 EntryId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 BatchLimit = Annotated[int, Meta(ge=1, le=MAX_BATCH, description="At most so many in this call.")]
-Kept = Annotated[float, Meta(ge=0, le=MAX_SECONDS, description="Seconds for which these are kept.")]
+Keep = Annotated[
+    float,
+    Meta(
+        ge=0, le=MAX_SECONDS, description="Seconds that the records are kept; 0: until the next upkeep; null: for ever."
+    ),
+]
 ScheduleName = Annotated[
     str,
     Meta(

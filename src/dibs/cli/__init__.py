@@ -17,6 +17,7 @@ from dibs.cli import (
     enqueue,
     keys,
     queues,
+    retention,
     schedules,
     server,
     tasks,
@@ -49,6 +50,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(queues.app, name="queues")
 app.add_typer(schedules.app, name="schedules")
+app.add_typer(retention.app, name="retention")
 app.add_typer(keys.app, name="keys")
 app.command("workers")(workers.list_workers)
 app.command("top")(top.top)

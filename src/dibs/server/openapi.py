@@ -57,6 +57,7 @@ TAGS = {
     "queues": "Where tasks wait.",
     "workers": "Who serves.",
     "schedules": "Tasks by the clock.",
+    "retention": "How long finished records are kept.",
     "events": "What happens, as it happens.",
     "keys": "Who may ask for what.",
     "upkeep": "What keeps the store in order; workers and servers do it by themselves.",

@@ -28,6 +28,7 @@ STATUS = {
     "task_not_found": 404,
     "task_type_not_found": 404,
     "schedule_not_found": 404,
+    "retention_not_found": 404,
     "key_not_found": 404,
     "workflow_not_found": 404,
     "method_not_allowed": 405,

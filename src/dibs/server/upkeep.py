@@ -31,7 +31,7 @@ class Keeper:
     """
 
     def __init__(self, store: Store, config: ServerConfig) -> None:
-        settings = WorkerConfig(upkeep_every=config.upkeep_every, retention=config.retention)
+        settings = WorkerConfig(upkeep_every=config.upkeep_every)
         contact, processor = Contact(store, _unsigned), unique_processor(f"server-{os.getpid()}")
         self._finalizer = Finalizer(contact, processor) if config.upkeep else None
         self._upkeep = Upkeep(contact, settings, processor) if config.upkeep else None

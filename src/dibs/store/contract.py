@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from dibs.claim import Claim, ClaimRef, ClaimRequest, Filters, Finished, Outcome, Renewed, Standing
 from dibs.errors import DibsError
 from dibs.key import ApiKey, MintedKey, NewKey, Permits, RateLimit
+from dibs.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.schedule import NewSchedule, Schedule, Source
 from dibs.step import (
     ExecutionContext,
@@ -32,13 +33,13 @@ from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, Past, QueueInfo, Stats, StoreEvent, TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.outlining import FoundWorkflows, Outline, SomeSteps, StepsAlike
+from dibs.store.operations.pruning import Pruned, PrunePosition
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.sampling import ErrorGroups, Latencies
 from dibs.store.operations.scheduling import Due
 from dibs.store.operations.searching import Found, TaskSearch
 from dibs.store.operations.sessions import Session
 from dibs.store.operations.tallying import Position, Roll, Since, Tally
-from dibs.store.operations.tending import Retention
 from dibs.store.vitals import Vitals
 from dibs.store.wakeups import Wakeups
 from dibs.store.witness import Witness
@@ -188,15 +189,34 @@ class Store(Protocol):
         """Seconds, by the database's clock, until time alone makes something claimable: a scheduled task falls due, a
         lease runs out, a schedule ticks. 0.0 where that has happened, None where nothing waits for the clock."""
 
-    def prune(self, retention: Retention, limit: int = ...) -> Operation[int]:
-        """Finished tasks past their retention are deleted; how many."""
+    def prune(self, limit: int = ..., after: PrunePosition | None = None) -> Operation[Pruned]:
+        """One batch of a pass over the finished records: up to `limit` tasks of each state, and ended workflows with
+        their steps, are deleted if they are past their retention by the rules of the store. The answer has the number
+        of rows, and the position for the next batch (None: the pass is complete). Without `after` a pass begins. The
+        work of a batch is bounded, however many records there are."""
 
-    def prune_history(self, retention: Retention, limit: int = ...) -> Operation[int]:
+    def prune_history(self, limit: int = ...) -> Operation[int]:
         """History past its retention is deleted; how many lines. Sessions past their end and samples older than eight
         days go with it."""
 
-    def prune_workers(self, retention: Retention) -> Operation[int]:
-        """Workers silent for long are forgotten; how many."""
+    def prune_workers(self) -> Operation[int]:
+        """Workers whose last heartbeat is past their retention are deleted; how many."""
+
+    # Retention
+
+    def set_retention(self, target: RetentionTarget, keep: float | None) -> Operation[RetentionRule]:
+        """The rule is stored, and the change recorded with its author; the same value again changes nothing. Every
+        prune that begins afterwards obeys it. None: for ever."""
+
+    def remove_retention(self, target: RetentionTarget) -> Operation[None]:
+        """The rule is removed, and the removal recorded; the default of the store goes back to its first value.
+        RetentionNotFound where no rule is set for that queue, type or workflow."""
+
+    def retention(self) -> Operation[list[RetentionRule]]:
+        """The default for each kind of records, then the rules for types, queues and workflows."""
+
+    def retention_changes(self, limit: int = ...) -> Operation[list[RetentionChange]]:
+        """The newest changes of the rules, newest first."""
 
     def heartbeat(self, beat: Heartbeat) -> Operation[None]:
         """The worker lives (or leaves)."""

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.store.operations.tending import Retention
 from tests.helpers.browsing import text_of
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import dead, events, task_in
 from tests.server.dashboard.conftest import Site
 from tests.server.dashboard.test_tasks import EVIL
@@ -125,7 +125,8 @@ def test_a_task_that_is_not_there_is_told_so(site: Site) -> None:
 
 def test_of_a_removed_task_its_history_is_left(site: Site, app: dibs.Dibs) -> None:
     task = task_in(app, "completed")
-    app.upkeep(retention=Retention(completed=0))
+    keep(app, completed=0)
+    app.upkeep()
     assert app.get(task.id) is None
     page = site.visitor("read").get(f"/tasks/{task.id}")
     assert page.status_code == 200

@@ -84,7 +84,7 @@ async def pause(visit: Visit) -> Content:
     """Let nobody claim from the queue."""
     name = _named(visit)
     await visit.run(visit.service.store.pause(name))
-    return visit.back("/queues", f"{name} is paused: what runs goes on, nothing more is claimed.")
+    return visit.back("/queues", f"{name} is paused: running tasks go on, no further task is claimed.")
 
 
 @page("POST", "/queues/resume", Scope.ADMIN, form=Named)
@@ -92,7 +92,7 @@ async def resume(visit: Visit) -> Content:
     """Let the queue be claimed from again."""
     name = _named(visit)
     await visit.run(visit.service.store.resume(name))
-    return visit.back("/queues", f"{name} goes on.")
+    return visit.back("/queues", f"{name} is resumed: its tasks can be claimed again.")
 
 
 def _named(visit: Visit) -> str:

@@ -12,8 +12,11 @@ from collections.abc import Sequence
 import msgspec
 
 from dibs.claim import check_names
+from dibs.retention import DAY, Records
 from dibs.store.operation import Operation, Rows, Statement, Steps, limited
 from dibs.store.operations.advancing import Advancing
+from dibs.store.operations.pruning import Pruned, PrunePosition, micros, prune
+from dibs.store.operations.retaining import read_rules
 from dibs.task import FINAL
 
 BATCH = 500
@@ -21,21 +24,10 @@ SWEEP_BATCH = 100
 REACH = 1000
 """Tasks of the whole store among which the next due one of some queues is looked for."""
 
-DAY = 24 * 3600.0
 SAMPLES_KEPT = round(8 * DAY * 1e6)
 """Microseconds for which the samples of each minute are kept: a week, and the day that it is compared with."""
 
 LEASE_LOST = '{"type":"LeaseLost","message":"The lease ran out: the worker died, froze or lost its connection."}'
-
-
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long finished things are kept, in seconds."""
-
-    completed: float = DAY
-    cancelled: float = DAY
-    failed: float = 30 * DAY
-    history: float = 30 * DAY
-    workers: float = DAY
 
 
 class Upkept(msgspec.Struct, frozen=True):
@@ -108,57 +100,33 @@ class Tending(Advancing, ABC):
         check_names(only, "only", "The queue")
         return Operation("next_due", lambda: _next_due(only), writes=False)
 
-    def prune(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
-        """Delete finished tasks past their retention; their history stays until its own."""
-        return Operation("prune", lambda: self._prune(retention, limit), atomic=True)
+    def prune(self, limit: int = BATCH, after: PrunePosition | None = None) -> Operation[Pruned]:
+        """Delete finished tasks past their retention, and ended workflows with their steps: the batch of a pass after
+        this position, up to `limit` of each state. Their history stays until its own retention."""
+        return Operation("prune", lambda: prune(limit, after), atomic=True)
 
-    def _prune(self, retention: Retention, limit: int) -> Steps[int]:
-        pruned = 0
-        for state in ("completed", "cancelled", "failed"):
-            kept = round(getattr(retention, state) * 1e6)
-            rows = yield Statement("prune", {"state": state, "kept": kept}, words=limited(limit), change=True)
-            if rows:
-                yield Statement("forget_checkpoints", {"ids": [row[0] for row in rows]})
-            pruned += len(rows) + (yield from self._prune_workflows(state, kept, limit))
-        return pruned
+    def prune_history(self, limit: int = BATCH) -> Operation[int]:
+        """Delete history past its retention, oldest first; and records of the dashboard that are no longer needed:
+        expired sessions, samples older than a week."""
+        return Operation("prune_history", lambda: _prune_history(limit))
 
-    def _prune_workflows(self, state: str, kept: int, limit: int) -> Steps[int]:
-        """The oldest workflows with all their steps; of large ones as many as one batch may hold. Nobody can retry what
-        is left of those."""
-        old = yield Statement("old_workflows", {"state": state, "kept": kept}, words=limited(SWEEP_BATCH))
-        if not old:
-            return 0
-        roots = {"ids": [row[0] for row in old]}
-        rows = yield Statement("prune_steps", roots, words=limited(limit), change=True)
-        gone = {"ids": [row[0] for row in rows]}
-        for name in ("forget_edges", "forget_checkpoints", "forget_steps"):
-            yield Statement(name, gone)
-        if len(rows) == limit:
-            yield Statement("leave_pruned", roots)
-            return limit
-        for name in ("forget_lost_steps", "forget_attempts", "forget_workflows"):
-            yield Statement(name, roots)
-        return len(rows) + len(old)
-
-    def prune_history(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
-        """Delete history past its retention, oldest first; and what nobody watches any more: sessions past their end,
-        samples of more than a week ago."""
-        kept = {"kept": round(retention.history * 1e6)}
-        return Operation("prune_history", lambda: _prune_history(kept, limit))
-
-    def prune_workers(self, retention: Retention) -> Operation[int]:
-        """Forget workers that have not been heard of for long."""
-        statement = Statement("prune_workers", {"kept": round(retention.workers * 1e6)})
-        return Operation("prune_workers", lambda: _count(statement))
+    def prune_workers(self) -> Operation[int]:
+        """Delete workers whose last heartbeat is past their retention."""
+        return Operation("prune_workers", _prune_workers)
 
 
-def _prune_history(kept: dict[str, int], limit: int) -> Steps[int]:
-    entries = yield Statement("prune_history", kept, words=limited(limit))
-    attempts = yield Statement("prune_attempts", kept, words=limited(limit))
+def _prune_history(limit: int) -> Steps[int]:
+    rules = yield from read_rules()
+    keep = rules.default(Records.HISTORY)
+    pruned = 0
+    if keep is not None:
+        for name in ("prune_history", "prune_attempts"):
+            rows = yield Statement(name, {"kept": micros(keep)}, words=limited(limit))
+            pruned += len(rows)
     yield Statement("prune_sessions", words=limited(limit))
     [[now]] = yield Statement("clock")
     yield Statement("prune_samples", {"before": now - SAMPLES_KEPT}, words=limited(limit))
-    return len(entries) + len(attempts)
+    return pruned
 
 
 def _next_due(only: Sequence[str] | None) -> Steps[float | None]:
@@ -170,6 +138,10 @@ def _next_due(only: Sequence[str] | None) -> Steps[float | None]:
     return max(min(waits) / 1e6, 0.0) if waits else None
 
 
-def _count(statement: Statement) -> Steps[int]:
-    rows = yield statement
+def _prune_workers() -> Steps[int]:
+    rules = yield from read_rules()
+    keep = rules.default(Records.WORKERS)
+    if keep is None:
+        return 0
+    rows = yield Statement("prune_workers", {"kept": micros(keep)})
     return len(rows)

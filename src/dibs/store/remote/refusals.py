@@ -71,6 +71,7 @@ _BUILDERS: dict[str, Callable[[Reply], DibsError]] = {
     "task_not_found": lambda said: errors.TaskNotFound(said.task_id or 0),
     "task_type_not_found": _plain(errors.TaskTypeNotFound),
     "schedule_not_found": lambda said: errors.ScheduleNotFound(said.name or ""),
+    "retention_not_found": _plain(errors.RetentionNotFound),
     "key_not_found": lambda said: errors.KeyNotFound(said.error, key_id=said.key),
     "key_conflict": lambda said: errors.KeyConflict(said.key or "", said.task_id, workflow_id=said.workflow_id),
     "claim_lost": lambda said: errors.ClaimLost(said.error, task_id=said.task_id or 0, token=said.token or 0),

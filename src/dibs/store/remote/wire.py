@@ -13,12 +13,14 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from dibs.claim import Claim, Standing
-from dibs.errors import StoreError
+from dibs.errors import InvalidValue, StoreError
 from dibs.key import ApiKey, MintedKey, Scope, read_limit
+from dibs.retention import Records, RetentionChange, RetentionRule
 from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
 from dibs.store.doctor import Check
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Reason, Stats
+from dibs.store.operations.pruning import Pruned, PrunePosition
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
 from dibs.store.operations.scheduling import Due
 from dibs.task import Failure, SetAside, State, Task
@@ -121,6 +123,43 @@ class WireSchedule(msgspec.Struct):
             Backoff(self.backoff.base_seconds, self.backoff.cap_seconds), self.source, self.next_at, self.created_at,
             self.updated_at, self.last_at, self.last_task_id, self.last_error,
         )  # fmt: skip
+
+
+class WireRule(msgspec.Struct):
+    """A retention rule."""
+
+    records: Records
+    keep_seconds: float | None
+    queue: str | None = None
+    task_type: str | None = None
+    workflow: str | None = None
+    changed_at: datetime | None = None
+    changed_by: str | None = None
+
+    def read(self) -> RetentionRule:
+        """The rule."""
+        return RetentionRule(
+            self.records, self.keep_seconds, self.queue, self.task_type, self.workflow, self.changed_at, self.changed_by
+        )
+
+
+class WireRuleChange(msgspec.Struct):
+    """A change of a retention rule."""
+
+    id: int
+    at: datetime
+    by: str | None
+    records: Records
+    keep_seconds: float | None
+    removed: bool
+    queue: str | None = None
+    task_type: str | None = None
+    workflow: str | None = None
+
+    def read(self) -> RetentionChange:
+        """The change."""
+        target = self.queue, self.task_type, self.workflow
+        return RetentionChange(self.id, self.at, self.by, self.records, self.keep_seconds, self.removed, *target)
 
 
 class WireDue(msgspec.Struct):
@@ -300,6 +339,18 @@ class _Schedules(msgspec.Struct):
     schedules: list[WireSchedule]
 
 
+class _Rule(msgspec.Struct):
+    rule: WireRule
+
+
+class _Rules(msgspec.Struct):
+    rules: list[WireRule]
+
+
+class _RuleChanges(msgspec.Struct):
+    changes: list[WireRuleChange]
+
+
 class _Dues(msgspec.Struct):
     due: list[WireDue]
 
@@ -322,6 +373,17 @@ class _Count(msgspec.Struct):
 
 class _Discarded(msgspec.Struct):
     discarded: int
+
+
+class _Pruned(msgspec.Struct):
+    count: int
+    next: str | None = None
+
+    def read(self) -> Pruned:
+        try:
+            return Pruned(self.count, None if self.next is None else PrunePosition.read(self.next))
+        except InvalidValue as error:
+            raise not_understood(error.message) from None
 
 
 class _Redriven(msgspec.Struct):
@@ -375,12 +437,16 @@ read_workers = reader(_Workers, lambda said: [worker.read() for worker in said.w
 read_stats = reader(_Stats, lambda said: said.stats.read())
 read_schedule = reader(_Schedule, lambda said: said.schedule.read())
 read_schedules = reader(_Schedules, lambda said: [schedule.read() for schedule in said.schedules])
+read_rule = reader(_Rule, lambda said: said.rule.read())
+read_rules = reader(_Rules, lambda said: [rule.read() for rule in said.rules])
+read_rule_changes = reader(_RuleChanges, lambda said: [change.read() for change in said.changes])
 read_due = reader(_Dues, lambda said: [Due(due.schedule.read(), due.now) for due in said.due])
 read_checks = reader(_Checks, lambda said: said.checks)
 read_minted = reader(WireKey, lambda said: MintedKey(said.key, said.read()))
 read_keys = reader(_Keys, lambda said: [key.read() for key in said.keys])
 read_count = reader(_Count, lambda said: said.count)
 read_discarded = reader(_Discarded, lambda said: said.discarded)
+read_pruned = reader(_Pruned, lambda said: said.read())
 read_redriven = reader(_Redriven, lambda said: said.redriven)
 read_seconds = reader(_Seconds, lambda said: said.seconds)
 read_woken = reader(Woken, lambda said: said)
