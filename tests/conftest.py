@@ -184,9 +184,14 @@ def url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
         yield f"sqlite:///{tmp_path}/dibs.db"
         return
     databases: postgres.Lending = request.getfixturevalue("postgres_databases")
-    database = databases.lend(keep_connections=request.node.get_closest_marker("own_connections") is None)
+    database = databases.lend(keep_connections=not _has_own_connections(request.node))
     yield database
     databases.take_back(database)
+
+
+def _has_own_connections(item: pytest.Item) -> bool:
+    """True for a test that is about connections: all tests of an engine, and those that say so."""
+    return "engines" in item.path.parts or item.get_closest_marker("own_connections") is not None
 
 
 @pytest.fixture

@@ -36,17 +36,21 @@ if TYPE_CHECKING:
         NotAllowed,
         NotClaimable,
         NotYourClaim,
+        OutcomeConflict,
         OutcomeUnknown,
         RateLimited,
+        RetentionNotFound,
         ScheduleNotFound,
         SchemaMissing,
         SchemaTooNew,
         SchemaViolation,
         StoreBusy,
         StoreError,
+        StoreRefused,
         StoreUnavailable,
         TaskNotFound,
         TaskTypeNotFound,
+        ValidationTooSlow,
         WaitTimeout,
         WorkflowNotFound,
         WrongState,
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from dibs.handler import Handler, Lane
     from dibs.key import ApiKey, MintedKey, RateLimit, Scope
     from dibs.poller import PollerConfig, TaskPoller
+    from dibs.retention import Records, RetentionChange, RetentionRule
     from dibs.retry import Backoff
     from dibs.schedule import CatchUp, Schedule
     from dibs.step import (
@@ -75,8 +80,8 @@ if TYPE_CHECKING:
     from dibs.store.doctor import Check, Verdict
     from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Reason, Stats
     from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
-    from dibs.store.operations.tending import Retention, Upkept
-    from dibs.task import Event, Failure, NewTask, State, Task
+    from dibs.store.operations.tending import Upkept
+    from dibs.task import Event, Failure, NewTask, SetAside, State, Task
     from dibs.worker.config import WorkerConfig
     from dibs.worker.worker import Health, Worker
     from dibs.workflow.claimer import FinalizationClaimer
@@ -129,6 +134,7 @@ __all__ = [
     "OnFailure",
     "Order",
     "Outcome",
+    "OutcomeConflict",
     "OutcomeUnknown",
     "Permanent",
     "PollerConfig",
@@ -136,10 +142,13 @@ __all__ = [
     "RateLimit",
     "RateLimited",
     "Reason",
+    "Records",
     "Released",
     "Renewed",
     "Results",
-    "Retention",
+    "RetentionChange",
+    "RetentionNotFound",
+    "RetentionRule",
     "Retry",
     "Schedule",
     "ScheduleNotFound",
@@ -147,6 +156,7 @@ __all__ = [
     "SchemaTooNew",
     "SchemaViolation",
     "Scope",
+    "SetAside",
     "Snooze",
     "State",
     "Stats",
@@ -154,6 +164,7 @@ __all__ = [
     "StepResult",
     "StoreBusy",
     "StoreError",
+    "StoreRefused",
     "StoreUnavailable",
     "Task",
     "TaskNotFound",
@@ -161,6 +172,7 @@ __all__ = [
     "TaskType",
     "TaskTypeNotFound",
     "Upkept",
+    "ValidationTooSlow",
     "Verdict",
     "WaitTimeout",
     "Worker",
@@ -184,6 +196,7 @@ _HOMES = (
     "errors",
     "handler",
     "key",
+    "retention",
     "retry",
     "schedule",
     "store.doctor",

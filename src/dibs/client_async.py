@@ -39,6 +39,7 @@ from dibs.options import (
     WorkflowListOptions,
 )
 from dibs.plans import Plan, Wait
+from dibs.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.schedule import CatchUp, NewSchedule, Schedule
 from dibs.step import (
     DEFAULT_FINALIZATION_LEASE,
@@ -52,6 +53,7 @@ from dibs.step import (
     StepResult,
     Workflow,
     WorkflowFilter,
+    unique_processor,
 )
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
@@ -60,11 +62,14 @@ from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, 
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
-from dibs.store.operations.tending import Retention, Upkept
+from dibs.store.operations.tending import Upkept
 from dibs.task import Failure, NewTask, Task, check_integer, check_seconds
 from dibs.worker.config import new_worker_id
 
 T = TypeVar("T")
+
+_INTERRUPTED = (asyncio.CancelledError, KeyboardInterrupt)
+"""What Ctrl-C raises in a coroutine: asyncio cancels the program's task, and shows where it was."""
 
 
 class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
@@ -76,7 +81,8 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Store a task. It is durable when this returns.
 
         Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff. With a key that was used
-        before, the task that has it comes back, marked `deduplicated`; other content under that key is KeyConflict.
+        before in this queue, the task that has it is returned, marked `deduplicated`; other content under that key is
+        KeyConflict. Each queue has its own keys.
         """
         return await self._submit(NewTask(type, {} if params is None else params, **options))
 
@@ -226,6 +232,39 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Retry the tasks of the dead letter that match (`error`: text in the error); how many."""
         return await self._follow(plans.redrive(self._store, DeadFilter(queue=queue, type=type, error=error), limit))
 
+    async def list_dead(
+        self,
+        *,
+        queue: str | None = None,
+        type: str | None = None,
+        error: str | None = None,
+        limit: int = 100,
+        cursor: int | None = None,
+    ) -> list[Task]:
+        """The tasks of the dead letter that match (`error`: text in the error), newest first, page by page: failed
+        tasks, without steps whose failure their workflow ignored and without discarded ones."""
+        which = TaskFilter(dead=True, queue=queue, type=type, error=error, limit=limit, cursor=cursor)
+        return await self._run(self._store.list_tasks(which))
+
+    async def discard(self, task_id: int) -> Task:
+        """Take a failed task out of the dead letter. It stays failed, keeps its history, is pruned as usual, and can
+        still be retried by its id."""
+        return await self._run(self._store.discard(check_id(task_id)))
+
+    async def discard_dead(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        queue: str | None = None,
+        type: str | None = None,
+        error: str | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Discard the tasks of the dead letter that match (`error`: text in the error); how many. `ids`: of these tasks
+        only. Without any argument the whole dead letter is discarded."""
+        which = DeadFilter(queue=queue, type=type, error=error)
+        return await self._follow(plans.discard(self._store, ids, which, limit))
+
     async def pause(self, queue: str) -> None:
         """Let nobody claim from the queue; running tasks go on."""
         await self._run(self._store.pause(queue))
@@ -291,8 +330,8 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def start_workflow(self, new: NewWorkflow) -> Workflow:
         """Store a whole workflow, or nothing: what `with app.workflow(…)` does at the end of its block.
 
-        With a key that was used before, the workflow that has it comes back, marked `deduplicated`; another graph under
-        that key is KeyConflict.
+        With a key that was used before, the workflow that has it is returned, marked `deduplicated`; another graph
+        under that key is KeyConflict. A key belongs to the set of queues that the graph names.
         """
         with tracing.starting(new) as traced:
             return traced.stored(await self._run(self._store.start_workflow(traced.what))).of(self)
@@ -348,15 +387,19 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         return await self._run(self._store.claim_finalization(check_workflow_id(workflow_id), processor, lease))
 
     async def renew_finalization(
-        self, workflow_id: int, processor: str, timeout: float = DEFAULT_FINALIZATION_LEASE
+        self, workflow_id: int, processor: str, token: int, timeout: float = DEFAULT_FINALIZATION_LEASE
     ) -> FinalizationClaim:
-        """Extend a finalization claim to `timeout` seconds from now, if it is this processor's."""
-        lease = check_lease(timeout)
-        return await self._run(self._store.renew_finalization(check_workflow_id(workflow_id), processor, lease))
+        """Extend the finalization claim that this processor has under this token to `timeout` seconds from now.
 
-    async def release_finalization(self, workflow_id: int, processor: str) -> bool:
-        """Give a finalization claim up. False, and nothing changes, where it is not this processor's."""
-        return await self._run(self._store.release_finalization(check_workflow_id(workflow_id), processor))
+        Grants no new claim: `claimed` is False where the claim is another one, or nobody has it.
+        """
+        lease = check_lease(timeout)
+        return await self._run(self._store.renew_finalization(check_workflow_id(workflow_id), processor, token, lease))
+
+    async def release_finalization(self, workflow_id: int, processor: str, token: int) -> bool:
+        """Give up the finalization claim that this processor has under this token. False, and nothing changes, where
+        the claim is another one."""
+        return await self._run(self._store.release_finalization(check_workflow_id(workflow_id), processor, token))
 
     async def finalize(self, workflow_id: int, processor: str, token: int) -> Finalized:
         """End the workflow, begin its finalizer, or leave it for later, by its execution context. The claim ends.
@@ -417,6 +460,45 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Let nobody use the key from now on. Raises KeyNotFound."""
         return await self._run(self._store.revoke_key(key_id))
 
+    # Retention
+
+    async def set_retention(
+        self,
+        records: str,
+        keep: float | None,
+        *,
+        queue: str | None = None,
+        type: str | None = None,
+        workflow: str | None = None,
+    ) -> RetentionRule:
+        """Keep these records for `keep` seconds after they finished: None for ever, 0 until the next upkeep.
+
+        Records: completed, failed, cancelled (tasks and workflows), history, workers. Without a queue, type or workflow
+        this is the default of the store. A rule for a type takes precedence over a rule for a queue, and both over the
+        default. Steps are kept as long as their workflow: by the rule for the workflow's name, else by the longest that
+        applies in its queues. The rule is stored: every process obeys it from its next upkeep on.
+        """
+        target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
+        return await self._run(self._store.set_retention(target, keep))
+
+    async def retention(self) -> list[RetentionRule]:
+        """The retention rules: the default for each kind of records, then those for types, queues and workflows."""
+        return await self._run(self._store.retention())
+
+    async def remove_retention(
+        self, records: str, *, queue: str | None = None, type: str | None = None, workflow: str | None = None
+    ) -> None:
+        """Remove a retention rule. Without a queue, type or workflow the default goes back to its first value.
+
+        Raises RetentionNotFound where no rule is set for that queue, type or workflow.
+        """
+        target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
+        await self._run(self._store.remove_retention(target))
+
+    async def retention_changes(self, limit: int = 100) -> list[RetentionChange]:
+        """The newest changes of retention rules (up to 1000), newest first: what was set or removed, when, by whom."""
+        return await self._run(self._store.retention_changes(limit))
+
     # Upkeep
 
     async def promote(self) -> int:
@@ -427,16 +509,16 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """Take a batch of tasks back whose lease ran out; how many."""
         return await self._run(self._store.recover())
 
-    async def prune(self, retention: Retention = Retention()) -> int:
-        """Delete finished tasks and history past their retention; how many rows."""
-        return await self._follow(plans.prune(self._store, retention))
+    async def prune(self) -> int:
+        """Delete finished tasks, ended workflows and history past their retention; the number of rows deleted."""
+        return await self._follow(plans.prune(self._store))
 
-    async def upkeep(self, retention: Retention = Retention()) -> Upkept:
-        """Tick, promote, recover, prune, and see to workflows: expire, finalize, mend.
+    async def upkeep(self) -> Upkept:
+        """Tick, promote, recover, expire, finalize and mend workflows, and prune by the retention rules of the store.
 
-        Workers do this by themselves; it is safe from anywhere, many at once.
+        Workers and servers do this by themselves. It is safe to call from anywhere, from many processes at once.
         """
-        done = await self._follow(plans.upkeep(self._store, retention, new_worker_id()))
+        done = await self._follow(plans.upkeep(self._store, unique_processor(new_worker_id())))
         await asyncio.to_thread(self._store.maintain)
         return done
 
@@ -544,10 +626,16 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         return or_raise((await self.finish([(claim, outcome)]))[0])
 
     async def _run(self, operation: Operation[T]) -> T:
-        return await self._store.run_async(self._sign(operation), self._on)
+        try:
+            return await self._store.run_async(self._sign(operation), self._on)
+        except _INTERRUPTED as interrupt:  # where in the library it came says nothing to the program
+            raise interrupt.with_traceback(None) from None
 
     async def _follow(self, plan: Plan[T]) -> T:
-        return await drive_async(plan, self._step)
+        try:
+            return await drive_async(plan, self._step)
+        except _INTERRUPTED as interrupt:
+            raise interrupt.with_traceback(None) from None
 
     async def _step(self, step: Operation[Any] | Wait) -> Any:
         if isinstance(step, Wait):

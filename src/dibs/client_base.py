@@ -15,7 +15,9 @@ from dibs.errors import DibsError
 from dibs.handler import Declaring, Handler, HandlerOptions
 from dibs.observe.counting import counted
 from dibs.options import WorkflowOptions
+from dibs.redacting import redact_url
 from dibs.step import NewWorkflow
+from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
 from dibs.task import NewTask, check_integer
@@ -47,6 +49,7 @@ class ClientBase(ABC, Generic[Enqueued]):
         clock: Callable[[], int] | None = None,
         migrate: bool = True,
     ) -> None:
+        self._held = _Held()
         self.handlers: dict[str, Handler[..., Any, Enqueued]] = {}
         self._on: Any = None
         self._by: str | None = None
@@ -66,6 +69,15 @@ class ClientBase(ABC, Generic[Enqueued]):
         self._store = counted(open_store(url, api_key=api_key, clock=clock, migrate=migrate))
         self.url = url
 
+    @property
+    def _store(self) -> Store:
+        """The store. Copies made by `on` and `signed` have the same, also after `use_url` and inside of `isolated`."""
+        return self._held.store
+
+    @_store.setter
+    def _store(self, store: Any) -> None:
+        self._held.store = store
+
     @overload
     def task(self, function: Callable[Concatenate[Context, P], R], /) -> Handler[P, R, Enqueued]: ...
     @overload
@@ -84,7 +96,7 @@ class ClientBase(ABC, Generic[Enqueued]):
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker for the handlers: `app.worker(concurrency=8).run()`, or `with app.worker(): ...`.
 
-        Options: concurrency, children, queues, order, lease, grace, burst, worker_id, poll, upkeep_every, retention,
+        Options: concurrency, children, queues, order, lease, grace, burst, worker_id, poll, upkeep_every,
         recycle_after, recycle_above; WorkerConfig says what each means.
         """
         return Worker(self._store, self._sign, self.handlers.values(), WorkerConfig(**options))
@@ -115,7 +127,7 @@ class ClientBase(ABC, Generic[Enqueued]):
         return self._with(_by=check_name(by, "The signature"))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
+        return f"{type(self).__name__}({redact_url(self.url)!r})"
 
     def _with(self, **changes: Any) -> Self:
         other = copy.copy(self)
@@ -124,6 +136,12 @@ class ClientBase(ABC, Generic[Enqueued]):
 
     def _sign(self, operation: Operation[T]) -> Operation[T]:
         return operation if self._by is None else replace(operation, by=self._by)
+
+
+class _Held:
+    """What a client and its copies have in common."""
+
+    store: Store
 
 
 def check_id(task_id: Any) -> int:

@@ -50,6 +50,18 @@ def fingerprint(type_name: str, params: dict[str, Any]) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
+def same(one: Any, other: Any) -> bool:
+    """True if both are the same JSON value, however each was written: numbers by their value (1 and 1.0), objects
+    whatever the order of their keys, tuples as arrays. Booleans are no numbers."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return isinstance(other, (list, tuple)) and len(one) == len(other) and all(map(same, one, other))
+    return not isinstance(other, (dict, list, tuple)) and bool(one == other)
+
+
 def clean_text(text: str) -> str:
     """Text that every engine can store, for messages that must be kept whatever they contain.
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, overload
 
 from dibs.claim import Claim
-from dibs.codec import check_text
+from dibs.codec import check_text, clean_text
 from dibs.endings import Cancel
 from dibs.errors import InvalidValue
 from dibs.step import NewStep
@@ -69,10 +69,11 @@ class Context:
         return self._log
 
     def progress(self, percent: int, message: str | None = None) -> None:
-        """Note how far the task is (0 to 100). The worker writes the latest note within a second."""
+        """Note how far the task is (0 to 100). The worker writes the latest note within a second, and
+        before the outcome of the attempt."""
         check_integer(percent, "progress", 0, 100)
-        check_text(message, "The message")
-        self._note(self.claim, percent, message)
+        said = check_text(message, "The message")
+        self._note(self.claim, percent, None if said is None else clean_text(said))
 
     def raise_if_cancelled(self) -> None:
         """Stop here if the handler should stop."""

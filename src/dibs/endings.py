@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dibs.claim import Cancelled, Failed, Outcome, Released
+from dibs.codec import clean_text
 from dibs.failure import describe
-from dibs.task import check_seconds
+from dibs.task import Failure, check_seconds
 
 
 class Ending(Exception):
@@ -14,14 +15,16 @@ class Ending(Exception):
 class Retry(Ending):
     """The attempt failed; try again after `delay` seconds instead of the task's backoff.
 
-    With `raise Retry(30) from error`, the task keeps that error.
+    With `raise Retry(30) from error`, the task keeps that error: its type, its traceback, and its message unless
+    `message` gives another.
     """
 
-    def __init__(self, delay: float | None = None, message: str = "The handler asked to be tried again.") -> None:
+    def __init__(self, delay: float | None = None, message: str | None = None) -> None:
         if delay is not None:
             check_seconds(delay, "delay")
-        super().__init__(message)
+        super().__init__("The handler asked to be tried again." if message is None else message)
         self.delay = delay
+        self.message = message
 
 
 class Snooze(Ending):
@@ -34,7 +37,11 @@ class Snooze(Ending):
 
 
 class Permanent(Ending):
-    """The attempt failed, and trying again would not help: the task goes to the dead letter now."""
+    """The attempt failed, and trying again would not help: the task goes to the dead letter now.
+
+    With `raise Permanent("bad input") from error`, the task keeps the message "bad input", and the type and the
+    traceback of the error.
+    """
 
 
 class Cancel(Ending):
@@ -52,12 +59,23 @@ def outcome_of(error: BaseException) -> Outcome:
 def _outcome_of(error: BaseException) -> Outcome:
     match error:
         case Retry():
-            return Failed(describe(error.__cause__ or error), retry_in=error.delay)
+            return Failed(_with_cause(error, error.message), retry_in=error.delay)
         case Snooze():
             return Released(error.delay)
         case Permanent():
-            return Failed(describe(error.__cause__ or error), permanent=True)
+            return Failed(_with_cause(error, str(error) or None), permanent=True)
         case Cancel():
             return Cancelled()
         case _:
             return Failed(describe(error))
+
+
+def _with_cause(error: Ending, message: str | None) -> Failure:
+    """The failure of an ending that was raised from another error: the type of that error, the given message or else
+    that of the error, and the tracebacks of both."""
+    if error.__cause__ is None:
+        return describe(error)
+    cause = describe(error.__cause__)
+    if message is None:
+        return cause
+    return Failure(cause.type, clean_text(message), describe(error).traceback)

@@ -33,6 +33,17 @@ class SchemaViolation(InvalidValue):
     code = "schema_violation"
 
 
+class ValidationTooSlow(InvalidValue):
+    """Params whose validation against the JSON Schema of their task type takes more time or memory than dibs allows.
+    Nothing was written."""
+
+    code = "validation_too_slow"
+    default_hint = (
+        "Send params that are smaller or less deeply nested, or register a schema with fewer alternatives: "
+        "in a recursive schema or one with nested references, the work may double with each level."
+    )
+
+
 class InvalidGraph(InvalidValue):
     """A workflow that could not run to its end: a step waits for itself, or for one that does not exist."""
 
@@ -103,6 +114,13 @@ class ScheduleNotFound(DibsError, LookupError):
         self.name = name
 
 
+class RetentionNotFound(DibsError, LookupError):
+    """No retention rule applies to exactly this queue, type or workflow."""
+
+    code = "retention_not_found"
+    default_hint = "retention() lists the rules that are set."
+
+
 class KeyNotFound(DibsError, LookupError):
     """No API key has this id."""
 
@@ -115,10 +133,10 @@ class KeyNotFound(DibsError, LookupError):
 
 
 class KeyConflict(DibsError):
-    """An idempotency key that already stands for a task with another type or other params."""
+    """The idempotency key already belongs to a task of the same queue that has another type or other params."""
 
     code = "key_conflict"
-    default_hint = "Use a new key for new work; the same key must always come with the same type and params."
+    default_hint = "Use a new key for new work; in a queue, the same key must always have the same type and params."
 
     def __init__(self, key: str, task_id: int | None = None, workflow_id: int | None = None) -> None:
         owner = "another task of this batch" if task_id is None else f"task {task_id}"
@@ -150,6 +168,13 @@ class NotYourClaim(ClaimLost):
     default_hint = "Only the worker that claimed a task may write about it; check the worker id."
 
 
+class OutcomeConflict(ClaimLost):
+    """A claim that has ended is ended again with another result or another error. It changed nothing."""
+
+    code = "outcome_conflict"
+    default_hint = "The first outcome is kept. Repeat a call only with the same content; new work needs a new claim."
+
+
 class NotClaimable(DibsError):
     """A claim by id of a task that is not pending (or whose queue is paused)."""
 
@@ -162,14 +187,18 @@ class NotClaimable(DibsError):
 
 
 class AlreadyClaimed(NotClaimable):
-    """A claim by id that lost: another worker holds the task."""
+    """A claim by id of a task that a worker holds. `token`: that of the claim, if the same worker holds the task."""
 
     code = "already_claimed"
     default_hint = "Claim another task, or wait: the task comes back if its worker dies."
 
-    def __init__(self, message: str, *, task_id: int, worker_id: str | None) -> None:
-        super().__init__(message, task_id=task_id, state="claimed")
+    def __init__(self, message: str, *, task_id: int, worker_id: str | None, token: int | None = None) -> None:
+        own = (
+            "Use the claim that you have, and renew it. If another process has the same worker id, rename one of them."
+        )
+        super().__init__(message, task_id=task_id, state="claimed", hint=None if token is None else own)
         self.worker_id = worker_id
+        self.token = token
 
 
 class WrongState(DibsError):
@@ -221,6 +250,16 @@ class OutcomeUnknown(StoreError):
 
     code = "outcome_unknown"
     default_hint = "Repeat the call with the same key or token: dibs recognises what is already stored."
+
+
+class StoreRefused(StoreError):
+    """The database works, and refuses this write: a value that it cannot hold, or a rule of the database forbids it.
+
+    Nothing was written. Repeating the same write gives the same refusal.
+    """
+
+    code = "store_refused"
+    default_hint = "Change the value, or the rule of the database; the message shows what the database reported."
 
 
 class NotAllowed(StoreError):

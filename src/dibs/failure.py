@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from dibs.codec import clean_text
+from dibs.redacting import redact
 from dibs.task import Failure
 
 
@@ -14,7 +15,8 @@ def describe(error: BaseException | Failure | str) -> Failure:
         return error
     if isinstance(error, str):
         return Failure("Error", error)
-    return Failure(type(error).__qualname__, clean_text(_message(error)), clean_text(_traceback(error)))
+    message, traceback = redact(clean_text(_message(error))), redact(clean_text(_traceback(error)))
+    return Failure(clean_text(type(error).__qualname__), message, traceback)
 
 
 def _message(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,16 +14,25 @@ import msgspec
 
 from dibs import pacing
 from dibs.claim import Claim, ClaimRequest
-from dibs.errors import DibsError, FinalizationLost, StoreError, TaskNotFound, WaitTimeout, WorkflowNotFound
+from dibs.errors import (
+    DibsError,
+    FinalizationLost,
+    StoreError,
+    StoreRefused,
+    TaskNotFound,
+    WaitTimeout,
+    WorkflowNotFound,
+)
 from dibs.step import DEFAULT_FINALIZATION_LEASE, Action, FinalizationClaim, Finalized, Workflow
 from dibs.store.contract import DatabaseStore, ServedStore, Store
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import HistoryEntry, TaskFilter
-from dibs.store.operations.managing import CANCELLABLE, REDRIVE_BATCH, RETRYABLE, DeadFilter, Moved
+from dibs.store.operations.managing import CANCELLABLE, MANY, REDRIVE_BATCH, RETRYABLE, DeadFilter, Moved
 from dibs.store.operations.matching import TaskMatch, check_not_everything
+from dibs.store.operations.pruning import Pruned, PrunePosition
 from dibs.store.operations.scheduling import Due
 from dibs.store.operations.searching import MOST, Found, TaskPage, TaskSearch
-from dibs.store.operations.tending import BATCH, Retention, Upkept
+from dibs.store.operations.tending import BATCH, Upkept
 from dibs.task import State, Task, check_integer
 
 T = TypeVar("T")
@@ -38,7 +47,13 @@ LONG_POLL = 20.0
 """Seconds for which a server is asked to wait at a time: connections that are silent for longer get cut on the way."""
 
 ROUNDS = 200
-"""Batches that one call of upkeep does of each kind at most; the next call goes on."""
+"""Batches that one call of upkeep does of each kind at most; the next call goes on. A call that prunes by hand prunes
+everything that is past its retention."""
+
+IDLE_ROUNDS = 50
+"""Batches that delete nothing, after which a round of a worker's pruning ends; the next round goes on from there. A
+batch that deletes a part of its limit counts as a part. A process then reads at most 250,000 tasks a minute that rules
+keep (see pruning.STRETCH), and deletes as many tasks a minute as it does without rules."""
 
 PAGE = 1000
 
@@ -47,6 +62,13 @@ BATCH_TIME = 0.25
 
 Note = Callable[[int], None]
 """Is given the number of tasks that were changed since the last call."""
+
+
+@dataclass(slots=True)
+class Pruning:
+    """Pruning by a process, round by round: the position that its pass over the finished tasks has come to."""
+
+    position: PrunePosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +152,32 @@ def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
         done += moved
         if moved < batch:
             break
+    return done
+
+
+def discard(store: Store, ids: Sequence[int] | None, which: DeadFilter, limit: int | None) -> Plan[int]:
+    """Discard everything in the dead letter that matches, batch by batch; of these tasks only, where ids are given."""
+    if limit is not None:
+        check_integer(limit, "limit", 1, 2**31 - 1)
+    if ids is not None:
+        return (yield from _discard_named(store, ids, which, limit))
+    done = 0
+    while limit is None or done < limit:
+        batch = REDRIVE_BATCH if limit is None else min(REDRIVE_BATCH, limit - done)
+        moved: int = yield store.discard_some(which, batch)
+        done += moved
+        if moved < batch:
+            break
+    return done
+
+
+def _discard_named(store: Store, ids: Sequence[int], which: DeadFilter, limit: int | None) -> Plan[int]:
+    wanted = sorted({check_integer(each, "A task's id", 0, 2**63 - 1) for each in ids})
+    done = 0
+    while wanted and (limit is None or done < limit):
+        size = MANY if limit is None else min(MANY, limit - done)
+        some, wanted = wanted[:size], wanted[size:]
+        done += yield store.discard_many(some, None, which)
     return done
 
 
@@ -229,12 +277,12 @@ def _asked(operation: Operation[Moved]) -> Plan[Moved]:
     return moved
 
 
-def upkeep(store: Store, retention: Retention, processor: str) -> Plan[Upkept]:
+def upkeep(store: Store, processor: str) -> Plan[Upkept]:
     """Tick, promote, recover, expire, finalize, mend and prune, batch by batch, until nothing is left to do (or enough
     for one call)."""
     ticked = yield from tick(store)
     promoted, recovered, expired, finalized = yield from tend(store, processor)
-    pruned, history, workers, mended = yield from clear(store, retention)
+    pruned, history, workers, mended = yield from clear(store)
     if mended:
         finalized += yield from finalize_due(store, processor)
     return Upkept(promoted, recovered, pruned, history, workers, ticked, expired, finalized, mended)
@@ -249,14 +297,37 @@ def tend(store: Store, processor: str) -> Plan[tuple[int, int, int, int]]:
     return promoted, recovered, expired, finalized
 
 
-def clear(store: Store, retention: Retention) -> Plan[tuple[int, int, int, int]]:
-    """The other half: prune tasks, history and workers, and mend; how many of each. Mended first: what a workflow was
-    not told of must not be gone before it is."""
+def clear(store: Store, pruning: Pruning | None = None) -> Plan[tuple[int, int, int, int]]:
+    """The other half: prune tasks, history and workers, and mend; how many of each. With a `pruning`, only one round of
+    it. Mending comes first: a step must not be deleted before its workflow has counted it."""
     mended = yield from _until_done(store.mend_workflows(), 1)
-    pruned = yield from _until_done(store.prune(retention))
-    history = yield from _until_done(store.prune_history(retention))
-    workers: int = yield store.prune_workers(retention)
+    pruned = yield from _prune_all(store) if pruning is None else _prune_some(store, pruning)
+    history = yield from _until_done(store.prune_history())
+    workers: int = yield store.prune_workers()
     return pruned, history, workers, mended
+
+
+def _prune_all(store: Store) -> Plan[int]:
+    """A whole pass, from the oldest finished task to the newest that can be past its retention."""
+    done: Pruned = yield store.prune()
+    total = done.count
+    while done.next is not None:
+        done = yield store.prune(after=done.next)
+        total += done.count
+    return total
+
+
+def _prune_some(store: Store, pruning: Pruning) -> Plan[int]:
+    """A round: as much of a pass as takes a fraction of a second where there is little to delete."""
+    total, idle, position = 0, 0.0, pruning.position
+    for _ in range(ROUNDS):
+        done: Pruned = yield store.prune(after=position)
+        total, position = total + done.count, done.next
+        idle += max(0.0, 1 - done.count / BATCH)
+        if position is None or idle >= IDLE_ROUNDS:
+            break
+    pruning.position = None if position is None else position.resumed()
+    return total
 
 
 def finalize_due(store: Store, processor: str) -> Plan[int]:
@@ -270,9 +341,9 @@ def finalize_due(store: Store, processor: str) -> Plan[int]:
         for workflow_id in ids:
             try:
                 finalized = yield from _finalize(store, workflow_id, processor)
-            except StoreError:
-                raise
             except DibsError as error:
+                if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
+                    raise
                 failed = error
             else:
                 done += finalized is not None and finalized.action is not Action.RECHECK_LATER
@@ -296,11 +367,11 @@ def _finalize(store: Store, workflow_id: int, processor: str) -> Plan[Finalized 
         return None
     try:
         finalized: Finalized = yield store.finalize(workflow_id, processor, claim.token)
-    except FinalizationLost:  # another thread of this processor was quicker: what is held now is not ours to release
+    except FinalizationLost:  # another thread of this processor was quicker, or another processor took over
         return None
     except Exception:
         with suppress(DibsError):  # what went wrong first is what to tell; the claim runs out by itself
-            yield store.release_finalization(workflow_id, processor)
+            yield store.release_finalization(workflow_id, processor, claim.token)
         raise
     return finalized
 
@@ -314,10 +385,10 @@ def tick(store: Store) -> Plan[int]:
     return ticked
 
 
-def prune(store: Store, retention: Retention) -> Plan[int]:
-    """Prune finished tasks and old history; how many rows went."""
-    tasks = yield from _until_done(store.prune(retention))
-    return tasks + (yield from _until_done(store.prune_history(retention)))
+def prune(store: Store) -> Plan[int]:
+    """Prune finished tasks, ended workflows and old history; the number of rows deleted."""
+    tasks = yield from _prune_all(store)
+    return tasks + (yield from _until_done(store.prune_history()))
 
 
 def all_history(store: Store) -> Plan[list[HistoryEntry]]:

@@ -24,6 +24,7 @@ from dibs.client import Dibs
 from dibs.context import Context
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.handler import Handler, Lane
+from dibs.step import unique_processor
 from dibs.store.operations.registering import Heartbeat
 from dibs.task import check_seconds
 from dibs.version import __version__
@@ -32,6 +33,7 @@ from dibs.worker.contact import Contact
 from dibs.worker.finalizer import Finalizer
 from dibs.worker.finisher import Finisher
 from dibs.worker.leases import Leases
+from dibs.worker.notes import Notes
 from dibs.worker.part import Part, rest
 from dibs.worker.run import perform
 from dibs.worker.shelf import StoreShelf
@@ -133,6 +135,8 @@ class TaskPoller:
                     failures += 1
                     time.sleep(rest(failures))
                     continue
+                except KeyboardInterrupt as interrupt:  # where in the library it came says nothing to the program
+                    raise interrupt.with_traceback(None) from None
                 if claim is not None:
                     beside.run(handler, claim)
                     self._wait_until_written(beside.attempts)
@@ -207,16 +211,17 @@ class _Beside:
 
     def __init__(self, contact: Contact, worker_id: str, lease: float, beat: Callable[[bool], None]) -> None:
         served = contact.store.served  # then the server sees to the end of workflows
-        self._finalizer = Finalizer(contact, worker_id)
-        finisher = Finisher(contact, self._forget, None if served else self._finalizer.put)
+        self._finalizer = Finalizer(contact, unique_processor(worker_id))
+        self._notes = Notes(contact)
+        finisher = Finisher(contact, self._forget, self._notes, None if served else self._finalizer.put)
         self.attempts = Attempts(finisher.put)
-        self._leases = Leases(contact, lease, self.attempts)
+        self._leases = Leases(contact, lease, self.attempts, self._notes)
         self._parts = (*(() if served else (self._finalizer,)), finisher, self._leases, _Heart(beat))
         self._shelf = StoreShelf(contact.store, contact.run)
         self._beat = beat
 
     def run(self, handler: Handler[..., Any, Any], claim: Claim) -> None:
-        attempt = Attempt(Context(claim, self._leases.note, self._shelf), handler, now(), ahead=False)
+        attempt = Attempt(Context(claim, self._notes.note, self._shelf), handler, now(), ahead=False)
         self.attempts.hold([attempt])
         attempt.begun_at = now()
         with attempt.traced():

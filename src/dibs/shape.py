@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from dibs.claim import Finished
 from dibs.key import ApiKey, Scope, write_limit
+from dibs.retention import Records, RetentionChange, RetentionRule
 from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
 from dibs.step import (
@@ -35,7 +36,7 @@ from dibs.step import (
 from dibs.store.doctor import Check, Verdict
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Stats, StoreEvent
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
-from dibs.task import Event, Failure, State, Task
+from dibs.task import Event, Failure, SetAside, State, Task
 
 Moment = Annotated[
     str,
@@ -53,6 +54,7 @@ class FailureShape(msgspec.Struct, frozen=True):
     type: str
     message: str
     traceback: str | None
+    permanent: Annotated[bool, Meta(description="No further attempt follows, whatever was left.")] = False
 
 
 class TaskShape(msgspec.Struct, frozen=True):
@@ -84,6 +86,10 @@ class TaskShape(msgspec.Struct, frozen=True):
     error: Annotated[FailureShape | None, Meta(description="How the last failed attempt ended.")]
     workflow_id: Annotated[int | None, Meta(description="The workflow that it is a step of.")]
     traceparent: Annotated[str, Meta(description="The span of who enqueued it, if that traces.")] | UnsetType = UNSET
+    set_aside: (
+        Annotated[SetAside, Meta(description="Why the failed task is not in the dead letter; left out where it is.")]
+        | UnsetType
+    ) = UNSET
 
 
 class FinishedShape(msgspec.Struct, frozen=True):
@@ -205,6 +211,33 @@ class ScheduleShape(msgspec.Struct, frozen=True):
     last_at: Moment | None
     last_task_id: int | None
     last_error: str | None
+
+
+class RetentionRuleShape(msgspec.Struct, frozen=True):
+    """How long some records are kept. `keep_seconds`: null for ever, 0 until the next upkeep. Without a queue, task
+    type or workflow it is the default of the store; `changed_at` is null where that was never changed."""
+
+    records: Records
+    keep_seconds: float | None
+    queue: str | None
+    task_type: str | None
+    workflow: str | None
+    changed_at: Moment | None
+    changed_by: str | None
+
+
+class RetentionChangeShape(msgspec.Struct, frozen=True):
+    """A change of a retention rule: set to `keep_seconds` (null for ever), or removed."""
+
+    id: int
+    at: Moment
+    by: str | None
+    records: Records
+    keep_seconds: float | None
+    removed: bool
+    queue: str | None
+    task_type: str | None
+    workflow: str | None
 
 
 class KeyShape(msgspec.Struct, frozen=True):
@@ -368,6 +401,7 @@ class StatsShape(msgspec.Struct, frozen=True):
     finished_last_hour: dict[str, int]
     wait_seconds: PercentilesShape
     run_seconds: PercentilesShape
+    dead_letter: Annotated[int, Meta(description="Failed tasks that are neither ignored nor discarded.")]
 
 
 class CheckShape(msgspec.Struct, frozen=True):
@@ -386,7 +420,7 @@ def task(one: Task) -> TaskShape:
         moment(one.claimed_at), _moment(one.created_at), one.queue, one.token, moment(one.lease_until),
         _moment(one.run_at), moment(one.finished_at), one.timeout, one.key, one.type_version, one.dropped,
         one.cancel_requested, one.progress, one.progress_message, one.result, failure(one.error),
-        one.workflow_id, one.trace or UNSET
+        one.workflow_id, one.trace or UNSET, one.set_aside or UNSET
     )  # fmt: skip
 
 
@@ -405,7 +439,7 @@ def page(tasks: Sequence[Task], limit: int) -> PageShape:
 
 def failure(error: Failure | None) -> FailureShape | None:
     """How the last attempt failed."""
-    return None if error is None else FailureShape(error.type, error.message, error.traceback)
+    return None if error is None else FailureShape(error.type, error.message, error.traceback, error.permanent)
 
 
 def history_entry(entry: HistoryEntry) -> HistoryEntryShape:
@@ -461,6 +495,20 @@ def schedule(plan: Schedule) -> ScheduleShape:
         plan.priority, plan.max_attempts, plan.timeout, backoff(plan.backoff), plan.source, _moment(plan.next_at),
         _moment(plan.created_at), _moment(plan.updated_at), moment(plan.last_at), plan.last_task_id, plan.last_error
     )  # fmt: skip
+
+
+def rule(one: RetentionRule) -> RetentionRuleShape:
+    """A retention rule."""
+    return RetentionRuleShape(
+        one.records, one.keep, one.queue, one.type, one.workflow, moment(one.changed_at), one.changed_by
+    )
+
+
+def rule_change(one: RetentionChange) -> RetentionChangeShape:
+    """A change of a retention rule."""
+    return RetentionChangeShape(
+        one.id, _moment(one.at), one.by, one.records, one.keep, one.removed, one.queue, one.type, one.workflow
+    )
 
 
 def key(one: ApiKey) -> KeyShape:
@@ -535,7 +583,8 @@ def stats(numbers: Stats) -> StatsShape:
     """The whole store in numbers."""
     return StatsShape(
         numbers.depth, numbers.by_queue, numbers.by_type, numbers.oldest_pending_age, numbers.finished_last_minute,
-        numbers.finished_last_hour, _percentiles(numbers.wait), _percentiles(numbers.run)
+        numbers.finished_last_hour, _percentiles(numbers.wait), _percentiles(numbers.run),
+        numbers.dead_letter
     )  # fmt: skip
 
 

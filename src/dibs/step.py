@@ -6,6 +6,7 @@ is ever stored that could not run to its end.
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -258,6 +259,7 @@ class ClaimReason(StrEnum):
     CLAIMED = "claimed"
     EXTENDED = "extended"  # the same processor asked again
     ALREADY_CLAIMED = "already_claimed"  # by another
+    NOT_CLAIMED = "not_claimed"  # nobody has a claim that could be extended
     ALREADY_COMPLETE = "already_complete"
     NOT_READY = "not_ready"  # no step has completed or failed yet
     NOT_FOUND = "not_found"
@@ -324,6 +326,13 @@ class WorkflowFilter(msgspec.Struct, frozen=True, kw_only=True):
         check_integer(self.limit, "limit", 1, 1000)
         if self.cursor is not None:
             check_integer(self.cursor, "cursor", 0, 2**63 - 1)
+
+
+def unique_processor(name: str) -> str:
+    """The name with a random part, for one process: a claim under the name of its holder is an extension."""
+    check_name(name, "The processor's id")
+    suffix = f"-{secrets.token_hex(8)}"
+    return name[: MAX_NAME - len(suffix)] + suffix
 
 
 def tasks_in(steps: Sequence[NewStep]) -> Iterator[NewTask]:

@@ -37,7 +37,7 @@ class State(StrEnum):
     PENDING = "pending"  # may be claimed
     CLAIMED = "claimed"  # one worker holds it
     COMPLETED = "completed"
-    FAILED = "failed"  # the dead letter
+    FAILED = "failed"  # in the dead letter, unless it was set aside (see SetAside)
     CANCELLED = "cancelled"
 
 
@@ -58,7 +58,17 @@ class Event(StrEnum):
     CANCEL_REQUESTED = "cancel_requested"  # its worker has been asked to stop
     CANCELLED = "cancelled"
     RETRIED = "retried"  # sent back by hand, attempts counted anew
+    IGNORED = "ignored"  # a step failed, and its workflow went on without it: it is no dead letter
+    DISCARDED = "discarded"  # taken out of the dead letter by hand
+    RESTORED = "restored"  # back in the dead letter, because it is retried
     PRUNED = "pruned"  # removed after its retention
+
+
+class SetAside(StrEnum):
+    """Why a failed task is not in the dead letter."""
+
+    IGNORED = "ignored"  # its workflow went on without it
+    DISCARDED = "discarded"  # somebody discarded it
 
 
 _S = State
@@ -73,17 +83,21 @@ MOVES: dict[Event, tuple[frozenset[State | None], frozenset[State]]] = {
     Event.CANCEL_REQUESTED: (frozenset({_S.CLAIMED}), frozenset({_S.CLAIMED})),
     Event.CANCELLED: (WAITING | {_S.CLAIMED}, frozenset({_S.CANCELLED})),
     Event.RETRIED: (frozenset({_S.FAILED, _S.CANCELLED, _S.SCHEDULED}), frozenset({_S.PENDING, _S.BLOCKED})),
+    Event.IGNORED: (frozenset({_S.FAILED}), frozenset({_S.FAILED})),
+    Event.DISCARDED: (frozenset({_S.FAILED}), frozenset({_S.FAILED})),
+    Event.RESTORED: (frozenset({_S.FAILED}), frozenset({_S.FAILED})),
     Event.PRUNED: (FINAL, FINAL),
 }
 """Every allowed move: event -> (states it may leave, states it may reach)."""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """How an attempt ended that did not complete."""
+    """How an attempt ended that did not complete. `permanent`: no further attempt follows, whatever was left."""
 
     type: str
     message: str
     traceback: str | None = None
+    permanent: bool = False
 
 
 class Task(msgspec.Struct, frozen=True, dict=True):
@@ -119,6 +133,8 @@ class Task(msgspec.Struct, frozen=True, dict=True):
     """The workflow that it is a step of."""
     trace: str | None = None
     """The W3C traceparent of who enqueued it."""
+    set_aside: SetAside | None = None
+    """Why the failed task is not in the dead letter: None where it is, or where the task has not failed."""
 
     @property
     def finished(self) -> bool:
@@ -192,6 +208,19 @@ def check_seconds(value: Any, what: str, *, least: float = 0) -> int:
     if not least <= value <= MAX_SECONDS:  # False for NaN as well
         raise InvalidValue(f"{what} must be between {least} and {MAX_SECONDS:,} seconds, not {shown(value)}.")
     return round(value * 1_000_000)
+
+
+_DURATION = re.compile(r"([0-9]{1,12})(s|m|h|d|w)")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+
+
+def read_duration(given: str) -> float:
+    """The seconds in a text like 90d."""
+    found = _DURATION.fullmatch(given)
+    if found is None:
+        hint = "Write a number and its unit: 30m, 12h, 90d, 4w."
+        raise InvalidValue(f"{given!r} is not a length of time.", hint=hint)
+    return int(found[1]) * _SECONDS[found[2]]
 
 
 def check_trace(value: Any) -> str:

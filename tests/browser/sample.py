@@ -26,7 +26,7 @@ class Sample:
     @property
     def pages(self) -> tuple[str, ...]:
         """Every page there is."""
-        return (*PAGES, f"/tasks/{self.failed}", f"/tasks/{self.claimed}", f"/workflows/{self.workflow}")
+        return (*PAGES, "/retention", f"/tasks/{self.failed}", f"/tasks/{self.claimed}", f"/workflows/{self.workflow}")
 
 
 def fill(app: dibs.Dibs, text: str = "ordinary", queue: str = "pictures") -> Sample:
@@ -45,6 +45,7 @@ def fill(app: dibs.Dibs, text: str = "ordinary", queue: str = "pictures") -> Sam
     app.cancel(app.enqueue("send_mail", {"to": text}, queue="mail").id)
     pending = app.enqueue("resize", {"picture": 1, "text": text}, queue=queue, priority=5, key=f"k {name}")
     app.pause("imports")
+    app.set_retention("completed", None, type=f"t {name}")
     app.set_schedule("nightly", "0 3 * * *", "clean_up", {"text": text})
     workflow = _workflow(app, text, name)
     return Sample(pending.id, claimed.task.id, completed.task.id, failed.task.id, workflow)

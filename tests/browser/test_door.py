@@ -24,6 +24,14 @@ def test_a_link_signs_in_and_leaves_no_key_in_the_address(site: Site) -> None:
     assert "dibs_" not in page.url
 
 
+def test_a_link_signs_in_also_in_a_tab_that_shows_the_sign_in_page(site: Site) -> None:
+    page = site.stranger("/signin")
+    expect(page.get_by_label("API key")).to_be_visible()
+    page.goto(f"/signin#key={site.key('read')}")  # the same page: the browser does not load it again
+    expect(page).to_have_url(f"{site.url}/")
+    expect(page.get_by_role("navigation", name="Main")).to_be_visible()
+
+
 def test_a_wrong_key_is_refused_in_words(site: Site) -> None:
     page = site.stranger()
     expect(page).to_have_url(f"{site.url}/signin")

@@ -88,12 +88,70 @@ def test_a_queue_is_paused_and_opened_again(site: Site) -> None:
     live(page)
     row = page.locator("tr[data-row]", has_text="pictures")
     row.get_by_role("button", name="Pause").click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
     expect(row.locator(".state.paused")).to_be_visible()
     assert site.app.claim("worker-1") is None
     row.get_by_role("button", name="Resume").click()
     expect(row.locator(".state.paused")).to_have_count(0)
     assert site.app.claim("worker-1") is not None
     expect_no_reload(page)
+
+
+def test_pausing_asks_first_and_a_double_click_pauses_nothing(site: Site) -> None:
+    for name in ("films", "pictures"):
+        site.app.enqueue("resize", queue=name)
+    page = site.visitor(at="/queues")
+    row = page.locator("tr[data-row]", has_text="films")
+    row.get_by_role("button", name="Pause").dblclick()
+    expect(page.get_by_role("dialog")).to_contain_text("Pause films?")
+    page.get_by_role("dialog").get_by_role("button", name="Keep it").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert [queue.name for queue in site.app.queues() if queue.paused] == []
+
+
+def test_the_second_click_of_a_double_click_does_not_answer_the_question(site: Site) -> None:
+    site.app.enqueue("resize", queue="films")
+    page = site.visitor(at="/queues")
+    page.locator("tr[data-row]", has_text="films").get_by_role("button", name="Pause").click()
+    box = page.locator("#confirm-yes").bounding_box()
+    assert box is not None
+    page.keyboard.press("Escape")
+    page.evaluate(  # as on a small screen, where the question opens under the cursor
+        """([x, y]) => Object.assign(document.querySelector("tr[data-row] form.act").style,
+             {position: "fixed", left: `${x}px`, top: `${y}px`})""",
+        [box["x"], box["y"]],
+    )
+    page.mouse.dblclick(box["x"] + 10, box["y"] + 10)
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert [queue.name for queue in site.app.queues() if queue.paused] == []
+
+
+def test_a_message_lies_over_the_page_and_moves_nothing(site: Site) -> None:
+    for name in ("films", "pictures"):
+        site.app.enqueue("resize", queue=name)
+        site.app.pause(name)
+    page = site.visitor(at="/queues")
+    rows = page.locator("tr[data-row]")
+    expect(rows).to_have_count(2)
+    before = [rows.nth(n).bounding_box() for n in range(2)]
+    rows.nth(0).get_by_role("button", name="Resume").click()
+    expect(page.locator("#said")).to_contain_text("films")
+    after = [rows.nth(n).bounding_box() for n in range(2)]
+    assert [box["y"] for box in before if box] == [box["y"] for box in after if box]
+    button = rows.nth(1).get_by_role("button", name="Resume")
+    button.click(timeout=5000)  # the message does not cover it, and takes no clicks
+    expect(page.locator("#said")).to_contain_text("pictures")
+
+
+def test_a_message_that_came_with_the_page_goes_away_by_itself(site: Site) -> None:
+    site.app.enqueue("resize", queue="films")
+    page = site.visitor(at="/queues")
+    page.clock.install()
+    page.context.add_cookies([{"name": "dibs_said", "value": "films%20goes%20on.", "url": site.url}])
+    page.reload()
+    expect(page.locator("#said")).to_contain_text("films goes on.")
+    page.clock.fast_forward(7000)
+    expect(page.locator("#said")).to_be_empty()
 
 
 def test_a_queue_that_is_paused_elsewhere_says_so(site: Site) -> None:

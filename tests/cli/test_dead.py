@@ -22,6 +22,16 @@ def test_the_dead_letter_lists_failed_tasks_alone_with_their_errors(run: Run, cl
     assert [task["id"] for task in run("dead", "list", "--json").json["tasks"]] == [failed]
 
 
+def test_a_permanent_failure_is_called_so_in_the_dead_letter_and_in_the_task(run: Run, client: dibs.Dibs) -> None:
+    task = client.enqueue("resize", max_attempts=3)
+    client.fail(client.claim_by_id(task.id, "worker-1"), ValueError("bad input"), permanent=True)
+    assert "1/3 permanent" in run("dead", "list").out
+    assert "permanent: no further attempt was made" in run("tasks", "show", str(task.id)).out
+    assert "It failed permanently in attempt 1 of 3" in run("tasks", "explain", str(task.id)).out
+    assert '"permanent":true' in run("tasks", "history", str(task.id)).out.replace(" ", "")
+    assert run("tasks", "show", str(task.id), "--json").json["task"]["error"]["permanent"] is True
+
+
 def test_everything_is_redriven_batch_by_batch(run: Run, client: dibs.Dibs) -> None:
     dead(client, 1203)
     done = run("dead", "redrive")
@@ -88,3 +98,36 @@ def test_a_long_redrive_shows_how_far_it_is(url: str, client: dibs.Dibs) -> None
         assert terminal.ends() == 0
     assert "Redriving" in terminal.raw
     assert "/3000" in terminal.raw
+
+
+# Discard
+
+
+def test_the_named_tasks_are_discarded(run: Run, client: dibs.Dibs) -> None:
+    first, second, third = dead(client, 3)
+    done = run("dead", "discard", str(first), str(third))
+    assert (done.code, done.out) == (0, "2 tasks discarded.\n")
+    assert [task.id for task in client.list_dead()] == [second]
+    assert run("dead", "list", "--json").json["tasks"][0]["id"] == second
+
+
+def test_what_matches_is_discarded_in_batches(run: Run, client: dibs.Dibs) -> None:
+    dead(client, 700, error="404")
+    [kept] = dead(client, error="503")
+    assert run("dead", "discard", "--error", "404", "--dry-run").out == "700 tasks would be discarded.\n"
+    assert run("dead", "discard", "--error", "404", "--json").json == {
+        "success": True,
+        "dry_run": False,
+        "discarded": 700,
+    }
+    assert [task.id for task in client.list_dead()] == [kept]
+    assert run("dead", "discard", "--all").out == "1 task discarded.\n"
+    assert depth(client, "failed") == 701
+
+
+def test_to_discard_nothing_in_particular_is_refused(run: Run, client: dibs.Dibs) -> None:
+    dead(client)
+    done = run("dead", "discard")
+    assert done.code == 2
+    assert "--all" in done.err
+    assert len(client.list_dead()) == 1

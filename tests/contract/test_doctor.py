@@ -16,6 +16,7 @@ from dibs import Check, NewTask, Verdict
 from dibs.store.postgres.connection import SQL
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql, sqlite_path
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import STATES, task_in
 
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -53,7 +54,8 @@ def test_a_database_whose_old_tasks_and_history_were_pruned_is_healthy(app: Any,
     task_in(app, "completed")
     task_in(app, "claimed")
     clock.advance(100)
-    app.upkeep(dibs.Retention(completed=50, history=50))
+    keep(app, completed=50, history=50)
+    app.upkeep()
     assert failures(app) == {}
 
 

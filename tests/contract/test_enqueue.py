@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import Backoff, Event, NewTask, Retention, State, Task
+from dibs import Backoff, Event, NewTask, State, Task
 from dibs.task import from_micros
 from tests.helpers import tables
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import NOTHING, keep
 from tests.helpers.tasks import events, moment
 
 INDIA = timezone(timedelta(hours=5, minutes=30))
 BEGINNING, END = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-NOTHING_KEPT = Retention(completed=0, cancelled=0, failed=0)
 
 
 # What is stored
@@ -354,7 +354,8 @@ def test_the_id_of_a_pruned_task_does_not_come_back(
     ids = [task.id for task in app.enqueue_many([NewTask("resize") for _ in range(3)])]
     for claim in app.claim_many("worker-1", 3):
         app.complete(claim)
-    app.prune(NOTHING_KEPT)
+    keep(app, **NOTHING)
+    app.prune()
     assert app.list_tasks() == []
     app.close()
     assert open_app(url, clock=clock).enqueue("resize").id > max(ids)

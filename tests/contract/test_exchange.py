@@ -26,12 +26,13 @@ from dibs import (
     Released,
     State,
     StoreError,
+    StoreRefused,
     TaskNotFound,
 )
 from dibs.observe.verify import verify
 from tests.helpers import tables
 from tests.helpers.clients import Clock
-from tests.helpers.databases import run_sql
+from tests.helpers.refusing import refuse, refuse_results
 from tests.helpers.tasks import events
 
 NO = Failure("ValueError", "no")
@@ -183,20 +184,6 @@ def test_an_exchange_whose_answer_was_lost_can_be_repeated(app: Any, url: str) -
 
 # Both or neither
 
-REFUSE = {
-    "sqlite": ("CREATE TRIGGER refuse BEFORE {verb} ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, 'refused'); END",),
-    "postgres": (
-        "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'refused'; END$$",
-        "CREATE TRIGGER refuse BEFORE {verb} ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION refuse()",
-    ),
-}
-
-
-def refuse(url: str, table: str, when: str, verb: str = "INSERT") -> None:
-    """Let the database refuse such rows."""
-    statements = REFUSE["sqlite" if url.startswith("sqlite") else "postgres"]
-    run_sql(url, *(statement.format(table=table, when=when, verb=verb) for statement in statements))
-
 
 @pytest.mark.parametrize(
     ("verb", "table", "when", "order"),
@@ -218,14 +205,19 @@ def test_if_the_claim_fails_no_outcome_is_written(
     assert tables.read(url) == before
 
 
-def test_if_an_outcome_fails_nothing_is_claimed(app: Any, url: str) -> None:
-    fill(app, 4)
-    claims = app.claim_many("worker-1", 2)
-    refuse(url, "dibs_history", "NEW.event = 'completed'")
-    before = tables.read(url)
-    with pytest.raises(StoreError, match="refused"):
-        app.exchange(done(claims), "worker-1", 2)
-    assert tables.read(url) == before
+def test_an_outcome_that_the_database_refuses_is_answered_on_its_own_and_the_rest_is_done(app: Any, url: str) -> None:
+    all_ids = fill(app, 5)
+    claims = app.claim_many("worker-1", 3)
+    app.fail(claims[0], "no", retry_in=3600)
+    [refused_claim, good_claim] = claims[1:]
+    refuse_results(url)
+    reports = [(refused_claim, Completed("poison")), (good_claim, Completed("fine"))]
+    [refused, written], following = app.exchange(reports, "worker-1", 2)
+    assert isinstance(refused, StoreRefused)
+    assert "refused" in refused.message
+    assert (written.state, ids(following)) == (State.COMPLETED, all_ids[3:])
+    assert events(app, refused_claim.task_id) == ["enqueued", "claimed"]
+    assert app.complete(refused_claim, "antidote").state is State.COMPLETED
 
 
 # Many at once

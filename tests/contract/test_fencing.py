@@ -20,6 +20,8 @@ from dibs.claim import ClaimRequest
 from dibs.client_base import or_raise
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
+from tests.helpers.databases import run_sql
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import events
 
 NO = Failure("Stale", "stale")
@@ -248,6 +250,7 @@ def test_another_worker_is_enough_to_refuse(app: Any, url: str) -> None:
 
 def test_not_being_claimed_any_more_is_enough_to_refuse(app: Any, url: str, clock: Clock) -> None:
     stale = recovered(app, clock)
+    run_sql(url, "UPDATE dibs_tasks SET worker_id = 'worker-1'")  # recovery clears it, older versions did not
     task = app.get(stale.task_id)
     assert (task.state, task.worker_id, task.token) == (State.PENDING, stale.worker_id, stale.token)
     assert_fenced(app, url, ClaimRef(stale.task_id, stale.token, stale.worker_id))
@@ -318,7 +321,8 @@ def test_a_task_that_does_not_exist_is_not_found(app: Any, url: str) -> None:
 
 def test_a_task_that_was_pruned_is_not_found(app: Any, url: str, clock: Clock) -> None:
     stale = recovered(app, clock, max_attempts=1)
-    app.prune(dibs.Retention(failed=0))
+    keep(app, failed=0)
+    app.prune()
     assert_fenced(app, url, stale, dibs.TaskNotFound)
 
 

@@ -10,10 +10,28 @@ import msgspec
 import pytest
 
 import dibs
-from dibs import Backoff, Cancelled, ClaimRef, Completed, Event, Failed, Failure, Finished, NewTask, Released, State
+from dibs import (
+    Backoff,
+    Cancelled,
+    ClaimRef,
+    Completed,
+    Event,
+    Failed,
+    Failure,
+    Finished,
+    NewTask,
+    OutcomeConflict,
+    Released,
+    State,
+    StoreRefused,
+)
+from dibs.store.operations import finishing
 from tests.helpers import tables
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import keep
+from tests.helpers.refusing import refuse_results
 from tests.helpers.tasks import events, moment
+from tests.helpers.workflows import start, step
 
 NO = Failure("ValueError", "no")
 
@@ -175,10 +193,11 @@ def test_a_permanent_failure_goes_to_the_dead_letter_at_once(app: Any, clock: Cl
     claim = claimed(app)
     clock.advance(3)
     answer = app.fail(claim, NO, permanent=True, retry_in=5)
+    stored = msgspec.structs.replace(NO, permanent=True)
     assert answer == Finished(claim.task_id, State.FAILED, attempts=1)
     assert not answer.will_retry
     task = app.get(claim.task_id)
-    assert (task.state, task.attempts, task.error, task.finished_at) == (State.FAILED, 1, NO, moment(clock))
+    assert (task.state, task.attempts, task.error, task.finished_at) == (State.FAILED, 1, stored, moment(clock))
 
 
 def test_the_last_failed_attempt_goes_to_the_dead_letter_with_its_error(app: Any, clock: Clock) -> None:
@@ -419,7 +438,8 @@ def test_an_outcome_told_again_after_the_task_went_on_is_still_recognised(app: A
 def test_an_outcome_told_again_after_the_task_was_pruned_is_still_recognised(app: Any) -> None:
     claim = claimed(app)
     app.complete(claim)
-    app.prune(dibs.Retention(completed=0))
+    keep(app, completed=0)
+    app.prune()
     again = app.complete(claim)
     assert (again.repeated, again.state) == (True, State.COMPLETED)
 
@@ -428,11 +448,80 @@ def test_an_outcome_told_again_is_answered_with_the_state_it_led_to_whatever_bec
     failed, pruned = many_claimed(app, 2)
     first = app.finish([(failed, Failed(NO, retry_in=0)), (pruned, Completed())])
     app.fail(app.claim_by_id(failed.task_id, "worker-2"), NO)
-    app.prune(dibs.Retention(completed=0))
+    keep(app, completed=0)
+    app.prune()
     again = app.finish([(failed, Failed(NO, retry_in=0)), (pruned, Completed())])
     assert [(answer.state, answer.repeated) for answer in first] == [("pending", False), ("completed", False)]
     assert [(answer.state, answer.repeated) for answer in again] == [("pending", True), ("completed", True)]
     assert [answer.run_at for answer in again] == [None, None]
+
+
+SAME = [
+    (None, None),
+    ({"a": 1, "b": [1, 2.0]}, {"b": [1.0, 2], "a": 1.0}),
+    ((1, "é"), [1, "\u00e9"]),
+    ([True, None, ""], [True, None, ""]),
+    (1e300, 10**300 * 1.0),
+]
+OTHER = [
+    ("first", "second"),
+    ("first", None),
+    (None, {}),
+    (1, True),
+    (0, False),
+    (1, "1"),
+    ([1, 2], [2, 1]),
+    ({"a": 1}, {"a": 1, "b": None}),
+    ([], {}),
+    (2**53, 2**53 + 1),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_completing_again_with_the_same_value_is_safe_however_the_value_is_written(
+    app: Any, first: Any, second: Any
+) -> None:
+    claim = claimed(app)
+    app.complete(claim, first)
+    assert app.complete(claim, second).repeated
+
+
+@pytest.mark.parametrize(("first", "second"), OTHER)
+def test_completing_again_with_another_result_is_refused_and_the_first_is_kept(
+    app: Any, url: str, first: Any, second: Any
+) -> None:
+    claim = claimed(app)
+    app.complete(claim, first)
+    before = tables.read(url)
+    with pytest.raises(OutcomeConflict, match="another result") as refused:
+        app.complete(claim, second)
+    assert (refused.value.code, refused.value.task_id, refused.value.token) == ("outcome_conflict", claim.task_id, 1)
+    assert tables.read(url) == before
+    assert app.get(claim.task_id).result == first
+
+
+@pytest.mark.parametrize("options", [{"retry_in": 0}, {"permanent": True}])
+def test_failing_again_with_another_error_is_refused(app: Any, url: str, options: dict[str, Any]) -> None:
+    claim = claimed(app)
+    app.fail(claim, Failure("ValueError", "nul \x00", "here"), **options)
+    assert app.fail(claim, Failure("ValueError", "nul \x00", "elsewhere"), **options).repeated
+    before = tables.read(url)
+    for other in (Failure("ValueError", "other"), Failure("KeyError", "nul \x00")):
+        with pytest.raises(OutcomeConflict, match="another error"):
+            app.fail(claim, other, **options)
+    with pytest.raises(OutcomeConflict, match="permanent"):
+        app.fail(claim, Failure("ValueError", "nul \x00"), permanent="permanent" not in options)
+    assert tables.read(url) == before
+
+
+def test_an_exchange_answers_a_changed_outcome_on_its_own(app: Any) -> None:
+    claims = many_claimed(app, 3)
+    app.finish([(claims[0], Completed(1)), (claims[1], Completed(2))])
+    answers, [] = app.exchange(
+        [(claims[0], Completed(1)), (claims[1], Completed(3)), (claims[2], Completed(4))], "worker-1"
+    )
+    assert [type(answer).__name__ for answer in answers] == ["Finished", "OutcomeConflict", "Finished"]
+    assert [app.get(claim.task_id).result for claim in claims] == [1, 2, 4]
 
 
 def test_what_another_worker_told_is_not_told_again_by_this_one(app: Any, url: str) -> None:
@@ -444,8 +533,84 @@ def test_what_another_worker_told_is_not_told_again_by_this_one(app: Any, url: s
     assert tables.read(url) == before
 
 
-def test_the_first_result_stays(app: Any) -> None:
+def test_a_failure_is_stored_without_the_secrets_in_it(app: Any) -> None:
+    key = f"dibs_mfqxk4tcmezd_hunter2{'A' * 36}"
+    url = "postgresql://me:hunter2@host/db"
+    failures = (f"no answer from {url}", ConnectionError(f"{url} {key}"), dibs.Failure("E", url, f"at {url}, {key}"))
+    for failure in failures:
+        task = app.enqueue("resize", max_attempts=1)
+        app.fail(app.claim_by_id(task.id, "w"), failure)
+        seen = f"{app.get(task.id).error!r} {app.history(task.id)!r} {app.explain(task.id)!r}"
+        assert "me:***@host/db" in seen
+        assert "hunter2" not in seen
+
+
+# Permanent failures
+
+
+def test_a_permanent_failure_is_called_so_in_the_error_the_history_and_the_explanation(app: Any) -> None:
+    claim = claimed(app, max_attempts=3)
+    app.fail(claim, NO, permanent=True)
+    assert app.get(claim.task_id).error.permanent
+    assert app.history(claim.task_id)[-1].detail["permanent"] is True
+    explained = str(app.explain(claim.task_id))
+    assert "It failed permanently in attempt 1 of 3, so no further attempt was made: ValueError: no." in explained
+
+
+def test_a_failure_that_spent_the_attempts_is_not_called_permanent(app: Any) -> None:
+    claim = claimed(app, max_attempts=1)
+    app.fail(claim, NO)
+    assert not app.get(claim.task_id).error.permanent
+    assert "permanent" not in app.history(claim.task_id)[-1].detail
+    assert "It failed after 1 attempt: ValueError: no." in str(app.explain(claim.task_id))
+
+
+# What the database refuses
+
+
+def test_an_outcome_that_the_database_refuses_does_not_hold_back_the_others(app: Any, url: str) -> None:
+    claims = many_claimed(app, 5)
+    refuse_results(url)
+    outcomes = [Completed("a"), Completed("poison"), Failed(NO), Released(), Completed("b")]
+    answers = app.finish(list(zip(claims, outcomes, strict=True)))
+    assert [type(answer).__name__ for answer in answers] == ["Finished", "StoreRefused", *["Finished"] * 3]
+    assert [app.get(claim.task_id).state.value for claim in claims] == [
+        "completed",
+        "claimed",
+        "scheduled",
+        "pending",
+        "completed",
+    ]
+    assert events(app, claims[1].task_id) == ["enqueued", "claimed"]
+
+
+def test_a_refusal_by_the_database_is_no_outage_and_says_what_the_database_said(app: Any, url: str) -> None:
     claim = claimed(app)
-    app.complete(claim, "first")
-    app.complete(claim, "second")
-    assert app.get(claim.task_id).result == "first"
+    refuse_results(url)
+    with pytest.raises(StoreRefused, match="refused") as refused:
+        app.complete(claim, "poison")
+    assert refused.value.code == "store_refused"
+    assert app.complete(claim, "fine").state is State.COMPLETED
+
+
+def test_a_step_whose_outcome_the_database_refuses_does_not_hold_back_other_steps(app: Any, url: str) -> None:
+    start(app, step("first"), step("second"), step("last", "first", "second"))
+    claims = app.claim_many("worker-1", 2, order="fifo")
+    refuse_results(url)
+    refused, written = app.finish([(claims[0], Completed("poison")), (claims[1], Completed("fine"))])
+    assert isinstance(refused, StoreRefused)
+    assert written.state is State.COMPLETED
+    app.complete(claims[0], "fine")
+    last = app.claim("worker-1")
+    assert last is not None
+    assert app.complete(last).state is State.COMPLETED
+
+
+@pytest.mark.database
+def test_outcomes_beyond_what_one_statement_can_hold_are_written(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finishing, "PORTION", 100_000)
+    claims = many_claimed(app, 40)
+    large = "x" * 30_000
+    answers = app.finish([(claim, Completed(large)) for claim in claims])
+    assert [answer.state for answer in answers] == [State.COMPLETED] * 40
+    assert {app.get(claim.task_id).result for claim in claims} == {large}

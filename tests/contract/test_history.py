@@ -14,6 +14,7 @@ from dibs import ClaimRef, Event, Failure, HistoryEntry, NewTask, State
 from dibs.observe.verify import verify
 from dibs.store.operations.looking import Past
 from dibs.task import MOVES
+from tests.helpers import workflows
 from tests.helpers.clients import Clock, run
 from tests.helpers.tasks import dead, enqueue_all, events, moment, task_in
 
@@ -123,6 +124,29 @@ def _redrive(app: Any, clock: Clock) -> int:
     return task_id
 
 
+def _discard(app: Any, clock: Clock) -> int:
+    return app.signed("key-1").discard(task_in(app, "failed").id).id
+
+
+def _discard_many(app: Any, clock: Clock) -> int:
+    [task_id] = dead(app)
+    app.signed("key-1").discard_dead()
+    return task_id
+
+
+def _ignore(app: Any, clock: Clock) -> int:
+    flow = workflows.start(app, workflows.step("a", on_failure="ignore", max_attempts=1))
+    claim = workflows.claim(app, flow, "a")
+    app.signed("key-1").fail(claim, "broken")
+    return claim.task_id
+
+
+def _retry_discarded(app: Any, clock: Clock) -> int:
+    """Restored, then retried, in one transaction."""
+    task_id = _discard(app, clock)
+    return app.signed("key-1").retry(task_id).id
+
+
 def _prune(app: Any, clock: Clock) -> int:
     task = task_in(app, "completed")
     clock.advance(DAY)
@@ -149,6 +173,10 @@ TRANSITIONS: list[tuple[Step, int, tuple[Any, ...], dict[str, Any] | None]] = [
     (_stop, 4, ("cancelled", "claimed", "cancelled", "worker-1", 1), None),
     (_retry, 4, ("retried", "failed", "pending", None, 1), None),
     (_redrive, 4, ("retried", "failed", "pending", None, 1), None),
+    (_discard, 4, ("discarded", "failed", "failed", None, 1), None),
+    (_discard_many, 4, ("discarded", "failed", "failed", None, 1), None),
+    (_ignore, 4, ("ignored", "failed", "failed", None, 1), None),
+    (_retry_discarded, 6, ("retried", "failed", "pending", None, 1), None),
     (_prune, 4, ("pruned", "completed", "completed", None, 1), None),
 ]
 
@@ -166,7 +194,8 @@ def test_a_transition_writes_one_line_that_says_everything(
 
 
 def test_every_event_is_among_the_transitions_above() -> None:
-    assert {written[0] for _, _, written, _ in TRANSITIONS} == set(Event)
+    last = {written[0] for _, _, written, _ in TRANSITIONS}
+    assert last | {Event.RESTORED} == set(Event)  # which is never the last: the task is retried at once
 
 
 def test_without_a_signature_nobody_is_named(app: Any, clock: Clock) -> None:

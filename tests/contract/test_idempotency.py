@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import NewTask, Retention, State
+from dibs import NewTask, State
+from dibs.store.operations.searching import TaskSearch
 from tests.helpers import postgres, tables
-from tests.helpers.clients import Clock
+from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
+from tests.helpers.keeping import NOTHING, keep
 from tests.helpers.waiting import until
-
-NOTHING_KEPT = Retention(completed=0, cancelled=0, failed=0)
-
 
 # The same again
 
@@ -46,7 +45,7 @@ def test_the_order_of_the_keys_in_the_params_does_not_matter(app: Any) -> None:
 
 def test_only_type_and_params_are_the_content(app: Any) -> None:
     first = app.enqueue("resize", {"image": 7}, key="k", queue="images", priority=3)
-    again = app.enqueue("resize", {"image": 7}, key="k", queue="other", priority=9, delay=60, max_attempts=1)
+    again = app.enqueue("resize", {"image": 7}, key="k", queue="images", priority=9, delay=60, max_attempts=1)
     assert (again.id, again.deduplicated) == (first.id, True)
     assert (again.queue, again.priority, again.max_attempts, again.state) == ("images", 3, 3, State.PENDING)
 
@@ -79,7 +78,8 @@ def test_keys_are_compared_letter_by_letter(app: Any) -> None:
 def test_the_key_is_free_again_after_its_task_was_pruned(app: Any) -> None:
     first = app.enqueue("resize", {"image": 7}, key="k")
     app.complete(app.claim("worker-1"))
-    app.prune(NOTHING_KEPT)
+    keep(app, **NOTHING)
+    app.prune()
     second = app.enqueue("other", {"image": 8}, key="k")
     assert not second.deduplicated
     assert second.id > first.id
@@ -89,8 +89,51 @@ def test_the_key_is_taken_for_as_long_as_its_task_is_kept(app: Any, clock: Clock
     first = app.enqueue("resize", key="k")
     app.complete(app.claim("worker-1"))
     clock.advance(3599)
-    app.prune(Retention(completed=3600))
+    keep(app, completed=3600)
+    app.prune()
     assert app.enqueue("resize", key="k").id == first.id
+
+
+# Each queue has its own keys
+
+
+def test_the_same_key_in_another_queue_is_another_task(app: Any) -> None:
+    mail = app.enqueue("send", {"n": 1}, key="k", queue="mail")
+    media = app.enqueue("send", {"n": 1}, key="k", queue="media")
+    assert (mail.deduplicated, media.deduplicated) == (False, False)
+    assert media.id != mail.id
+    for queue, task in (("mail", mail), ("media", media)):
+        again = app.enqueue("send", {"n": 1}, key="k", queue=queue)
+        assert (again.id, again.queue, again.deduplicated) == (task.id, queue, True)
+
+
+def test_other_content_under_the_same_key_is_a_conflict_in_its_own_queue_only(app: Any) -> None:
+    mail = app.enqueue("send", {"n": 1}, key="k", queue="mail")
+    media = app.enqueue("crop", {"n": 2}, key="k", queue="media")
+    for queue, content, owner in (("mail", 2, mail), ("media", 1, media)):
+        with pytest.raises(dibs.KeyConflict) as refused:
+            app.enqueue("send", {"n": content}, key="k", queue=queue)
+        assert (refused.value.key, refused.value.task_id) == ("k", owner.id)
+
+
+def test_a_batch_may_have_the_same_key_in_several_queues(app: Any) -> None:
+    old = app.enqueue("send", {"q": "b"}, key="k", queue="b")
+    batch = [NewTask("send", {"q": queue}, key="k", queue=queue) for queue in "abcab"]
+    tasks = app.enqueue_many(batch)
+    assert [task.queue for task in tasks] == list("abcab")
+    assert [task.deduplicated for task in tasks] == [False, True, False, True, True]
+    assert tasks[1].id == tasks[4].id == old.id
+    assert app.stats().depth == {"pending": 3}
+
+
+@pytest.mark.database("a search is an operation of the database")
+def test_a_search_for_a_key_finds_the_tasks_of_every_queue_that_has_it(app: Any) -> None:
+    ids = [app.enqueue("send", key="k", queue=queue).id for queue in ("mail", "media", "other")]
+    app.enqueue("send", key="other")
+    found = run(app, app._store.search(TaskSearch(key="k")))
+    assert [task.id for task in found.tasks] == ids[::-1]
+    assert [task.id for task in run(app, app._store.search(TaskSearch(key="k", queue="media"))).tasks] == ids[1:2]
+    assert [task.id for task in run(app, app._store.search(TaskSearch(key="k", queues=["mail"]))).tasks] == ids[:1]
 
 
 # Other content
@@ -258,11 +301,23 @@ def test_racing_batches_with_the_same_keys_make_one_task_for_each(apps: list[Any
     assert Counter(task.deduplicated for tasks in answers for task in tasks) == {False: 100, True: 800}
 
 
+def test_one_key_raced_for_by_100_senders_in_four_queues_makes_one_task_in_each(apps: list[Any]) -> None:
+    queues = ["q0", "q1", "q2", "q3"]
+    calls = [
+        lambda app, queue=queue: app.enqueue("send", {"queue": queue}, key="k", queue=queue) for queue in queues * 25
+    ]
+    tasks = race(apps, calls)
+    assert len({task.id for task in tasks}) == 4
+    assert Counter((task.queue, task.deduplicated) for task in tasks) == {
+        (queue, repeated): 24 if repeated else 1 for queue in queues for repeated in (False, True)
+    }
+
+
 @pytest.mark.database("it counts deadlocks when the last connection has ended")
 @pytest.mark.own_connections
 def test_racing_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(apps: list[Any], url: str) -> None:
     for turn in range(5):
-        batch = [NewTask("resize", key=f"turn-{turn}-{n}") for n in range(200)]
+        batch = [NewTask("resize", key=f"turn-{turn}-{n // 2}", queue=f"q{n % 2}") for n in range(200)]
         answers = race(apps, [lambda app, b=b: app.enqueue_many(b) for b in (batch, batch[::-1]) * 3])
         assert {frozenset(task.id for task in tasks) for tasks in answers} == {frozenset(t.id for t in answers[0])}
     assert apps[0].stats().depth == {"pending": 1000}

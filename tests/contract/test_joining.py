@@ -49,7 +49,8 @@ def orders(url: str) -> int:
 
 def everything(app: Any) -> tuple[Any, ...]:
     """All that a verb could change."""
-    return app.list_tasks(), app.all_history(), app.queues(), app.workers(), app.list_types(), app.keys()
+    listed = app.queues(), app.workers(), app.list_types(), app.keys(), app.retention(), app.retention_changes()
+    return app.list_tasks(), app.all_history(), *listed
 
 
 # Every verb that writes: what it needs beforehand, and the verb on the joined client.
@@ -77,7 +78,9 @@ VERBS: dict[str, tuple[str | None, Verb]] = {
     "pause": (None, lambda app, task: app.pause("default")),
     "promote": ("scheduled", lambda app, task: app.promote()),
     "recover": ("claimed", lambda app, task: app.recover()),
-    "prune": ("completed", lambda app, task: app.prune(dibs.Retention(completed=0))),
+    "prune": ("completed", lambda app, task: (app.set_retention("completed", 0), app.prune())),
+    "set_retention": (None, lambda app, task: app.set_retention("completed", 0)),
+    "remove_retention": (None, lambda app, task: (app.set_retention("failed", 1), app.remove_retention("failed"))),
     "upkeep": ("scheduled", lambda app, task: app.upkeep()),
     "exchange": ("claimed", lambda app, task: app.exchange([(held(task), dibs.Completed(3))], "worker-1")),
     "heartbeat": (None, lambda app, task: app.heartbeat("worker-2")),

@@ -403,7 +403,7 @@ def test_a_failed_task_says_how_it_failed(app: Any) -> None:
     [task_id] = dead(app, 1, "disk full")
     explanation = explained(app, app.get(task_id))
     assert codes(explanation) == ["failed"]
-    assert "after 1 attempt" in str(explanation)
+    assert "permanently in attempt 1 of 3" in str(explanation)
     assert "Error: disk full" in str(explanation)
 
 

@@ -102,6 +102,7 @@ def test_failed_cancelled_and_scheduled_tasks_go_back_with_all_their_attempts(ap
         task = app.get(tasks[each].id)
         assert (task.state, task.attempts, task.run_at) == (State.PENDING, 0, moment(clock))
         assert (task.finished_at, task.cancel_requested, task.token) == (None, False, tasks[each].token)
+        assert (task.worker_id, task.claimed_at) == (None, None)
         assert events(app, task.id)[-1] == "retried"
     for each in ("pending", "claimed", "completed"):
         assert app.get(tasks[each].id) == tasks[each]

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 import dibs
+from dibs.codec import fingerprint
 from dibs.store.migrate import Migration
 from dibs.store.operations.searching import TaskSearch
 from tests.helpers.clients import run
 from tests.helpers.databases import Rows, run_sql
 
-pytestmark = pytest.mark.database("a server migrates its database itself")
+pytestmark = [
+    pytest.mark.database("a server migrates its database itself"),
+    pytest.mark.own_connections,  # kept connections have looked at the schema before
+]
 
 # As the first release makes it.
 BOOKS = {
@@ -179,6 +183,26 @@ def test_a_database_in_which_every_task_had_drawn_numbers_is_claimed_at_random_a
     assert sorted(claimed) == list(range(1, new.id + 1))
 
 
+def test_a_finalization_that_was_claimed_before_tokens_were_named_is_renewed_and_released_under_its_token(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_version(engine, empty_url, 8)
+    run_sql(
+        empty_url,
+        "INSERT INTO dibs_workflows (name, on_failure, queues, created_at, due_at, finalization_token,"
+        " finalization_by, finalization_until) VALUES ('order', 'fail', '[]', 0, 0, 3, 'p1', 9000000000000000)",
+    )
+    app = open_app(empty_url)
+    assert not app.renew_finalization(1, "p1", 2).claimed
+    assert app.renew_finalization(1, "p1", 3).claimed
+    assert app.release_finalization(1, "p1", 3)
+    token = app.claim_finalization(1, "p2").token
+    assert (token, app.finalize(1, "p2", token).state) == (4, "completed")
+    if engine == "postgres":  # a function that releases by name alone is gone
+        old = "SELECT to_regprocedure('dibs_release_finalization(bigint, text)')"
+        assert run_sql(empty_url, old) == [(None,)]
+
+
 def test_a_migrated_old_schema_is_the_same_as_a_new_one(
     engine: str, empty_url: str, url: str, open_app: Callable[..., Any]
 ) -> None:
@@ -327,3 +351,68 @@ def test_eight_processes_open_an_empty_database_at_once_and_each_migration_is_ap
     assert [row[1] for row in applied(empty_url)] == names(engine)
     with dibs.Dibs(empty_url) as app:
         assert sorted(task.params["n"] for task in app.list_tasks()) == list(range(8))
+
+
+# Keys belong to queues
+
+
+def before_queue_keys(engine: str) -> int:
+    """How many migrations come before it."""
+    return names(engine).index("0009_queue_keys")
+
+
+def test_a_database_from_before_queues_had_their_own_keys_keeps_its_keys(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_version(engine, empty_url, before_queue_keys(engine))
+    content = fingerprint("resize", {"image": 7})
+    run_sql(
+        empty_url,
+        f"UPDATE dibs_tasks SET key = 'k', key_content = '{content}'",
+        "INSERT INTO dibs_workflows (name, on_failure, queues, created_at, key, key_content)"
+        """ VALUES ('order', 'fail', '["default"]', 0, 'k', 'another graph'), ('empty', 'fail', '[]', 0, 'e', 'x')""",
+        "INSERT INTO dibs_workers (id, incarnation, metadata, started_at, heartbeat_at)"
+        " VALUES ('w', 'i-1', '{\"host\":\"a\"}', 0, 0)",
+    )
+    app = open_app(empty_url)
+    again = app.enqueue("resize", {"image": 7}, key="k")
+    assert (again.id, again.deduplicated) == (1, True)
+    with pytest.raises(dibs.KeyConflict):
+        app.enqueue("other", key="k")
+    assert not app.enqueue("other", key="k", queue="mail").deduplicated
+    with pytest.raises(dibs.KeyConflict) as refused:
+        app.start_workflow(dibs.NewWorkflow(name="order", steps=[], key="k"))
+    assert refused.value.workflow_id == 1
+    assert app.get_workflow(2).queues == ["default"]
+    assert [(worker.id, worker.metadata) for worker in app.workers()] == [("w", {"host": "a"})]
+    app.heartbeat("w", incarnation="i-1")
+    assert len(app.workers()) == 1
+
+
+def test_a_step_whose_failure_was_ignored_before_the_migration_is_no_dead_letter(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_version(engine, empty_url, before_queue_keys(engine))
+    failed = AN_OLD_ENQUEUE.replace("'pending'", "'failed'").replace("ready_at)", "ready_at, finished_at, workflow_id)")
+    run_sql(
+        empty_url,
+        *(failed.replace("0, 0, 0)", f"0, 0, 0, 1, {workflow})") for workflow in ("1", "1", "NULL")),
+        "INSERT INTO dibs_workflows (name, on_failure, queues, created_at) VALUES ('order', 'ignore', '[]', 0)",
+        "INSERT INTO dibs_steps (task_id, workflow_id, name, kind, on_failure, waits, passed)"
+        " VALUES (2, 1, 'a', 'task', 'ignore', 0, true), (3, 1, 'b', 'task', 'fail', 0, false)",
+    )
+    app = open_app(empty_url)
+    assert sorted(task.id for task in app.list_dead()) == [3, 4]
+
+
+def test_a_database_without_retention_rules_keeps_its_tasks_and_gets_the_defaults(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_version(engine, empty_url, 8)
+    run_sql(empty_url, "UPDATE dibs_tasks SET state = 'completed', finished_at = 1, ready_at = NULL")
+    app = open_app(empty_url)
+    app.set_retention("completed", None, type="resize")
+    assert app.upkeep().pruned == 0
+    assert app.get(1).state == "completed"
+    app.remove_retention("completed", type="resize")
+    assert app.upkeep().pruned == 1

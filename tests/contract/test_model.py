@@ -28,11 +28,11 @@ from dibs import Cancelled, Claim, ClaimRef, Completed, Event, Failed, Failure, 
 from dibs.claim import ClaimRequest, Filters
 from dibs.errors import DibsError
 from dibs.store.operations.looking import HistoryEntry
-from dibs.store.operations.tending import Retention
 from dibs.task import to_micros
 from tests.conftest import ENGINES
 from tests.helpers.clients import Clock, run, sweep_every
 from tests.helpers.databases import run_sql
+from tests.helpers.keeping import keep
 from tests.helpers.model import CHANCE, ENDED, KEPT, ORDERS, SECOND, Answer, Between, Life, Line, Model, Ref, Wish
 from tests.helpers.tables import TABLES
 
@@ -47,7 +47,7 @@ settings.register_profile(
     "model-stress", settings.get_profile("model"), max_examples=LONG or 1, stateful_step_count=100, derandomize=False,
 )  # fmt: skip
 
-RETENTION = Retention(history=10**9, **{state.value: kept / SECOND for state, kept in KEPT.items()})
+RETENTION = {state.value: kept / SECOND for state, kept in KEPT.items()}
 NEVER = 10**9
 
 WORKERS = some.sampled_from(["ann", "ben"])
@@ -121,6 +121,7 @@ class Play(RuleBasedStateMachine):
         run_sql(url, *(f"DELETE FROM {table}" for table in TABLES))
         self.clock = Clock()
         self.app = open_app(url, clock=self.clock)
+        keep(self.app, history=None, **RETENTION)
         self.model = Model(self.clock.now)
         self.ids: list[int] = []
         self.claims: list[Ref] = []
@@ -153,7 +154,7 @@ class Play(RuleBasedStateMachine):
     @rule(which=some.sampled_from(["upkeep", "promote", "recover"]))
     def upkeep(self, which: str) -> None:
         if which == "upkeep":
-            done = self.app.upkeep(RETENTION)
+            done = self.app.upkeep()
             assert (done.promoted, done.recovered, done.pruned) == (*self.model.sweep(), self.model.prune())
         else:
             assert getattr(self.app, which)() == getattr(self.model, which)()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from dibs import Completed, InvalidValue, NewTask, Retention, Task
+from dibs import Completed, InvalidValue, NewTask, Task
 from dibs.store.operations.looking import StoreEvent, TaskFilter
 from tests.helpers.clients import Clock, run
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import task_in
 
 pytestmark = pytest.mark.database("only a server asks for these, and it has a database")
@@ -139,7 +140,8 @@ def test_events_of_other_queues_are_left_out(app: Any) -> None:
 def test_the_queue_of_a_pruned_task_is_unknown_and_nobody_limited_sees_it(app: Any, clock: Clock) -> None:
     task_in(app, "completed", queue="mail")
     clock.advance(100)
-    app.prune(Retention(completed=10))
+    keep(app, completed=10)
+    app.prune()
     events = after(app, 0)
     assert [event.entry.event.value for event in events] == ["enqueued", "claimed", "completed", "pruned"]
     assert {(event.queue, event.type) for event in events} == {(None, None)}

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from dibs import Completed, Event, Failed, Failure, InvalidValue, NewTask, Retention, State
+from dibs import Completed, Event, Failed, Failure, InvalidValue, NewTask, State
 from dibs.store.operations import sampling
 from dibs.store.operations.looking import Percentiles
 from dibs.store.operations.sampling import Count, ErrorGroup, ErrorGroups, Latencies, Move
 from dibs.store.operations.tallying import Position, Progress, Tally
 from tests.helpers.clients import Clock, run
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import STATES, dead, enqueue_all, moment, task_in
 
 pytestmark = pytest.mark.database("only a server asks for these, and it has a database")
@@ -122,7 +123,8 @@ def test_moves_come_in_pages_and_nothing_is_counted_twice(app: Any) -> None:
 def test_the_queue_of_a_pruned_task_is_unknown(app: Any, clock: Clock) -> None:
     task_in(app, "completed")
     clock.advance(60)
-    app.prune(Retention(completed=1))
+    keep(app, completed=1)
+    app.prune()
     assert {move.queue for move in since(app).moves} == {None}
 
 

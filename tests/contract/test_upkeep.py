@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from dibs import NewTask, Retention, State, Upkept
+from dibs import NewTask, State, Upkept
 from dibs.observe.verify import verify
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
+from tests.helpers.keeping import NOTHING, keep
 from tests.helpers.tasks import enqueue_all, events, moment, task_in
 
 DAY = 24 * 3600.0
@@ -129,11 +130,11 @@ def test_upkeep_of_a_starting_program_leaves_live_claims_alone(
 @pytest.mark.parametrize("state", FINAL)
 def test_each_final_state_is_kept_for_its_own_time(app: Any, clock: Clock, state: str) -> None:
     tasks = {each: task_in(app, each) for each in FINAL}
-    retention = Retention(**{each: 100.0 if each == state else 1000.0 for each in FINAL})
+    keep(app, **{each: 100.0 if each == state else 1000.0 for each in FINAL})
     clock.advance(99.999999)
-    assert app.prune(retention) == 0
+    assert app.prune() == 0
     clock.advance(0.000001)
-    assert app.prune(retention) == 1
+    assert app.prune() == 1
     assert [each for each in FINAL if app.get(tasks[each].id) is None] == [state]
 
 
@@ -151,8 +152,8 @@ def test_the_default_retention(app: Any, clock: Clock, state: str, kept: float) 
 def test_an_unfinished_task_is_never_pruned(app: Any, clock: Clock, state: str) -> None:
     task = task_in(app, state)
     clock.advance(1)
-    nothing = Retention(completed=0, cancelled=0, failed=0, history=DAY, workers=0)
-    assert app.prune(nothing) == 0
+    keep(app, **NOTHING, workers=0)
+    assert app.prune() == 0
     assert app.get(task.id) == task
 
 
@@ -180,10 +181,12 @@ def test_history_is_kept_for_its_own_time(app: Any, clock: Clock) -> None:
     clock.advance(50)
     app.claim("worker-1", lease=1000)
     clock.advance(50)
-    assert app.prune(Retention(history=100)) == 1
+    keep(app, history=100)
+    assert app.prune() == 1
     assert events(app, task.id) == ["claimed"]
     clock.advance(50)
-    assert app.upkeep(Retention(history=100)).history_pruned == 1
+    keep(app, history=100)
+    assert app.upkeep().history_pruned == 1
     assert app.history(task.id) == []
     assert app.get(task.id).state is State.CLAIMED
 
@@ -201,7 +204,8 @@ def test_workers_are_kept_for_their_own_time(app: Any, clock: Clock) -> None:
     clock.advance(50)
     app.heartbeat("worker-2")
     clock.advance(50)
-    assert app.upkeep(Retention(workers=100)).workers_pruned == 1
+    keep(app, workers=100)
+    assert app.upkeep().workers_pruned == 1
     assert [worker.id for worker in app.workers()] == ["worker-2"]
 
 
@@ -246,7 +250,8 @@ def test_upkeep_counts_what_it_did(app: Any, clock: Clock) -> None:
     app.cancel(app.enqueue("resize").id)
     app.heartbeat("worker-1")
     clock.advance(100)
-    done = app.upkeep(Retention(cancelled=50, history=200, workers=50))
+    keep(app, cancelled=50, history=200, workers=50)
+    done = app.upkeep()
     assert done == Upkept(promoted=1, recovered=2, pruned=1, history_pruned=0, workers_pruned=1)
     assert app.upkeep() == Upkept()
 
@@ -268,8 +273,9 @@ def test_eight_upkeeps_at_once_on_several_clients_move_each_task_once(
     for task_id in old:
         apps[0].cancel(task_id)
     clock.advance(60)
+    keep(apps[0], cancelled=60)
     with ThreadPoolExecutor(8) as pool:
-        rounds = list(pool.map(lambda n: apps[n % 4].upkeep(Retention(cancelled=60)), range(16)))
+        rounds = list(pool.map(lambda n: apps[n % 4].upkeep(), range(16)))
     history = apps[0].all_history()
     moved = Counter((entry.event.value, entry.task_id) for entry in history)
     assert {key: count for key, count in moved.items() if count > 1} == {}

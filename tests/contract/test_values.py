@@ -537,7 +537,7 @@ def test_any_line_of_text_may_be_the_name_of_a_type_a_queue_and_a_key(app: Any, 
     task = app.enqueue(name, {"n": 1}, queue=name, key=name)
     assert app.get(task.id) == task
     assert (task.type, task.queue, task.key) == (name, name, name)
-    assert app.enqueue(name, {"n": 1}, key=name).id == task.id
+    assert app.enqueue(name, {"n": 1}, queue=name, key=name).id == task.id
     assert [found.id for found in app.list_tasks(type=name, queue=name)] == [task.id]
     assert app.stats().by_queue[name] == app.stats().by_type[name] == {"pending": 1}
     assert app.peek(5, queues=[name], types=[name]) == [task]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import dibs
 from dibs import State, TaskNotFound, WaitTimeout, plans
+from tests.helpers.keeping import keep
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.own_connections
@@ -316,7 +316,8 @@ def test_waiting_for_what_does_not_exist_is_not_found(here: Any) -> None:
 def test_a_task_that_is_pruned_under_a_waiter_is_not_found(here: Any, pool: ThreadPoolExecutor) -> None:
     task = here.enqueue("resize")
     here.cancel(task.id)
-    here.prune(dibs.Retention(cancelled=0))
+    keep(here, cancelled=0)
+    here.prune()
     with pytest.raises(TaskNotFound):
         here.wait(task.id, LONG)
 

@@ -23,6 +23,7 @@ from dibs.store.postgres.gathering import Gathering
 from dibs.store.postgres.wakeups import PostgresWakeups
 from dibs.store.sqlite import writer
 from dibs.store.sqlite.connection import clock
+from dibs.store.sqlite.creating import create
 from dibs.store.sqlite.line import Line
 from dibs.store.sqlite.writer import Writer
 from tests.helpers.forking import open_files
@@ -34,7 +35,6 @@ PATIENCE = 10.0
 # A connection that was being opened or taken when the interrupt came is closed when nobody knows it any more.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
-    pytest.mark.own_connections,
 ]
 
 
@@ -221,6 +221,7 @@ def assert_nobody_waits_for_ever(crowd: Crowd, call: Callable[[], object]) -> No
 
 def test_those_whose_writes_an_interrupted_thread_was_to_commit_are_answered(app: dibs.Dibs, path: Path) -> None:
     enqueue(app)
+    create(path)
     with closing(Writer(path, clock, lambda: None, lambda: True)) as lone:
         crowd = Crowd(lambda work: lone.maintain(lambda _: work()), lambda: lone.run(an_operation()))
         crowd.waiting = lambda: len(lone._jobs)

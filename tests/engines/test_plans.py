@@ -20,16 +20,20 @@ import psycopg
 import pytest
 
 import dibs
-from dibs import Cancelled, ClaimRef, Completed, Failed, Failure, NewTask, Order, Released, Retention
+from dibs import Cancelled, ClaimRef, Completed, Failed, Failure, NewTask, Order, Released
 from dibs.claim import ClaimRequest
+from dibs.retention import RetentionTarget
 from dibs.step import WorkflowFilter
 from dibs.store.contract import Store
 from dibs.store.open import open_store
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operation import Operation, Statement, Steps, limited
+from dibs.store.operations import pruning as pruning_module
 from dibs.store.operations.looking import TaskFilter
 from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.outlining import FEW as FEW_WORKFLOWS
+from dibs.store.operations.pruning import STRETCH, PrunePosition
 from dibs.store.operations.racing import CHUNK
+from dibs.store.operations.retaining import read_rules
 from dibs.store.operations.searching import SPAN, TaskSearch
 from dibs.store.operations.tallying import Position
 from dibs.store.operations.tending import BATCH, SWEEP_BATCH
@@ -39,7 +43,7 @@ from dibs.task import from_micros
 from tests import matrix
 from tests.helpers import million, postgres
 from tests.helpers.databases import sqlite_path
-from tests.helpers.million import SERIES, START, WAITING, WIDE, Shape
+from tests.helpers.million import FUTURE, SERIES, START, WAITING, WIDE, Shape
 from tests.helpers.plans import Work, explain_postgres, explain_sqlite
 from tests.helpers.waiting import until
 
@@ -147,6 +151,16 @@ def only(name: str, **params: Any) -> Operation[Any]:
     return Operation(name, steps)
 
 
+def finding(shape: Any) -> Operation[Any]:
+    """The look for a hundred keys, most of them taken."""
+    asked = [{"key": f"key-{n}", "queue": "default"} for n in shape.finished[:100]]
+
+    def steps() -> Steps[Any]:
+        return (yield Statement("find_keys", rows=asked))
+
+    return Operation("find_keys", steps)
+
+
 def drawing(store: Any) -> Operation[Any]:
     """The first numbers of a race that nobody has run yet; that the tasks have numbers changes nothing in the plan."""
     params = {"queue": "default", "type": "type-1", "attempts_left": 1, "kind": "third"}
@@ -161,9 +175,35 @@ def drawing(store: Any) -> Operation[Any]:
     return Operation("draw", steps)
 
 
+def pruning(store: Any, *rules: tuple[RetentionTarget, float | None]) -> Operation[Any]:
+    """A batch of pruning under these rules; by default everything is kept for ever."""
+    forever = [(RetentionTarget(records=records), None) for records in ("completed", "failed", "cancelled")]
+
+    def steps() -> Steps[Any]:
+        for target, keep in (*forever, *rules):
+            yield from store.set_retention(target, keep).begin()
+        return (yield from store.prune().begin())
+
+    return Operation("prune", steps, atomic=True)
+
+
+def old_workflows() -> Operation[Any]:
+    """The oldest workflows of a name, as pruning finds them; those of the test end in the future."""
+    given = {"state": "completed", "name": "flow-1", "queues": '["default"]', "kept": -FUTURE * 2}
+
+    def steps() -> Steps[Any]:
+        return (yield Statement("old_workflows", given, words=limited(SWEEP_BATCH)))
+
+    return Operation("old_workflows", steps)
+
+
 def hours(count: int) -> datetime:
     """So many hours after the first task was created."""
     return from_micros(START + count * 3_600_000_000)
+
+
+def rule(**target: str) -> RetentionTarget:
+    return RetentionTarget(records="completed", **target)
 
 
 FAILED = Failed(Failure("Boom", "as planned"))
@@ -173,7 +213,7 @@ KEYED = [NewTask("type-1", key=f"new-{n}", queue="mail") for n in range(100)]
 
 OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "enqueue with keys": (100, lambda store, shape: store.enqueue(KEYED)),
-    "find keys": (100, lambda store, shape: only("find_keys", keys=[f"key-{n}" for n in shape.finished[:100]])),
+    "find keys": (100, lambda store, shape: finding(shape)),
     "complete": (100, lambda store, shape: store.finish([(ref, Completed(1)) for ref in held(shape)])),
     "fail": (100, lambda store, shape: store.finish([(ref, FAILED) for ref in held(shape)])),
     "release": (100, lambda store, shape: store.finish([(ref, Released()) for ref in held(shape)])),
@@ -190,8 +230,11 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "redrive": (100, lambda store, shape: store.redrive_some(DeadFilter(), 100)),
     "promote": (BATCH, lambda store, shape: store.promote()),
     "recover": (BATCH, lambda store, shape: store.recover()),
-    "prune": (BATCH, lambda store, shape: store.prune(Retention())),
-    "prune history": (BATCH, lambda store, shape: store.prune_history(Retention())),
+    "prune": (BATCH, lambda store, shape: store.prune()),
+    "prune with other defaults": (BATCH, lambda store, shape: pruning(store, (rule(), 0.0))),
+    "prune nothing": (BATCH, lambda store, shape: pruning(store)),
+    "find workflows to prune": (SWEEP_BATCH, lambda store, shape: old_workflows()),
+    "prune history": (BATCH, lambda store, shape: store.prune_history()),
     "get": (1, lambda store, shape: store.get(shape.finished[-1])),
     "get many": (100, lambda store, shape: only("get", ids=list(shape.finished[:100]))),
     "history": (1, lambda store, shape: store.history(shape.finished[-1])),
@@ -280,6 +323,65 @@ def test_an_operation_on_sqlite_takes_no_more_steps_with_a_million_rows(
     )
     print(f"{steps(few)} steps, {steps(many)} in a million")
     assert_no_scan(many)
+    assert steps(many) <= 1.5 * steps(few) + 500
+
+
+# Pruning by rules for types and queues
+
+
+def pruned_from(store: Any, shape: Shape, at: float, *rules: tuple[RetentionTarget, float | None]) -> Operation[Any]:
+    """A batch of pruning under these rules, from this part of the finished tasks on; by default everything is kept."""
+
+    def steps() -> Steps[Any]:
+        yield from pruning(store, *rules).begin()
+        rules_set = yield from read_rules()
+        entry = START + shape.finished.start + int(at * len(shape.finished))
+        position = PrunePosition(rules_set.checksum, {"completed": entry})
+        pruned = yield from store.prune(after=position).begin()
+        assert pruned.next is not None
+        return pruned
+
+    return Operation("prune", steps, atomic=True)
+
+
+WALKS: dict[str, Callable[[Any, Shape], Operation[Any]]] = {
+    "a type that is not there": lambda store, shape: pruned_from(store, shape, 0.0, (rule(type="none"), 0.0)),
+    "a type, near the end": lambda store, shape: pruned_from(store, shape, 0.8, (rule(type="type-1"), 0.0)),
+    "a queue, from the middle": lambda store, shape: pruned_from(store, shape, 0.5, (rule(queue="mail"), 0.0)),
+    "all but a large queue": lambda store, shape: pruned_from(
+        store, shape, 0.2, (rule(), 0.0), (rule(queue="default"), None)
+    ),
+    "all but a workflow": lambda store, shape: pruned_from(
+        store, shape, 0.0, (rule(), 0.0), (rule(workflow="flow-1"), None)
+    ),
+}
+
+
+@pytest.mark.parametrize("planned", ["custom", "generic"])
+@pytest.mark.parametrize("name", WALKS)
+def test_pruning_by_rules_on_postgres_reads_one_stretch(big_postgres: Big, name: str, planned: str) -> None:
+    with big_postgres.connect(planned) as connection:
+        works = explain_postgres(connection, WALKS[name](big_postgres.store, big_postgres.shape))
+    assert "prune_walked" in {work.name for work in works}
+    for work in works:
+        print(planned, work.name, f"{work.rows:.0f} rows, {work.pages} pages")
+        assert work.scanned <= {"dibs_retention"}, work
+        assert work.rows <= 3 * STRETCH, work
+        assert work.pages <= 60 * STRETCH, work
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_pruning_by_rules_on_sqlite_takes_no_more_steps_with_a_million_rows(
+    big_sqlite: Big, small_sqlite: Big, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning_module, "STRETCH", 500)  # fewer than the small database has
+    few, many = (
+        explained_on_sqlite(database, WALKS[name](database.store, database.shape))
+        for database in (small_sqlite, big_sqlite)
+    )
+    print(f"{steps(few)} steps, {steps(many)} in a million")
+    assert_no_scan(many)
+    assert "prune_walked" in {work.name for work in many}
     assert steps(many) <= 1.5 * steps(few) + 500
 
 

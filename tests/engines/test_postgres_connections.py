@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -21,8 +20,6 @@ from dibs.store.postgres.store import PostgresStore
 from tests.helpers import postgres
 from tests.helpers.silent import silent_server
 from tests.helpers.waiting import until
-
-pytestmark = pytest.mark.own_connections
 
 SETTINGS = {
     "connect_timeout": "10",
@@ -105,15 +102,21 @@ def test_who_has_time_makes_the_plans_that_others_find_made(url: str, monkeypatc
             assert opened.plans_are_old(borrowed, operation)  # nobody keeps them for ever
 
 
+def sources() -> list[Path]:
+    """The modules of the engine."""
+    return list(Path(connection.__file__).parent.glob("*.py"))
+
+
 def test_no_connection_is_made_in_another_way() -> None:
-    makers = ("psycopg.connect", "ConnectionPool", "AsyncConnectionPool", "AsyncConnectionPool[Any]")
+    makers = ("sessions_of(url).connect", "sessions_of(self._url).connect", "ConnectionPool", "AsyncConnectionPool")
     calls = [
         ast.unparse(node.args[0])
-        for path in Path(connection.__file__).parent.glob("*.py")
+        for path in sources()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in makers
     ]
     assert len(calls) == 6
+    assert not any("psycopg.connect(" in path.read_text(encoding="utf-8") for path in sources())
     assert set(calls) <= {"watchful(self._url)", "watchful(url)", "self._conninfo"}
 
 
@@ -131,10 +134,11 @@ def test_each_attempt_to_reach_a_server_that_never_answers_ends_after_the_time_t
         assert time.monotonic() - began < 8
 
 
-def test_an_address_that_makes_no_sense_is_refused_as_before() -> None:
-    with pytest.raises(psycopg.ProgrammingError):
-        watchful("postgresql://host/db?no_such_setting=1")
-    with pytest.raises(dibs.DibsError), dibs.Dibs("postgresql://host/db?no_such_setting=1") as app:
+def test_a_url_that_libpq_cannot_read_is_refused() -> None:
+    with (
+        pytest.raises(dibs.InvalidValue, match="no_such_setting"),
+        dibs.Dibs("postgresql://host/db?no_such_setting=1") as app,
+    ):
         app.stats()
 
 

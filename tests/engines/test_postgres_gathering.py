@@ -13,14 +13,13 @@ import psycopg
 import pytest
 
 import dibs
-from dibs import StoreError
 from dibs.store.postgres import gathering
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
 
 CALLERS = 16
 
-pytestmark = [pytest.mark.parametrize("engine", ["postgres"], indirect=True), pytest.mark.own_connections]
+pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ def test_an_error_of_one_caller_is_no_other_callers(app: dibs.Dibs, url: str) ->
     answers = call_while_locked(url, [*calls, lambda: app.enqueue("strict", {})])
     assert isinstance(answers.pop(), dibs.SchemaViolation)
     refused = answers.pop(7)
-    assert type(refused) is StoreError
+    assert type(refused) is dibs.StoreRefused
     assert "no_sevens" in refused.message
     assert [answer.params["n"] for answer in answers] == [0, 1, 2, 3, 4, 5, 6, 8, 9]
     assert stored(app) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
@@ -149,5 +148,5 @@ def test_an_error_of_one_coroutine_is_no_other_coroutines(app: dibs.Dibs, url: s
             return await asyncio.gather(*calls, return_exceptions=True)
 
     answers = asyncio.run(enqueue_all())
-    assert type(answers.pop(7)) is StoreError
+    assert type(answers.pop(7)) is dibs.StoreRefused
     assert [answer.params["n"] for answer in answers] == stored(app) == [0, 1, 2, 3, 4, 5, 6, 8, 9]

@@ -24,12 +24,12 @@ import pytest
 import dibs
 from dibs.claim import ClaimRequest
 from dibs.server.config import ServerConfig
-from dibs.store.operations.tending import Retention
 from dibs.store.remote import conversation
 from dibs.store.remote.call import FILL, get, split
 from dibs.store.remote.store import RemoteStore
 from tests.helpers import forking
 from tests.helpers.clients import run
+from tests.helpers.keeping import keep
 from tests.helpers.proxy import Proxy
 from tests.helpers.scripted import Scripted, says
 from tests.helpers.tasks import events
@@ -696,7 +696,8 @@ def test_a_worker_whose_key_is_revoked_asks_seldom_and_says_so_once(
 def test_the_house_can_be_kept_over_http(app: Any, direct: dibs.Dibs) -> None:
     direct.enqueue("resize")
     direct.complete(direct.claim("worker-1"))  # type: ignore[arg-type]
-    assert app.upkeep(Retention(completed=0)).pruned == 1
+    keep(app, completed=0)
+    assert app.upkeep().pruned == 1
     assert app.migrate() == []
     assert {check.verdict for check in app.doctor()} <= {"ok", "warn"}
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+import sqlite3
+import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ from typing import Any
 import pytest
 
 import dibs
+from tests.helpers.waiting import until
 
 
 def take_away(folder: Path) -> None:
@@ -42,7 +47,11 @@ def test_a_file_that_was_taken_away_is_noticed_by_the_next_write(
                 other.enqueue("shrink")
         with pytest.raises(dibs.StoreError, match="deleted or replaced"):
             write(app)
-        assert [task.type for task in app.list_tasks()] == (["shrink"] if replaced else [])
+        if replaced:
+            assert [task.type for task in app.list_tasks()] == ["shrink"]
+        else:
+            with pytest.raises(dibs.StoreUnavailable, match="There is no file"):
+                app.list_tasks()
 
 
 def test_of_many_that_write_to_a_file_that_was_taken_away_none_is_told_that_it_is_stored(tmp_path: Path) -> None:
@@ -52,6 +61,7 @@ def test_of_many_that_write_to_a_file_that_was_taken_away_none_is_told_that_it_i
             take_away(tmp_path)
             writes = [app.enqueue("rotate", {"n": n}) for n in range(20)]
             told = await asyncio.gather(*writes, return_exceptions=True)
+            await app.migrate()
             stored = {task.params["n"] for task in await app.list_tasks()}
             return {each.params["n"] for each in told if isinstance(each, dibs.Task)} - stored
 
@@ -63,6 +73,228 @@ def test_a_file_that_is_in_its_place_is_not_complained_about(tmp_path: Path) -> 
         app.enqueue("resize")
         app.upkeep()
         assert len(app.list_tasks()) == 1
+
+
+def move_away(path: Path, to: Path, *, with_log: bool) -> None:
+    """What an administrator does with `mv`."""
+    to.mkdir()
+    names = [path.name, f"{path.name}-wal", f"{path.name}-shm"] if with_log else [path.name]
+    for name in names:
+        (path.parent / name).rename(to / name)
+
+
+def move_back(path: Path, to: Path) -> None:
+    for file in to.iterdir():
+        file.rename(path.parent / file.name)
+
+
+CALLS: dict[str, Callable[[dibs.Dibs], object]] = {
+    "enqueue": lambda app: app.enqueue("rotate"),
+    "list": lambda app: app.list_tasks(),
+    "claim and wait": lambda app: app.claim("w", wait=0.01),
+    "upkeep": lambda app: app.upkeep(),
+    "doctor": lambda app: app.doctor(),
+    "stats": lambda app: app.stats(),
+}
+
+
+@pytest.mark.parametrize("with_log", [False, True], ids=["file", "file and log"])
+def test_a_file_that_was_moved_away_is_not_created_again_and_keeps_its_tasks(tmp_path: Path, with_log: bool) -> None:
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        for _ in range(50):
+            app.enqueue("resize")
+        move_away(path, tmp_path / "away", with_log=with_log)
+        with pytest.raises(dibs.StoreError, match="deleted or replaced"):
+            app.enqueue("rotate")
+        for call in CALLS.values():
+            with pytest.raises(dibs.StoreUnavailable, match="There is no file"):
+                call(app)
+        assert not path.exists()
+        move_back(path, tmp_path / "away")
+        assert [task.type for task in app.list_tasks(limit=1000)].count("resize") == 50
+        app.enqueue("shrink")
+
+
+@pytest.mark.parametrize("first", CALLS)
+def test_no_call_creates_a_file_that_was_moved_away(tmp_path: Path, first: str) -> None:
+    """Each call is the first one after the move; several readers at once need connections of their own."""
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        app.enqueue("resize")
+        move_away(path, tmp_path / "away", with_log=False)
+        for _ in range(3):
+            with contextlib.suppress(dibs.StoreError):
+                CALLS[first](app)
+        assert not path.exists()
+        move_back(path, tmp_path / "away")
+        with contextlib.suppress(dibs.StoreError):
+            app.stats()
+        assert "resize" in [task.type for task in app.list_tasks()]
+
+
+def test_an_async_client_does_not_create_a_file_that_was_moved_away(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+
+    async def use() -> list[str]:
+        async with dibs.AsyncDibs(f"sqlite:///{path}") as app:
+            await asyncio.gather(*[app.enqueue("resize") for _ in range(20)])
+            move_away(path, tmp_path / "away", with_log=False)
+            with pytest.raises(dibs.StoreError, match="deleted or replaced"):
+                await app.enqueue("rotate")
+            for call in (app.enqueue("rotate"), app.get(1), app.stats(), app.list_tasks()):
+                with pytest.raises(dibs.StoreUnavailable, match="There is no file"):
+                    await call
+            assert not path.exists()
+            move_back(path, tmp_path / "away")
+            return [task.type for task in await app.list_tasks()]
+
+    assert asyncio.run(use()).count("resize") == 20
+
+
+def test_a_file_that_was_moved_away_is_created_again_by_migrate(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        app.enqueue("resize")
+        move_away(path, tmp_path / "away", with_log=True)
+        with pytest.raises(dibs.StoreError, match="deleted or replaced"):
+            app.enqueue("rotate")
+        assert app.migrate()
+        app.enqueue("shrink")
+        assert [task.type for task in app.list_tasks()] == ["shrink"]
+
+
+def test_a_file_that_another_program_creates_in_place_of_the_lost_one_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        app.enqueue("resize")
+        move_away(path, tmp_path / "away", with_log=True)
+        with pytest.raises(dibs.StoreError, match="deleted or replaced"):
+            app.enqueue("rotate")
+        with dibs.Dibs(f"sqlite:///{path}") as other:
+            other.enqueue("shrink")
+        assert [task.type for task in app.list_tasks()] == ["shrink"]
+
+
+def test_a_new_program_refuses_to_create_a_file_beside_the_log_of_one_that_is_missing(tmp_path: Path) -> None:
+    """SQLite would delete the log, and every acknowledged task in it."""
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as first:
+        first.enqueue("resize")
+        move_away(path, tmp_path / "away", with_log=False)
+        with dibs.Dibs(f"sqlite:///{path}") as app:
+            with pytest.raises(dibs.StoreError, match=r"dibs\.db-wal"):
+                app.enqueue("rotate")
+            assert not path.exists()
+            move_back(path, tmp_path / "away")
+            assert [task.type for task in app.list_tasks()] == ["resize"]
+
+
+def test_migrate_keeps_the_log_of_a_file_that_is_missing_under_another_name(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as first:
+        first.enqueue("resize")
+        move_away(path, tmp_path / "away", with_log=False)
+        with dibs.Dibs(f"sqlite:///{path}") as app:
+            app.migrate()
+            app.enqueue("shrink")
+            assert [task.type for task in app.list_tasks()] == ["shrink"]
+    [kept] = tmp_path.glob("dibs.db-wal-orphaned-*")
+    old = tmp_path / "away" / "dibs.db"
+    kept.rename(old.with_name("dibs.db-wal"))
+    with dibs.Dibs(f"sqlite:///{old}") as app:
+        assert [task.type for task in app.list_tasks()] == ["resize"]
+
+
+def test_a_program_that_forked_does_not_create_a_file_that_was_moved_away_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        app.enqueue("resize")
+        os.waitpid(fork_and_exit(), 0)  # every store closes its file before a fork
+        path.rename(tmp_path / "moved.db")
+        with pytest.raises(dibs.StoreUnavailable, match="There is no file"):
+            app.enqueue("rotate")
+        assert not path.exists()
+
+
+def fork_and_exit() -> int:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    return child
+
+
+def test_a_closed_client_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+    app = dibs.Dibs(f"sqlite:///{path}")
+    app.enqueue("resize")
+    app.close()
+    path.unlink()
+    app.enqueue("rotate")
+    assert [task.type for task in app.list_tasks()] == ["rotate"]
+    app.close()
+
+
+def test_a_client_that_must_not_migrate_creates_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}", migrate=False) as app, pytest.raises(dibs.SchemaMissing, match="no file"):
+        app.enqueue("resize")
+    assert not path.exists()
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """A umask that lets everybody do everything."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+
+
+ALL_FILES = {"dibs.db", "dibs.db-wal", "dibs.db-shm", "dibs.db-line"}
+posix_only = pytest.mark.skipif(os.name != "posix", reason="file modes of POSIX")
+
+
+def use_every_file(app: dibs.Dibs, path: Path) -> None:
+    """Write while another program holds SQLite's lock, so that the queue of writers is needed as well."""
+    app.enqueue("resize")
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(0.05, other.execute, ["COMMIT"]).start()
+        app.enqueue("rotate")
+        until(lambda: not other.in_transaction)
+
+
+@posix_only
+@pytest.mark.usefixtures("open_umask")
+def test_the_files_of_a_new_store_are_for_their_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        use_every_file(app, path)
+        assert modes(tmp_path) == dict.fromkeys(ALL_FILES, 0o600)
+
+
+@posix_only
+@pytest.mark.usefixtures("open_umask")
+def test_the_mode_of_an_existing_file_is_left_alone_and_its_companions_have_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        app.migrate()
+    path.chmod(0o660)
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        use_every_file(app, path)
+        assert modes(tmp_path) == dict.fromkeys(ALL_FILES, 0o660)
+
+
+@posix_only
+@pytest.mark.usefixtures("open_umask")
+def test_migrate_and_a_dangling_link_create_a_file_for_its_owner_only(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
+    dibs.Dibs(f"sqlite:///{tmp_path}/link.db").migrate()
+    assert modes(tmp_path)["real.db"] == 0o600
 
 
 NOBODY = 65534

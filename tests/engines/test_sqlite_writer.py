@@ -22,6 +22,7 @@ import dibs
 from dibs import ClaimLost, ClaimRef, KeyConflict, NewTask, StoreBusy, StoreError, Verdict
 from dibs.store.operation import Operation, Steps
 from dibs.store.sqlite import writer
+from dibs.store.sqlite.creating import create
 from dibs.store.sqlite.readers import READERS, Readers
 from tests.helpers import forking
 from tests.helpers.processes import ROOT, ask_all, processes
@@ -458,6 +459,7 @@ def mean_pause(patience: writer._Patience, waited: float) -> float:
 
 def test_two_who_close_while_others_read_do_not_wait_for_each_other(path: Path) -> None:
     for _ in range(20):
+        create(path)
         readers, read_on = Readers(path), threading.Event()
         reading = [
             in_background(readers.read, Operation("read", partial(wait_for, read_on)), 0) for _ in range(READERS)

@@ -17,6 +17,7 @@ from dibs.store.open import open_store
 from dibs.store.operations.sampling import Count, Move
 from dibs.store.operations.tallying import Position, Tally
 from dibs.task import Event
+from tests.helpers.keeping import keep
 
 ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 Depth = Counter[tuple[str, str]]
@@ -103,7 +104,8 @@ def test_a_task_that_is_pruned_goes_from_the_count(store: DatabaseStore, app: di
     app.enqueue("resize")
     app.complete(app.claim("worker-1"))  # type: ignore[arg-type]
     ledger = Ledger(store, store.run(store.tally()))
-    store.run(store.prune(dibs.Retention(completed=0)))
+    keep(app, completed=0)
+    store.run(store.prune())
     ledger.go_on()
     assert sum(ledger.depth.values()) == 0
 

@@ -62,8 +62,19 @@ def close_while_it_starts(gate: Gate, starting: Future[None], close: Callable[[]
     starting.result(20)
 
 
+@pytest.fixture(autouse=True)
+def before() -> Iterator[None]:
+    """Threads that the test process has already are none of the test's."""
+    OTHERS.update(threading.enumerate())
+    yield
+    OTHERS.clear()
+
+
+OTHERS: set[threading.Thread] = set()
+
+
 def running(name: str) -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == name]
+    return [thread for thread in threading.enumerate() if thread.name == name and thread not in OTHERS]
 
 
 def test_closing_waits_for_the_notifier_that_is_just_being_started(

@@ -84,6 +84,28 @@ def split_apart(ctx: dibs.Context, parts: int, fail: int = 0) -> str:
     return _split(ctx, parts, fail)
 
 
+def _crawl(ctx: dibs.Context, which: str, depth: int) -> int:
+    """Two more of itself at each level, named by nobody."""
+    for _ in range(2 if depth else 0):
+        ctx.step(app.handlers[which], depth=depth - 1)
+    return depth
+
+
+@app.task
+def crawl(ctx: dibs.Context, depth: int) -> int:
+    return _crawl(ctx, "crawl", depth)
+
+
+@app.task
+async def crawl_async(ctx: dibs.Context, depth: int) -> int:
+    return _crawl(ctx, "crawl_async", depth)
+
+
+@app.task(lane="process")
+def crawl_apart(ctx: dibs.Context, depth: int) -> int:
+    return _crawl(ctx, "crawl_apart", depth)
+
+
 @app.task
 def add_wrongly(ctx: dibs.Context) -> None:
     ctx.step(give, after="nobody")

@@ -124,6 +124,38 @@ def speak_apart(ctx: dibs.Context, folder: str) -> None:
         time.sleep(GLANCE)
 
 
+@app.task(lane="process")
+def progress_apart(ctx: dibs.Context) -> None:
+    ctx.progress(60)
+    ctx.progress(100)
+
+
+def _mumble(ctx: dibs.Context) -> None:
+    """Reports progress and fails, with text that no database can encode."""
+    ctx.progress(50, "half \ud800 way\x00")
+    raise ValueError("no \ud800 and \x00")
+
+
+@app.task
+def mumble_thread(ctx: dibs.Context) -> None:
+    _mumble(ctx)
+
+
+@app.task(lane="process")
+def mumble_process(ctx: dibs.Context) -> None:
+    _mumble(ctx)
+
+
+@app.task
+def echo_thread(code: int) -> str:
+    return chr(code)
+
+
+@app.task(lane="process")
+def echo_process(code: int) -> str:
+    return chr(code)
+
+
 # Those that do harm
 
 

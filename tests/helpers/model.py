@@ -101,7 +101,7 @@ class Life:
     request: str | None = None
     gone: bool = False
     lines: list[Line] = field(default_factory=list)
-    told: dict[tuple[int, str], tuple[type, State]] = field(default_factory=dict)
+    told: dict[tuple[int, str], tuple[Outcome, State]] = field(default_factory=dict)
     """Claim (token and worker) -> the outcome that ended it, and where that led."""
 
     @property
@@ -111,6 +111,11 @@ class Life:
     @property
     def waits(self) -> bool:
         return self.state in (State.SCHEDULED, State.PENDING)
+
+    def leave(self) -> None:
+        """A task that waits has no holder."""
+        if self.waits:
+            self.worker = self.claimed_at = None
 
     def move(self, event: Event, to: State, worker: str | None = None) -> None:
         """Every change of state is a line of history."""
@@ -155,15 +160,19 @@ class Model:
 
     def enqueue(self, news: Sequence[dict[str, Any]]) -> list[tuple[int, bool]] | str:
         """For each its number, and whether its key was there before; or why none of them is stored."""
-        owners = {life.key: (life.type, life.params) for life in self.present()}
+        owners = {(life.queue, life.key): (life.type, life.params) for life in self.present()}
         for new in news:
             content = (new["type"], new.get("params", {}))
-            if new.get("key") is not None and owners.setdefault(new["key"], content) != content:
+            if (
+                new.get("key") is not None
+                and owners.setdefault((new.get("queue", "default"), new["key"]), content) != content
+            ):
                 return "key_conflict"
         return [self._enqueue(**new) for new in news]
 
     def _enqueue(self, *, delay: float = 0, key: str | None = None, **values: Any) -> tuple[int, bool]:
-        owner = next((life for life in self.present() if key is not None and life.key == key), None)
+        name = values.get("queue", "default"), key
+        owner = next((life for life in self.present() if key is not None and (life.queue, life.key) == name), None)
         if owner is not None:
             return owner.number, True
         run_at = self.now + round(delay * SECOND)
@@ -256,7 +265,8 @@ class Model:
         if life is None:
             return self._repeat(ref, outcome) or self.refusal(ref)
         run_at = self._end(life, outcome)
-        life.told[ref[1:]] = (type(outcome), life.state)
+        life.told[ref[1:]] = (outcome, life.state)
+        life.leave()
         life.lease_until = None
         life.finished_at = self.now if life.state in ENDED else None
         return Answer(life.state, life.attempts, None if life.state in ENDED else run_at)
@@ -299,12 +309,14 @@ class Model:
         else:
             life.move(event, to, life.worker)
 
-    def _repeat(self, ref: Ref, outcome: Outcome) -> Answer | None:
-        """The same outcome of the same claim, told again, is answered as before."""
+    def _repeat(self, ref: Ref, outcome: Outcome) -> Answer | str | None:
+        """The same outcome of the same claim is answered as before, if its content is the same."""
         life = self.lives[ref.number] if ref.number < len(self.lives) else None
-        if life is None or life.told.get(ref[1:], (None,))[0] is not type(outcome):
+        if life is None or type(life.told.get(ref[1:], (None,))[0]) is not type(outcome):
             return None
-        state = life.told[ref[1:]][1]
+        before, state = life.told[ref[1:]]
+        if _differs(before, outcome, life.gone):
+            return "outcome_conflict"
         if life.gone:
             return Answer(state, 0, None, repeated=True)
         unmoved = (life.state, life.token) == (state, ref.token) and state not in ENDED
@@ -366,6 +378,7 @@ class Model:
         life.move(Event.RETRIED, State.PENDING)
         life.attempts, life.cancel_requested = 0, False
         life.run_at, life.finished_at = self.now, None
+        life.leave()
         return life.state
 
     def dead(self, queue: str | None = None, type: str | None = None, error: str | None = None) -> list[Life]:
@@ -410,6 +423,7 @@ class Model:
             life.attempts, life.error = life.attempts + 1, (LEASE_LOST, _LEASE_LOST)
         life.finished_at = self.now if life.state in ENDED else None
         life.lease_until, life.ahead = None, False
+        life.leave()
 
     def prune(self) -> int:
         """Ended tasks past their retention are deleted; how many."""
@@ -444,3 +458,12 @@ def _fits(life: Life, wish: Wish) -> bool:
 
 
 _LEASE_LOST = "The lease ran out: the worker died, froze or lost its connection."
+
+
+def _differs(before: Outcome, outcome: Outcome, gone: bool) -> bool:
+    """True if an outcome is told again with other content; of a pruned task, no result is left to compare with."""
+    if isinstance(before, Completed) and isinstance(outcome, Completed):
+        return not gone and before.result != outcome.result
+    if isinstance(before, Failed) and isinstance(outcome, Failed):
+        return (before.failure, before.permanent) != (outcome.failure, outcome.permanent)
+    return False

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dibs.store.migrate import Migration
 from dibs.store.operations import finalizing
+from dibs.store.postgres import migrating
 from dibs.store.sqlfiles import SqlFiles
 
 ENGINES = ("sqlite", "postgres")
@@ -30,8 +32,14 @@ CONDITIONS = {
     "settle_steps": {"once": re.compile(r"(step\.)?\bpassed IS NULL")},
     "open_children": {"count": re.compile(r"(step\.)?\bwaits - done\.parents")},
     "claim_finalization": {"holder": re.compile(r"\(finalization_until IS NULL OR .*\)(?=\s*RETURNING)")},
-    "renew_finalization": {"holder": re.compile(r"(workflow\.)?finalization_by = (:processor|%\(processor\)s)")},
-    "release_finalization": {"holder": re.compile(r"finalization_by = :processor")},
+    "renew_finalization": {
+        "holder": re.compile(r"finalization_by = :processor"),
+        "token": re.compile(r"finalization_token = :token"),
+    },
+    "release_finalization": {
+        "holder": re.compile(r"finalization_by = :processor"),
+        "token": re.compile(r"finalization_token = :token"),
+    },
 }
 """Statements that hand out claims without writing, or are fenced by other words than a token: what each condition keeps
 from whom it does not concern."""
@@ -39,8 +47,19 @@ from whom it does not concern."""
 INSTEAD = {"count": "0"}
 """What is put in the place of an expression that is no condition."""
 
-FUNCTIONS = frozenset({("postgres", "claim_finalization"), ("postgres", "release_finalization")})
-"""Conditions that stand in functions of the database, which no `.sql` file holds."""
+_HOLDER = re.compile(r"(v_)?workflow\.finalization_by = p_processor")
+_TOKEN = re.compile(r"(v_)?workflow\.finalization_token = p_token")
+
+FUNCTIONS = {
+    "claim_finalization": {"holder": re.compile(r"\(workflow\.finalization_until IS NULL OR [^)]*\)(?=\s*RETURNING)")},
+    "renew_finalization": {"holder": _HOLDER, "token": _TOKEN},
+    "release_finalization": {"holder": _HOLDER, "token": _TOKEN},
+    "finalize": {"holder": _HOLDER, "token": _TOKEN},
+}
+"""Conditions in functions of PostgreSQL, which a migration makes. The statements of these names only call them."""
+
+FUNCTION_OF = {"finalize": "dibs_finalize_at"}
+"""The function of a statement, where it is not called dibs_ and the statement's name."""
 
 _check_holder = finalizing._check_holder
 
@@ -50,7 +69,7 @@ CODE: dict[str, dict[str, Callable[[Any, Any, Any], None]]] = {
         "holder": lambda workflow, _, token: _check_holder(workflow, workflow.finalization_by, token),
     },
 }
-"""Fences that are no SQL: what stands in their place. The workflow is held when they are asked."""
+"""Fences of SQLite that are no SQL: what stands in their place. The workflow is held when they are asked."""
 
 
 @dataclass(frozen=True)
@@ -71,20 +90,23 @@ def read(text: str) -> Mutation:
 
 
 def mutations() -> list[Mutation]:
-    """Every fence of every statement that names a token, every condition in CONDITIONS, and CODE, on both engines."""
+    """Every fence of every statement that names a token, and every condition in CONDITIONS, CODE and FUNCTIONS."""
+    of_postgres = {name: fences for name, fences in CONDITIONS.items() if name not in FUNCTIONS}
     return [
-        mutation
-        for engine in ENGINES
-        for mutation in (
-            *_named(engine, CODE),
-            *(each for each in _named(engine, CONDITIONS) if (engine, each.statement) not in FUNCTIONS),
-            *_fenced(engine),
-        )
+        *_named("sqlite", CODE),
+        *_named("sqlite", CONDITIONS),
+        *_fenced("sqlite"),
+        *_named("postgres", FUNCTIONS),
+        *_named("postgres", of_postgres),
+        *_fenced("postgres"),
     ]
 
 
 def apply(mutation: Mutation) -> None:
     """Break the condition for the rest of this process."""
+    if mutation.engine == "postgres" and mutation.statement in FUNCTIONS:
+        migrating.KNOWN = tuple(_without_fence(each, mutation) for each in migrating.KNOWN)
+        return
     if mutation.statement in CODE:
         finalizing._check_holder = CODE[mutation.statement][mutation.fence]
         return
@@ -100,6 +122,19 @@ def apply(mutation: Mutation) -> None:
         return broken
 
     SqlFiles.read = read  # type: ignore[method-assign]
+
+
+def _without_fence(migration: Migration, mutation: Mutation) -> Migration:
+    """The migration with the condition of the function taken out, if it is the last one that makes the function."""
+    function = f"FUNCTION {FUNCTION_OF.get(mutation.statement, f'dibs_{mutation.statement}')}("
+    made = [each for each in migrating.KNOWN if f"CREATE {function}" in each.sql or f"REPLACE {function}" in each.sql]
+    if migration != made[-1]:
+        return migration
+    before, head, rest = migration.sql.rpartition(function)
+    body, end, after = rest.partition("\n$$;\n")
+    broken, count = FUNCTIONS[mutation.statement][mutation.fence].subn(ALWAYS, body)
+    assert count == 1, f"{mutation} matches {count} times"
+    return replace(migration, sql=before + head + broken + end + after)
 
 
 def _named(engine: str, conditions: dict[str, Any]) -> list[Mutation]:

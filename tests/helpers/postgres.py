@@ -80,8 +80,10 @@ class Lending:
         self._lent[lent.url] = lent
         if keep_connections:
             KEPT.setdefault(lent.url, KeptConnections(lent.url))
-        elif kept := KEPT.pop(lent.url, None):
-            kept.end()
+        else:
+            if kept := KEPT.pop(lent.url, None):
+                kept.end()
+            lent.close()  # the test may count the sessions of its database, or end them all
         return lent.url
 
     def take_back(self, url: str) -> None:
@@ -111,11 +113,16 @@ class Lent:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._connection = psycopg.connect(url, autocommit=True, application_name=OURS)
+        self._connection = self._connect()
         self._times = 0
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.url, autocommit=True, application_name=OURS)
 
     def has_shape(self, shape: Any) -> bool:
         """Wait until the processes of the last test have disconnected; True if the tables are as in the template."""
+        if self._connection.closed:
+            self._connection = self._connect()
         self._wait_until_alone()
         return self._connection.execute(_SHAPE).fetchone() == shape
 

@@ -75,14 +75,14 @@ def finalize(app: dibs.Dibs, name: str, workflow: int, token: int) -> str:
         return "lost"
 
 
-def renew(app: dibs.Dibs, name: str, workflow: int) -> bool:
+def renew(app: dibs.Dibs, name: str, workflow: int, token: int) -> bool:
     """Whether the claim could be extended."""
-    return app.renew_finalization(workflow, name).claimed
+    return app.renew_finalization(workflow, name, token).claimed
 
 
-def release(app: dibs.Dibs, name: str, workflow: int) -> bool:
+def release(app: dibs.Dibs, name: str, workflow: int, token: int) -> bool:
     """Whether the claim could be given up."""
-    return app.release_finalization(workflow, name)
+    return app.release_finalization(workflow, name, token)
 
 
 COMMANDS: dict[str, Any] = {

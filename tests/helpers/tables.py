@@ -26,6 +26,8 @@ TABLES = (
     "dibs_finalization_attempts",
     "dibs_checkpoints",
     "dibs_sessions",
+    "dibs_retention",
+    "dibs_retention_changes",
 )
 
 

@@ -34,6 +34,22 @@ def claim(http: httpx.Client, **body: Any) -> httpx.Response:
 # The exact answers
 
 
+def test_completing_again_with_another_result_is_a_409_with_a_code_of_its_own(http: httpx.Client) -> None:
+    http.post("/api/tasks", json={"task_type": "t"})
+    task = claim(http).json()["task"]
+    held = {"worker_id": "worker-1", "token": task["token"]}
+    path = f"/api/tasks/{task['id']}/complete"
+    assert http.post(path, json={**held, "result": {"a": 1, "b": 2}}).status_code == 200
+    assert http.post(path, json={**held, "result": {"b": 2.0, "a": 1}}).json()["repeated"] is True
+    answer = http.post(path, json={**held, "result": {"a": 2}})
+    assert (answer.status_code, answer.json()["code"]) == (409, "outcome_conflict")
+    said = http.post(
+        "/api/tasks/finish",
+        json={"worker_id": "worker-1", "outcomes": [{"task_id": task["id"], "token": 1, "outcome": "completed"}]},
+    )
+    assert (said.status_code, said.json()["answers"][0]["code"]) == (200, "outcome_conflict")
+
+
 def test_a_claim_is_answered_with_the_task_as_promised(http: httpx.Client) -> None:
     created = http.post(
         "/api/tasks", json={"task_type": "youtube_video_scrape", "params": {"video_id": "abc"}, "priority": 5}

@@ -18,6 +18,7 @@ from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
 from dibs.store.open import open_store
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import dead, task_in
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
@@ -441,25 +442,43 @@ def test_upkeep_by_hand_does_what_is_due(serve: Any, url: str, clock: Clock) -> 
         assert ok(http.post("/api/upkeep/promote")) == {"success": True, "count": 1}
         assert ok(http.post("/api/upkeep/recover", json={"limit": 10})) == {"success": True, "count": 1}
         assert [app.get(each).state for each in (late.id, lost.task_id)] == ["pending", "pending"]
-        assert ok(http.post("/api/upkeep/prune", json={"completed_seconds": 61}))["count"] == 0
-        assert ok(http.post("/api/upkeep/prune", json={"completed_seconds": 59}))["count"] == 1
+        keep(app, completed=61)
+        assert ok(http.post("/api/upkeep/prune")) == {"success": True, "count": 0, "next": None}
+        keep(app, completed=59, history=59, workers=59)
+        assert ok(http.post("/api/upkeep/prune")) == {"success": True, "count": 1, "next": None}
         assert app.get(done.id) is None
         kept = len(app.all_history())
-        assert ok(http.post("/api/upkeep/prune-history", json={"history_seconds": 59, "limit": 2}))["count"] == 2
+        assert ok(http.post("/api/upkeep/prune-history", json={"limit": 2}))["count"] == 2
         assert len(app.all_history()) == kept - 2
-        assert ok(http.post("/api/upkeep/prune-workers", json={"workers_seconds": 59}))["count"] == 1
+        assert ok(http.post("/api/upkeep/prune-workers"))["count"] == 1
+
+
+def test_pruning_goes_on_from_the_position_of_the_answer_before(http: httpx.Client, app: dibs.Dibs) -> None:
+    for _ in range(3):
+        task_in(app, "completed")
+    keep(app, completed=0)
+    counts, after = [], {}
+    while True:
+        said = ok(http.post("/api/upkeep/prune", json={"limit": 2, **after}))
+        counts.append(said["count"])
+        if said["next"] is None:
+            break
+        after = {"after": said["next"]}
+    assert counts == [2, 1]
 
 
 def test_malformed_upkeep_is_refused(http: httpx.Client) -> None:
     for path, body in (
         ("promote", {"limit": 0}),
         ("recover", {"limit": 1001}),
-        ("prune", {"completed_seconds": -1}),
-        ("prune", {"pending_seconds": 0}),
-        ("prune-history", {"history_seconds": 1e300}),
+        ("prune", {"completed_seconds": 1}),
+        ("prune", {"after": 5}),
+        ("prune-history", {"history_seconds": 1}),
         ("prune-workers", {"limit": 5}),
     ):
         assert refused(http.post(f"/api/upkeep/{path}", json=body), 400, "bad_request")
+    for after in ("the-middle", '{"rules": 1, "at": {"completed": 1e300}}', '{"rules": 1, "at": {"completed": -1}}'):
+        assert refused(http.post("/api/upkeep/prune", json={"after": after}), 400, "invalid_value")
 
 
 # The dead letter
@@ -662,3 +681,110 @@ def test_what_needs_no_key_can_be_probed_with_head(keyed: Served, path: str) -> 
     assert (probed.status_code, probed.content) == (200, b"")
     assert probed.headers["content-length"] == asked.headers["content-length"]
     assert client.head("/api/tasks").status_code == 405
+
+
+# The dead letter
+
+
+def test_the_dead_letter_is_listed_without_ignored_and_discarded_tasks(http: httpx.Client, app: dibs.Dibs) -> None:
+    first, second, third = [dead(app, error=f"error {n}", queue=f"q{n}")[0] for n in range(3)]
+    gone = ok(http.post(f"/api/tasks/{second}/discard"))
+    assert (gone["task"]["status"], gone["task"]["set_aside"]) == ("failed", "discarded")
+    page = ok(http.get("/api/dead-letter"))
+    assert [task["id"] for task in page["tasks"]] == [third, first]
+    assert "set_aside" not in page["tasks"][0]
+    assert [task["id"] for task in ok(http.get("/api/dead-letter?queue=q0"))["tasks"]] == [first]
+    assert [task["id"] for task in ok(http.get("/api/dead-letter?error=error+2"))["tasks"]] == [third]
+    assert ok(http.get("/api/dead-letter?limit=1"))["next_cursor"] == third
+    assert ok(http.get("/api/stats"))["stats"]["dead_letter"] == 2
+    assert 'dibs_dead_letter_tasks{queue="q1"} 0.0' in http.get("/metrics").text
+
+
+def test_tasks_of_the_dead_letter_are_discarded_by_ids_and_by_filter(http: httpx.Client, app: dibs.Dibs) -> None:
+    tasks = [dead(app, queue=queue)[0] for queue in ("a", "a", "b", "b")]
+    assert ok(http.post("/api/dead-letter/discard", json={"ids": [tasks[0], 999]})) == {"success": True, "discarded": 1}
+    assert ok(http.post("/api/dead-letter/discard", json={"queue": "b", "limit": 1}))["discarded"] == 1
+    assert [task.id for task in app.list_dead()] == [tasks[3], tasks[1]]
+    assert ok(http.post("/api/dead-letter/discard"))["discarded"] == 2
+    assert ok(http.post("/api/dead-letter/redrive"))["redriven"] == 0
+    assert refused(http.post(f"/api/tasks/{app.enqueue('t').id}/discard"), 409, "wrong_state")
+
+
+def test_a_limited_key_discards_tasks_of_its_queues_alone(keyed: Served, app: dibs.Dibs) -> None:
+    [mine], [theirs] = dead(app, queue="mine"), dead(app, queue="theirs")
+    limited = keyed.client("admin", queues=["mine"])
+    assert refused(limited.post(f"/api/tasks/{theirs}/discard"), 404, "task_not_found")
+    assert refused(limited.post("/api/dead-letter/discard", json={"queue": "theirs"}), 403, "queue_not_allowed")
+    assert ok(limited.post("/api/dead-letter/discard", json={"ids": [theirs]}))["discarded"] == 0
+    assert [task["id"] for task in ok(limited.get("/api/dead-letter"))["tasks"]] == [mine]
+    assert ok(limited.post("/api/dead-letter/discard"))["discarded"] == 1
+    assert [task.id for task in app.list_dead()] == [theirs]
+    assert keyed.client("enqueue", "work", "read").post("/api/dead-letter/discard").status_code == 403
+
+
+# Retention
+
+
+def test_retention_rules_are_set_listed_and_removed(http: httpx.Client) -> None:
+    said = ok(http.post("/api/retention", json={"records": "completed", "task_type": "invoice", "keep_seconds": None}))
+    assert said["rule"]["task_type"] == "invoice"
+    assert said["rule"]["keep_seconds"] is None
+    ok(http.post("/api/retention", json={"records": "history", "keep_seconds": 0}))
+    rules = ok(http.get("/api/retention"))["rules"]
+    assert [rule["records"] for rule in rules] == [
+        "completed",
+        "failed",
+        "cancelled",
+        "history",
+        "workers",
+        "completed",
+    ]
+    assert [rule["keep_seconds"] for rule in rules] == [86400, 2592000, 86400, 0, 86400, None]
+    ok(http.post("/api/retention/remove", json={"records": "completed", "task_type": "invoice"}))
+    again = http.post("/api/retention/remove", json={"records": "completed", "task_type": "invoice"})
+    assert refused(again, 404, "retention_not_found")
+    changes = ok(http.get("/api/retention/changes?limit=2"))["changes"]
+    assert [(change["records"], change["removed"]) for change in changes] == [("completed", True), ("history", False)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"records": "completed"},
+        {"records": "pending", "keep_seconds": 1},
+        {"records": "completed", "keep_seconds": -1},
+        {"records": "completed", "keep_seconds": "1d"},
+        {"records": "completed", "keep_seconds": 1, "queue": "a", "task_type": "b"},
+        {"records": "history", "keep_seconds": 1, "queue": "a"},
+        {"records": "completed", "keep_seconds": 1, "state": "failed"},
+    ],
+)
+def test_a_retention_rule_that_makes_no_sense_is_a_400(http: httpx.Client, body: dict[str, Any]) -> None:
+    assert http.post("/api/retention", json=body).status_code == 400
+
+
+def test_a_limited_key_sees_the_defaults_and_its_own_rules_and_changes_only_those(
+    keyed: Served, limited: httpx.Client, app: dibs.Dibs
+) -> None:
+    app.set_retention("completed", 1, queue="theirs")
+    app.set_retention("completed", 2, type="resize")
+    app.set_retention("completed", 3, workflow="order")
+    rule = ok(limited.post("/api/retention", json={"records": "completed", "keep_seconds": 4, "queue": "mine"}))["rule"]
+    assert rule["changed_by"] is not None
+    rules = ok(limited.get("/api/retention"))["rules"]
+    assert [rule["queue"] for rule in rules] == [None] * 5 + ["mine"]
+    assert [change["queue"] for change in ok(limited.get("/api/retention/changes"))["changes"]] == ["mine"]
+    theirs = {"records": "completed", "queue": "theirs"}
+    for body in (theirs, {"records": "completed"}, {"records": "completed", "task_type": "resize"}):
+        code = "queue_not_allowed" if "queue" in body else "key_limited_to_queues"
+        assert refused(limited.post("/api/retention", json={**body, "keep_seconds": 0}), 403, code)
+        assert refused(limited.post("/api/retention/remove", json=body), 403, code)
+    assert app.retention()[0].keep == 86400
+
+
+def test_retention_needs_the_scope_read_to_look_and_admin_to_change(keyed: Served) -> None:
+    reader, worker = keyed.client("read"), keyed.client("work", "enqueue")
+    ok(reader.get("/api/retention"))
+    assert refused(worker.get("/api/retention"), 403, "forbidden")
+    assert refused(reader.post("/api/retention", json={"records": "failed", "keep_seconds": 0}), 403, "forbidden")
+    assert refused(reader.post("/api/retention/remove", json={"records": "failed"}), 403, "forbidden")

@@ -12,14 +12,13 @@ import dibs
 from dibs.server.config import ServerConfig
 from dibs.server.running import serving
 from dibs.store.open import open_store
-from dibs.store.operations.tending import Retention
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import NOTHING, keep
 from tests.helpers.tasks import task_in
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
 
 Serve = Callable[..., Served]
-NOW = Retention(completed=0, cancelled=0, failed=0, history=0, workers=0)
 
 
 @pytest.fixture
@@ -54,7 +53,8 @@ def test_a_schedule_ticks(serve: Serve, timed: dibs.Dibs, clock: Clock) -> None:
 
 def test_what_is_past_its_retention_goes(serve: Serve, app: dibs.Dibs) -> None:
     done = task_in(app, "completed")
-    serve(upkeep=True, upkeep_every=0.1, retention=NOW)
+    keep(app, **NOTHING, history=0, workers=0)
+    serve(upkeep=True, upkeep_every=0.1)
     until(lambda: app.get(done.id) is None)
 
 
@@ -72,7 +72,8 @@ def test_the_upkeep_ends_with_the_server(url: str) -> None:
 
 def test_a_server_is_not_among_the_workers(serve: Serve, app: dibs.Dibs) -> None:
     done = task_in(app, "completed")
-    serve(upkeep=True, upkeep_every=0.1, retention=NOW)
+    keep(app, **NOTHING, history=0, workers=0)
+    serve(upkeep=True, upkeep_every=0.1)
     until(lambda: app.get(done.id) is None)
     assert app.workers() == []
 

@@ -223,6 +223,25 @@ def test_a_step_adds_steps_when_it_completes_and_who_waits_for_it_waits_for_thes
     assert order == ["render", "render", "merge"]
 
 
+def test_a_step_adds_steps_of_its_own_type_to_any_depth(http: httpx.Client) -> None:
+    workflow = start(http, {"task_type": "crawl"}, {"task_type": "merge", "after": ["crawl"]})
+    for _ in range(3):
+        assert complete(http, claim(http), steps=[{"task_type": "crawl"}]).status_code == 200
+    bodies = [{"task_type": "crawl", "after": ["crawl"]}, {"task_type": "crawl"}]
+    task = claim(http)
+    outcome = {"task_id": task["id"], "token": task["token"], "outcome": "completed", "steps": bodies}
+    answers = http.post("/api/tasks/finish", json={"worker_id": WORKER, "outcomes": [outcome]}).json()["answers"]
+    assert [each["status"] for each in answers] == ["completed"]
+
+    path = "/".join(["crawl"] * 4)
+    names = ["crawl", "merge", "crawl/crawl", "crawl/crawl/crawl", path, f"{path}/crawl", f"{path}/crawl-2"]
+    assert step_names(http, workflow["id"]) == names
+    for expected in ("crawl", "crawl", "merge"):
+        task = claim(http)
+        assert task["task_type"] == expected
+        complete(http, task)
+
+
 def test_of_many_outcomes_one_with_bad_steps_is_refused_by_itself(http: httpx.Client) -> None:
     start(http, {"task_type": "a"}, {"task_type": "b"})
     first, second = claim(http), claim(http)
@@ -375,13 +394,29 @@ def test_a_claim_is_extended_and_given_up_by_its_owner_alone(http: httpx.Client)
     workflow = due(http)
     token = wish(http, workflow["id"]).json()["token"]
 
-    assert wish(http, workflow["id"], "renew", by="p2").status_code == 409
-    renewed = wish(http, workflow["id"], "renew", timeout_seconds=60)
+    assert wish(http, workflow["id"], "renew", by="p2", token=token).status_code == 409
+    renewed = wish(http, workflow["id"], "renew", token=token, timeout_seconds=60)
     assert (renewed.status_code, renewed.json()["token"]) == (200, token)
-    assert wish(http, workflow["id"], "release", by="p2").json() == {"success": False, "released": False}
+    assert wish(http, workflow["id"], "release", by="p2", token=token).json() == {"success": False, "released": False}
     assert wish(http, workflow["id"], by="p2").status_code == 409
-    assert wish(http, workflow["id"], "release").json() == {"success": True, "released": True}
+    assert wish(http, workflow["id"], "release", token=token).json() == {"success": True, "released": True}
+    nobody = wish(http, workflow["id"], "renew", token=token)
+    assert (nobody.status_code, nobody.json()["reason"]) == (409, "not_claimed")
+    assert nobody.json()["message"] == "Nobody holds the finalization of this workflow"
     assert wish(http, workflow["id"], by="p2").status_code == 200
+
+
+@pytest.mark.parametrize("verb", ["renew", "release"])
+def test_renewing_and_releasing_name_the_token(http: httpx.Client, verb: str) -> None:
+    workflow = due(http)
+    wish(http, workflow["id"])
+
+    for more in ({}, {"token": None}, {"token": "1"}, {"token": -1}, {"token": 2**63}):
+        refused = wish(http, workflow["id"], verb, **more)
+        assert (refused.status_code, "token" in refused.json()["error"].lower()) == (400, True)
+    stale = wish(http, workflow["id"], verb, token=0)
+    assert stale.json()["success"] is False
+    assert wish(http, workflow["id"], verb, token=1).json()["success"] is True
 
 
 def test_a_zombie_is_refused_with_its_old_token(lodge: Callable[..., Served], clock: Clock) -> None:
@@ -524,7 +559,7 @@ def test_to_a_limited_key_a_workflow_with_a_foreign_queue_does_not_exist(
     asked = [limited.get(f"{place}{path}") for path in ("", "/steps", "/context", "/attempts")]
     asked += [limited.post(f"{place}/{verb}") for verb in ("cancel", "retry")]
     asked += [limited.post(f"{place}/steps", json={"steps": [{"task_type": "t", "queue": "ours"}]})]
-    asked += [wish(limited, mixed["id"], "release"), finalize(limited, mixed["id"], 1)]
+    asked += [wish(limited, mixed["id"], "release", token=1), finalize(limited, mixed["id"], 1)]
     assert {(answer.status_code, answer.json()["code"]) for answer in asked} == {(404, "workflow_not_found")}
     assert limited.get("/api/workflows").json()["workflows"] == []
 
@@ -534,8 +569,8 @@ def test_a_wish_for_a_foreign_workflow_is_answered_like_one_for_none(
 ) -> None:
     theirs = start(anyone, {"task_type": "t", "queue": "theirs"})
 
-    for verb in ("claim", "renew"):
-        foreign, unknown = wish(limited, theirs["id"], verb), wish(anyone, 99, verb)
+    for verb, more in (("claim", {}), ("renew", {"token": 1})):
+        foreign, unknown = wish(limited, theirs["id"], verb, **more), wish(anyone, 99, verb, **more)
         assert foreign.status_code == unknown.status_code == 404
         assert {**foreign.json(), "workflow_id": 99} == unknown.json()
     assert anyone.get(f"/api/workflows/{theirs['id']}/attempts").json() == {"attempts": []}
@@ -551,14 +586,27 @@ def test_a_limited_key_works_on_workflows_of_its_queues(limited: httpx.Client) -
     assert limited.get(f"/api/workflows/{workflow['id']}/attempts").json()["attempts"][0]["claimed"]
 
 
-def test_a_key_of_a_foreign_workflow_shows_nothing_of_it(limited: httpx.Client, anyone: httpx.Client) -> None:
-    start(anyone, {"task_type": "t", "queue": "theirs"}, idempotency_key="order-7")
+def test_a_key_of_a_foreign_workflow_is_free(limited: httpx.Client, anyone: httpx.Client) -> None:
+    theirs = start(anyone, {"task_type": "t", "queue": "theirs"}, idempotency_key="order-7")
+    mixed = start(anyone, {"task_type": "t", "queue": "theirs"}, OURS, idempotency_key="order-7")
     body = {"name": "order", "steps": [{"task_type": "t", "queue": "ours"}], "idempotency_key": "order-7"}
 
     answer = limited.post("/api/workflows", json=body)
+    assert (answer.status_code, answer.json()["deduplicated"]) == (201, False)
+    assert answer.json()["workflow"]["id"] not in (theirs["id"], mixed["id"])
+
+
+def test_a_workflow_that_grew_into_a_foreign_queue_is_not_shown_by_its_key(
+    limited: httpx.Client, anyone: httpx.Client
+) -> None:
+    body = {"name": "order", "steps": [{"task_type": "t", "queue": "ours"}], "idempotency_key": "order-7"}
+    workflow = limited.post("/api/workflows", json=body).json()["workflow"]
+    secret = {"name": "secret", "task_type": "t", "queue": "theirs"}
+    anyone.post(f"/api/workflows/{workflow['id']}/steps", json={"steps": [secret]})
+
+    answer = limited.post("/api/workflows", json=body)
     assert (answer.status_code, answer.json()["code"]) == (409, "key_conflict")
-    assert "task_id" not in answer.json()
-    assert "workflow_id" not in answer.json()
+    assert "theirs" not in answer.text
 
 
 def test_a_limited_key_adds_no_step_that_would_read_what_is_foreign(
@@ -671,10 +719,10 @@ def test_metrics_tell_how_finalization_claims_fare(lodge: Callable[..., Served])
     wish(http, workflow["id"])
     wish(http, workflow["id"], by="p2")
     wish(http, 99)
-    wish(http, workflow["id"], "renew")
-    wish(http, workflow["id"], "renew", by="p2")
-    wish(http, workflow["id"], "release", by="p2")
-    wish(http, workflow["id"], "release")
+    wish(http, workflow["id"], "renew", token=1)
+    wish(http, workflow["id"], "renew", by="p2", token=1)
+    wish(http, workflow["id"], "release", by="p2", token=1)
+    wish(http, workflow["id"], "release", token=1)
     after = http.get("/metrics").text
 
     grown = {

@@ -124,7 +124,7 @@ class Hand(Member):
         self.linger: float = self.options.get("linger", 0.0)
         self.replays: bool = self.options.get("replays", False)
         self._asked = self._sent = 0
-        self._next_upkeep = 0.0
+        self._next_upkeep = time.monotonic() + self.upkeep_every
 
     def go_on(self) -> None:
         while not self.stopping.is_set():

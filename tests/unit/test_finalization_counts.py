@@ -19,7 +19,7 @@ def claim(reason: ClaimReason) -> FinalizationClaim:
 def test_a_claim_is_counted_by_its_answer(reason: ClaimReason) -> None:
     grown = watch("finalization_claim_")
     finalization.count_claim(claim(reason), 0.01)
-    label = "other" if reason is ClaimReason.NOT_FOUND else reason
+    label = "other" if reason in (ClaimReason.NOT_FOUND, ClaimReason.NOT_CLAIMED) else reason
     refused = {"contention_total": 1, f"contention_by_reason_total {label}": 1}
     counted = {"duration_seconds": 1, "attempts_total": 1} | ({"success_total": 1} if reason in GRANTED else refused)
     assert grown() == {f"finalization_claim_{name}": count for name, count in counted.items()}

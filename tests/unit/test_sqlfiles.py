@@ -33,6 +33,7 @@ ONLY = {
         "pick_level",
         "pick_race",
         "race",  # where a race stands; on PostgreSQL a part of the claim
+        "leave_tasks",  # what a recovery clears; on PostgreSQL the statement that recovers clears it
         "note_drawn",  # two tables take two statements
         "note_finalization",  # PostgreSQL does it in the function that claims, for those who call that in SQL
         "fresh_keys",  # both keys of a task in one fragment; PostgreSQL's enqueue needs them one by one
@@ -63,6 +64,7 @@ ONLY = {
         "overdue",  # the claim itself looks whether there is anything to sweep
         "wanted",
         "claim_any",  # other claims may hold the locks of all candidates
+        "finalize",  # one call of a function, for programs in other languages as well; SQLite does it step by step
         "hold_workflows",  # on SQLite the write lock keeps everybody else out
         "in_turn",  # the same
         "one_snapshot",  # on SQLite every read is one
@@ -104,9 +106,10 @@ WORDS = {
 # The only SQL that is put together in Python. Each part is a constant of its module.
 ASSEMBLED = {
     "f'LISTEN {CHANNEL}'",
-    "f'NOTIFY {CHANNEL}'",
+    "f\"SELECT current_setting('transaction_read_only'), {doing}\"",  # NULL, or the notification
     "f'SHOW {name}'",  # the three names stand in the loop above it
     "f'PRAGMA incremental_vacuum({PAGES_A_ROUND})'",
+    "f'DROP TABLE temp.\"{name}\"'",  # the names of dibs' own tables, as SQLite lists them
 }
 
 SQL_WORD = re.compile(
@@ -178,7 +181,7 @@ def test_every_file_is_used() -> None:
         mentioned = {text for path, tree in modules(STORE) if engine in engines_of(path) for text in literals(tree)}
         fragments = {name for text in mentioned for name in placeholders(text)}
         fragments |= {name for path in folder(engine).glob("*.sql") for name in placeholders(path.read_text("utf-8"))}
-        of_tasks = ("state", "type", "queue", "queues", "cursor", "error", "only")
+        of_tasks = ("state", "type", "queue", "queues", "cursor", "error", "only", "dead")
         of_workflows = tuple(f"workflow_{what}" for what in ("state", "name", "cursor", "floor", "ids", "queues"))
         of_searches = ("still", "key", "worker", "since", "until", "text")
         fragments |= {f"by_{name}" for name in (*of_tasks, *of_workflows, *of_searches)}  # the conditions of lists

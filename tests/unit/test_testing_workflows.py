@@ -51,6 +51,19 @@ def test_a_drain_runs_a_workflow_to_its_end(app: dibs.Dibs, box: Sandbox) -> Non
     assert app.wait_workflow(flow.id, 0).state is WorkflowState.COMPLETED
 
 
+def test_a_drain_runs_a_recursive_crawl(app: dibs.Dibs, box: Sandbox) -> None:
+    @app.task
+    def crawl(ctx: dibs.Context, depth: int) -> int:
+        for _ in range(depth):
+            ctx.step(crawl, depth=depth - 1)
+        return depth
+
+    with app.workflow("site") as flow:
+        flow.step(crawl, depth=3)
+    assert [task.result for task in box.drain()].count(0) == 6
+    assert app.wait_workflow(flow.id, 0).state is WorkflowState.COMPLETED
+
+
 def test_a_handler_run_by_itself_has_no_results_and_keeps_its_checkpoints(app: dibs.Dibs, box: Sandbox) -> None:
     @app.task
     def look(ctx: dibs.Context) -> list[Any]:

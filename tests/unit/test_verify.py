@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 import dibs
-from dibs import Event, HistoryEntry, Retention, State, Task
+from dibs import Event, HistoryEntry, State, Task
 from dibs.errors import InvalidValue
 from dibs.observe.verify import Acknowledged, Code, Report, Violation, dump, load, verify
+from tests.helpers.keeping import keep
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
 
@@ -85,6 +86,9 @@ FULL_LIFE = history(
     recovered(3, "ann"),
     claimed(4, "ann"),
     recovered(4, "ann", to="failed"),
+    entry("ignored", "failed", "failed", 4),
+    entry("discarded", "failed", "failed", 4),
+    entry("restored", "failed", "failed", 4),
     retried(4),
     entry("cancelled", "pending", "cancelled", 4),
     retried(4, before="cancelled"),
@@ -106,7 +110,7 @@ def test_a_life_with_every_event_is_clean_and_counted() -> None:
     assert report.violations == []
     assert report.ok
     assert {e.event for e in FULL_LIFE} == set(Event)
-    assert (report.operations, report.tasks, report.claims, report.completions) == (21, 1, 6, 1)
+    assert (report.operations, report.tasks, report.claims, report.completions) == (24, 1, 6, 1)
 
 
 def test_the_life_of_a_step_is_clean() -> None:
@@ -161,8 +165,9 @@ def test_a_real_history_on_sqlite_is_clean(tmp_path: Path) -> None:
     report = verify(entries, tasks=tasks, acknowledged=answers)
     assert report.violations == []
     assert {e.event for e in entries} == set(Event)
-    assert (report.tasks, report.claims, report.completions) == (4, 6, 1)
-    assert [task.state for task in tasks] == [State.CLAIMED, State.PENDING]  # the other two were pruned
+    assert (report.tasks, report.claims, report.completions) == (6, 8, 1)
+    # The other three were pruned.
+    assert [task.state for task in tasks] == [State.CLAIMED, State.FAILED, State.PENDING]
 
 
 class Clock:
@@ -182,11 +187,25 @@ def live_through_everything(app: dibs.Dibs, clock: Clock) -> Iterator[Acknowledg
     """Bring four tasks through every event there is, and yield what the clients were told."""
     yield from fail_lose_and_complete(app, clock)
     yield from cancel_and_retry(app)
-    app.prune(Retention(completed=0, cancelled=0))
+    discard_and_retry(app)
+    keep(app, completed=0, cancelled=0)
+    app.prune()
     kept = app.enqueue("mail")
     yield said("enqueued", 0, None, kept.id)
     claim = app.claim_by_id(kept.id, "ann")
     yield said("claimed", claim.token, "ann", kept.id)
+
+
+def discard_and_retry(app: dibs.Dibs) -> None:
+    """A step whose failure is ignored, and a task that is discarded and retried."""
+    step = dibs.NewStep(name="a", task=dibs.NewTask("step"), on_failure="ignore")
+    app.start_workflow(dibs.NewWorkflow(name="flow", steps=[step]))
+    task = app.enqueue("mail", max_attempts=1)
+    app.fail(app.claim("ann", types=["step"]), "no route", permanent=True)
+    app.fail(app.claim_by_id(task.id, "ann"), "no route")
+    app.discard(task.id)
+    app.retry(task.id)
+    app.cancel(task.id)
 
 
 def fail_lose_and_complete(app: dibs.Dibs, clock: Clock) -> Iterator[Acknowledged]:
@@ -224,7 +243,8 @@ def cancel_and_retry(app: dibs.Dibs) -> Iterator[Acknowledged]:
 @pytest.mark.parametrize("left_out", range(len(FULL_LIFE)), ids=lambda n: FULL_LIFE[n].event.value)
 def test_an_entry_left_out_is_noticed(left_out: int) -> None:
     rest = FULL_LIFE[:left_out] + FULL_LIFE[left_out + 1 :]
-    silent = FULL_LIFE[left_out].event is Event.CANCEL_REQUESTED  # it moves nothing, so nothing misses it
+    same_state = {Event.CANCEL_REQUESTED, Event.IGNORED, Event.DISCARDED, Event.RESTORED}
+    silent = FULL_LIFE[left_out].event in same_state  # the task stays where it is, so nothing misses the entry
     assert verify(rest, tasks=[]).ok is silent
 
 

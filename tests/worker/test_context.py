@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from uuid import UUID
 
 import pytest
 
-from dibs import AsyncDibs, Backoff, Context, Dibs, State, WaitTimeout
+from dibs import AsyncDibs, Backoff, Context, Dibs, NewTask, PollerConfig, State, TaskPoller, WaitTimeout
+from tests.helpers import handlers
 from tests.helpers.handlers import say
 from tests.helpers.hands import Crew
 from tests.helpers.waiting import until
@@ -53,6 +55,67 @@ def test_progress_is_written_while_the_handler_runs(app: Dibs) -> None:
         assert app.get(task.id).progress_message == "almost half"  # type: ignore[union-attr]
         go.set()
         assert task.wait(10).state is State.COMPLETED
+
+
+@pytest.mark.parametrize("way", ["direct", "served"])
+@pytest.mark.parametrize("lane", ["thread", "loop"])
+def test_a_completed_task_shows_the_last_progress_of_its_handler(
+    url: str, way: str, lane: str, request: pytest.FixtureRequest
+) -> None:
+    with contextlib.ExitStack() as closing:
+        place = url if way == "direct" else closing.enter_context(request.getfixturevalue("house").serving(url))
+        app = closing.enter_context(Dibs(place))
+
+        def far(ctx: Context, n: int) -> None:
+            ctx.progress(60)
+            ctx.progress(100, f"done {n}")
+
+        async def far_async(ctx: Context, n: int) -> None:
+            far(ctx, n)
+
+        app.task(far if lane == "thread" else far_async, name="far")
+        tasks = app.enqueue_many([NewTask("far", {"n": n}) for n in range(20)])
+        with app.worker(concurrency=4):
+            done = [app.wait(task.id, 30) for task in tasks]
+    assert [(task.progress, task.progress_message) for task in done] == [(100, f"done {n}") for n in range(20)]
+
+
+def test_a_task_completed_in_a_child_process_shows_its_last_progress(url: str) -> None:
+    with handlers.at(url) as app:
+        tasks = [app.enqueue("progress_apart") for _ in range(3)]
+        with app.worker(children=1):
+            assert [app.wait(task.id, 30).progress for task in tasks] == [100] * 3
+
+
+def test_a_task_completed_by_a_poller_shows_its_last_progress(app: Dibs) -> None:
+    task = app.enqueue("far")
+    poller = TaskPoller(app, "poller-1", PollerConfig(poll_interval=0.05))
+
+    def callback(task: Any, ctx: Context) -> None:
+        ctx.progress(100)
+        poller.stop()
+
+    assert poller.poll_loop(callback) == 1
+    assert (app.get(task.id).state, app.get(task.id).progress) == (State.COMPLETED, 100)  # type: ignore[union-attr]
+
+
+def test_tasks_that_report_no_progress_cost_no_statement_for_it(app: Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    def quiet() -> None: ...
+
+    ran: list[str] = []
+    run = app._store.run
+
+    def noted(operation: Any, on: Any = None) -> Any:
+        ran.append(operation.name)
+        return run(operation, on)
+
+    monkeypatch.setattr(app._store, "run", noted)
+    with app.worker():
+        for task in app.enqueue_many([quiet.new() for _ in range(20)]):
+            app.wait(task.id, 30)
+    assert "finish" in ran
+    assert "progress" not in ran
 
 
 def test_progress_beyond_its_bounds_is_the_handler_s_own_failure(app: Dibs) -> None:

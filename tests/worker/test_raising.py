@@ -110,6 +110,48 @@ def test_permanent_goes_to_the_dead_letter_at_once(app: dibs.Dibs) -> None:
     assert (task.state, task.attempts, task.error.message) == (State.FAILED, 1, "no such customer")
 
 
+def test_permanent_keeps_its_message_and_the_traceback_of_its_cause(app: dibs.Dibs) -> None:
+    @app.task(max_attempts=3)
+    def parse() -> None:
+        try:
+            int("x")
+        except ValueError as error:
+            raise Permanent("bad input") from error
+
+    @app.task(max_attempts=3)
+    def parse_silently() -> None:
+        raise Permanent from KeyError("who")
+
+    with app.worker():
+        task, silent = parse.enqueue().wait(10), parse_silently.enqueue().wait(10)
+    assert (task.error.type, task.error.message, task.error.permanent) == ("ValueError", "bad input", True)
+    assert "invalid literal for int()" in task.error.traceback
+    assert (silent.error.type, silent.error.message, silent.error.permanent) == ("KeyError", "'who'", True)
+
+
+def test_retry_keeps_a_message_of_its_own_and_the_traceback_of_its_cause(app: dibs.Dibs) -> None:
+    @app.task(max_attempts=1)
+    def again() -> None:
+        raise Retry(5, "the upstream is busy") from ValueError("the cause")
+
+    with app.worker():
+        task = again.enqueue().wait(10)
+    assert (task.error.type, task.error.message, task.error.permanent) == ("ValueError", "the upstream is busy", False)
+    assert "the cause" in task.error.traceback
+
+
+def test_a_permanent_failure_is_called_so_in_the_log(app: dibs.Dibs, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task(max_attempts=3)
+    def hopeless() -> None:
+        raise Permanent("no such customer")
+
+    with app.worker():
+        hopeless.enqueue().wait(10)
+    told = [record.message for record in caplog.records if "(hopeless, " in record.message]
+    assert len(told) == 1
+    assert told[0].endswith("Permanent: no such customer; the failure is permanent, it is in the dead letter")
+
+
 def test_cancel_ends_the_task_as_cancelled(app: dibs.Dibs) -> None:
     @app.task
     def enough() -> None:

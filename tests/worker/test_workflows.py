@@ -6,6 +6,8 @@ Upkeep comes once a minute here, so that what is tested is the worker itself and
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from dibs import (
     Context,
     Dibs,
     FinalizationClaimer,
+    FinalizationLost,
+    InvalidValue,
     PollerConfig,
     State,
     Task,
@@ -102,6 +106,20 @@ def test_a_failed_step_fails_its_workflow_and_the_retry_goes_on_from_there(app: 
 
 
 # Steps added by steps
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_step_fans_out_to_its_own_handler_to_any_depth(app: Dibs, lane: str) -> None:
+    handler = in_lane("crawl", lane)
+    with app.workflow("site") as flow:
+        flow.options(name="last").step(read, after=flow.step(handler, depth=3))
+    with app.worker(**RARELY):
+        assert flow.stored.wait(60).state is COMPLETED
+    tasks = named(app, flow.stored)
+    depths = sorted(task.params["depth"] for task in tasks.values() if task.type == handler.name)
+    assert depths == [0] * 8 + [1] * 4 + [2] * 2 + [3]
+    seen = dict(tasks["last"].result["all"])
+    assert sum(result == 0 for result in seen.values()) == 8  # the step after the first one reads all leaves
 
 
 @pytest.mark.parametrize("lane", LANES)
@@ -360,23 +378,91 @@ def test_an_async_app_writes_and_awaits_its_workflows(url: str) -> None:
             assert finalizer.result == 12
             claimer = FinalizationClaimer(app, "p1")
             assert not (await claimer.claim(done.id)).claimed
-            assert not await claimer.release(done.id)
+            assert not await claimer.release(done.id, 1)
+            with pytest.raises(FinalizationLost):
+                await claimer.finalize(done.id, 1)
 
     asyncio.run(main())
 
 
-def test_a_claimer_claims_renews_and_releases_for_one_processor(app: Dibs) -> None:
+def ready_to_finalize(app: Dibs) -> int:
+    """A workflow whose only step is done."""
     with app.workflow("short") as flow:
         flow.step(give)
     [claim] = app.claim_many("w", 1)
     app.complete(claim)
+    return flow.id
+
+
+def test_a_claimer_claims_renews_releases_and_finalizes_for_one_processor(app: Dibs) -> None:
+    order = ready_to_finalize(app)
     one, two = FinalizationClaimer(app, "one", timeout=60), FinalizationClaimer(app, "two")
-    first = one.claim(flow.id)
+    first = one.claim(order)
     assert (first.claimed, first.token) == (True, 1)
-    assert (two.claim(flow.id).claimed, two.renew(flow.id).claimed, two.release(flow.id)) == (False, False, False)
-    assert (one.renew(flow.id).token, one.extend(flow.id).claimed) == (1, True)
-    assert (one.release(flow.id), one.release(flow.id)) == (True, False)
-    assert two.claim(flow.id).token == 2
+    assert (two.claim(order).claimed, two.renew(order, 1).claimed, two.release(order, 1)) == (False, False, False)
+    assert (one.renew(order, 1).token, one.extend(order, 1).claimed) == (1, True)
+    assert (one.release(order, 1), one.release(order, 1)) == (True, False)
+    assert two.claim(order).token == 2
+    with pytest.raises(FinalizationLost):
+        one.finalize(order, 2)
+    assert two.finalize(order, 2).state is COMPLETED
+
+
+def test_two_claimers_of_one_name_do_not_share_a_claim(app: Dibs) -> None:
+    order = ready_to_finalize(app)
+    one, two = FinalizationClaimer(app, "billing"), FinalizationClaimer(app, "billing")
+    assert one.processor_id != two.processor_id
+    assert all(re.fullmatch("billing-[0-9a-f]{16}", each.processor_id) for each in (one, two))
+    held = one.claim(order)
+    assert (one.claim(order).reason, held.processor) == ("extended", one.processor_id)
+    refused = two.claim(order)
+    assert (refused.claimed, refused.already_claimed_by) == (False, one.processor_id)
+
+
+def test_a_claimer_may_keep_the_very_name_that_it_is_given(app: Dibs) -> None:
+    order = ready_to_finalize(app)
+    one = FinalizationClaimer(app, "billing-1", unique=False)
+    assert one.processor_id == "billing-1"
+    assert one.claim(order).processor == "billing-1"
+
+
+@pytest.mark.parametrize("name", ["", "two\nlines", None, "x" * 256])
+def test_a_claimer_has_a_valid_name(app: Dibs, name: Any) -> None:
+    with pytest.raises(InvalidValue, match="processor"):
+        FinalizationClaimer(app, name)
+
+
+def test_a_claimer_with_a_name_of_any_length_has_a_valid_name_of_its_own(app: Dibs) -> None:
+    order = ready_to_finalize(app)
+    assert FinalizationClaimer(app, "x" * 255).claim(order).claimed
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_claimer_has_another_name_in_a_forked_process(app: Dibs) -> None:
+    claimer = FinalizationClaimer(app, "billing")
+    ours = claimer.processor_id
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writing, claimer.processor_id.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = os.read(reading, 1000).decode()
+    assert theirs.startswith("billing-")
+    assert (theirs != ours, claimer.processor_id) == (True, ours)
+    for end in (reading, writing):
+        os.close(end)
+
+
+def test_workers_of_one_name_finalize_under_names_of_their_own(app: Dibs) -> None:
+    names = set()
+    for _ in range(2):
+        with app.workflow("short") as flow:
+            flow.step(give)
+        with app.worker(worker_id="worker-1", **RARELY):
+            flow.stored.wait(30)
+        names |= {attempt.processor for attempt in app.finalization_attempts(flow.id)}
+    assert len(names) == 2
+    assert all(re.fullmatch("worker-1-[0-9a-f]{16}", name) for name in names)
 
 
 def a_flow(app: Dibs, folder: Path) -> Workflow:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import Claim, ClaimRef, Retention
+from dibs import Claim, ClaimRef
 from tests.helpers import tables
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import keep
 
 WORKER = "worker-1"
 
@@ -168,6 +169,7 @@ def test_what_is_kept_goes_with_its_task(app: Any, url: str) -> None:
     for held in (done, stays):
         app.keep_checkpoint(held, "downloaded", 1)
     app.complete(done)
-    app.prune(Retention(completed=0))
+    keep(app, completed=0)
+    app.prune()
     assert (app.checkpoints(done.task_id), app.checkpoints(stays.task_id)) == ({}, {"downloaded": 1})
     assert len(tables.read(url)["dibs_checkpoints"]) == 1

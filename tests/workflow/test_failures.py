@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import Completed, NewTask, Retention, State
+from dibs import Completed, NewTask, State
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import events, moment
 from tests.helpers.workflows import (
     BROKEN,
@@ -534,8 +535,10 @@ def test_a_workflow_is_pruned_with_all_that_belongs_to_it_when_its_time_is_over(
     order = start(app, *DIAMOND, finalizer=NewTask("report"), key="order-7")
     drive(app)
     clock.advance(3600)
-    assert app.prune(Retention(completed=3601)) == 0
-    assert app.prune(Retention(completed=3600)) >= 5
+    keep(app, completed=3601)
+    assert app.prune() == 0
+    keep(app, completed=3600)
+    assert app.prune() >= 5
     assert (app.get_workflow(order), app.list_tasks(), app.finalization_attempts(order)) == (None, [], [])
     assert not app.start_workflow(dibs.NewWorkflow(name="other", key="order-7")).deduplicated
 
@@ -544,7 +547,8 @@ def test_the_steps_of_a_running_workflow_are_kept_however_old_they_are(app: Any,
     order = start(app, *DIAMOND)
     complete(app, order, "fetch", "kept")
     clock.advance(10**6)
-    assert app.prune(Retention(completed=0, failed=0, cancelled=0)) == 0
+    keep(app, completed=0, failed=0, cancelled=0)
+    assert app.prune() == 0
     assert app.results(task_of(app, order, "left"))[0].result == "kept"
 
 
@@ -552,9 +556,11 @@ def test_failed_and_cancelled_workflows_have_times_of_their_own(app: Any) -> Non
     failed, cancelled = start(app, step("a")), start(app, step("b"), step("c", "b"))
     app.cancel_workflow(cancelled)
     drive(app, {"a": BROKEN})
-    app.prune(Retention(cancelled=0))
+    keep(app, cancelled=0)
+    app.prune()
     assert (app.get_workflow(cancelled), state(app, failed)) == (None, "failed")
-    app.prune(Retention(failed=0))
+    keep(app, failed=0)
+    app.prune()
     assert (app.get_workflow(failed), app.list_tasks()) == (None, [])
 
 
@@ -563,7 +569,8 @@ def test_one_upkeep_prunes_many_small_workflows(app: Any) -> None:
         start(app, step("a"))
     start(app)
     drive(app)
-    app.upkeep(Retention(completed=0))
+    keep(app, completed=0)
+    app.upkeep()
     assert (app.list_workflows(), app.list_tasks()) == ([], [])
 
 
@@ -571,5 +578,6 @@ def test_a_large_workflow_is_pruned_batch_by_batch(app: Any) -> None:
     start(app, *(step(str(n)) for n in range(1200)))
     start(app, step("a"))
     drive(app)
-    app.upkeep(Retention(completed=0))
+    keep(app, completed=0)
+    app.upkeep()
     assert (app.list_workflows(), app.list_tasks()) == ([], [])

@@ -224,10 +224,10 @@ def test_the_token_of_another_is_refused(app: Any, url: str) -> None:
     assert tables.read(url) == before
 
 
-def test_whoever_released_cannot_finalize_any_more(app: Any) -> None:
+def test_a_released_claim_cannot_finalize(app: Any) -> None:
     order = ready(app)
     token = app.claim_finalization(order, P1).token
-    app.release_finalization(order, P1)
+    app.release_finalization(order, P1, token)
     with pytest.raises(FinalizationLost, match="nobody holds it now"):
         app.finalize(order, P1, token)
     assert state(app, order) == "running"
@@ -274,31 +274,64 @@ def test_tokens_are_never_issued_twice_over_retries(app: Any) -> None:
 # Renewing and releasing
 
 
-def test_renewing_extends_and_gives_nobody_a_new_claim(app: Any, clock: Clock) -> None:
+def test_renewing_extends_the_claim_under_its_token(app: Any, clock: Clock) -> None:
     order = ready(app)
-    message = "Workflow is not claimed for finalization by this processor"
-    none = (False, "already_claimed", None, "all_complete", message, None)
-    assert said(app.renew_finalization(order, P1)) == none
-    app.claim_finalization(order, P1)
+    token = app.claim_finalization(order, P1).token
     clock.advance(20)
-    answer = app.renew_finalization(order, P1, timeout=50)
+    answer = app.renew_finalization(order, P1, token, timeout=50)
     assert said(answer) == (True, "extended", P1, "all_complete", "Claim extended", 1)
     assert (answer.lease_until - moment(clock)).total_seconds() == 50
-    assert said(app.renew_finalization(order, P2)) == (False, "already_claimed", P1, "all_complete", message, None)
+    clock.advance(49)
+    assert not app.claim_finalization(order, P2).claimed
+
+
+def test_renewing_what_nobody_holds_says_so_and_gives_no_claim(app: Any, url: str, clock: Clock) -> None:
+    order = ready(app)
+    nobody = (False, "not_claimed", None, "all_complete", "Nobody holds the finalization of this workflow", None)
+    before = tables.read(url)
+    assert said(app.renew_finalization(order, P1, 1)) == nobody
+    assert tables.read(url) == before
+    token = app.claim_finalization(order, P1).token
+    app.release_finalization(order, P1, token)
+    assert said(app.renew_finalization(order, P1, token)) == nobody
+    app.claim_finalization(order, P2)
+    clock.advance(30)  # the lease of P2 is over: nobody holds the claim
+    assert said(app.renew_finalization(order, P1, token)) == nobody
+
+
+def test_renewing_what_another_holds_names_the_holder_and_its_token(app: Any, url: str) -> None:
+    order = ready(app)
+    token = app.claim_finalization(order, P1).token
+    before = tables.read(url)
+    message = f"Workflow already claimed for finalization by {P1} under token {token}"
+    refused = (False, "already_claimed", P1, "all_complete", message, None)
+    for processor, number in ((P2, token), (P1, token + 1), (P1, 0), (P2, token + 1)):
+        assert said(app.renew_finalization(order, processor, number)) == refused
+    assert tables.read(url) == before
+
+
+def test_a_lease_that_ran_out_is_renewed_where_nobody_took_over(app: Any, clock: Clock) -> None:
+    order = ready(app)
+    token = app.claim_finalization(order, P1).token
+    clock.advance(3600)
+    assert said(app.renew_finalization(order, P1, token))[:2] == (True, "extended")
+    assert not app.claim_finalization(order, P2).claimed
 
 
 def test_renewing_what_has_ended_or_never_was(app: Any) -> None:
-    order = ready(app)
+    order = ready(app, finalizer=NewTask("report"))
     finalize(app, order)
-    assert said(app.renew_finalization(order, P1))[1:4] == ("already_complete", None, "completed")
-    assert said(app.renew_finalization(404, P1))[1:4] == ("not_found", None, "not_found")
+    assert said(app.renew_finalization(order, P1, 1))[1:4] == ("already_claimed", None, "finalizing")
+    drive(app)
+    assert said(app.renew_finalization(order, P1, 1))[1:4] == ("already_complete", None, "completed")
+    assert said(app.renew_finalization(404, P1, 1))[1:4] == ("not_found", None, "not_found")
 
 
 def test_releasing_hands_the_finalization_to_the_next_at_once(app: Any) -> None:
     order = ready(app)
-    app.claim_finalization(order, P1)
+    token = app.claim_finalization(order, P1).token
     assert due(app) == []
-    assert app.release_finalization(order, P1) is True
+    assert app.release_finalization(order, P1, token) is True
     assert due(app) == [order]
     assert said(app.claim_finalization(order, P2))[:2] == (True, "claimed")
     assert app.get_workflow(order).finalization_token == 2
@@ -306,20 +339,37 @@ def test_releasing_hands_the_finalization_to_the_next_at_once(app: Any) -> None:
 
 def test_releasing_by_a_stranger_does_nothing(app: Any, url: str) -> None:
     order = ready(app)
-    app.claim_finalization(order, P1)
+    token = app.claim_finalization(order, P1).token
     before = tables.read(url)
-    assert app.release_finalization(order, P2) is False
-    assert app.release_finalization(404, P1) is False
+    assert app.release_finalization(order, P2, token) is False
+    assert app.release_finalization(order, P1, token + 1) is False
+    assert app.release_finalization(404, P1, token) is False
     assert tables.read(url) == before
 
 
 def test_releasing_twice_is_releasing_once(app: Any, url: str) -> None:
     order = ready(app)
-    app.claim_finalization(order, P1)
-    app.release_finalization(order, P1)
+    token = app.claim_finalization(order, P1).token
+    app.release_finalization(order, P1, token)
     before = tables.read(url)
-    assert app.release_finalization(order, P1) is False
+    assert app.release_finalization(order, P1, token) is False
     assert tables.read(url) == before
+
+
+def test_a_zombie_of_the_same_name_neither_renews_nor_releases_the_claim_of_its_successor(
+    app: Any, url: str, clock: Clock
+) -> None:
+    order = ready(app)
+    zombie = app.claim_finalization(order, P1)
+    clock.advance(30)
+    heir = app.claim_finalization(order, P1)
+    assert (zombie.token, heir.token) == (1, 2)
+    before = tables.read(url)
+    assert said(app.renew_finalization(order, P1, zombie.token, timeout=1000))[:3] == (False, "already_claimed", P1)
+    assert app.release_finalization(order, P1, zombie.token) is False
+    assert tables.read(url) == before
+    assert app.renew_finalization(order, P1, heir.token).claimed
+    assert app.finalize(order, P1, heir.token).state == "completed"
 
 
 # The finalizer has its own claim
@@ -627,17 +677,6 @@ def test_the_lease_of_the_function_is_thirty_seconds_of_the_databases_clock(url:
 
 
 @on_postgres
-def test_only_the_owner_can_release_by_the_function(app: Any, url: str) -> None:
-    order = ready(app)
-    app.claim_finalization(order, P1)
-    release = "SELECT dibs_release_finalization({}, '{}')"
-    assert run_sql(url, release.format(order, P2)) == [(False,)]
-    assert run_sql(url, release.format(404, P1)) == [(False,)]
-    assert run_sql(url, release.format(order, P1)) == [(True,)]
-    assert due(app) == [order]
-
-
-@on_postgres
 def test_the_context_is_a_function_too(app: Any, url: str) -> None:
     order = start(app, step("a"), step("b", "a"), step("c"), on_failure="continue")
     fail(app, order, "a")
@@ -677,8 +716,16 @@ def test_many_processors_finalize_many_workflows_once_each(app: Any) -> None:
 @pytest.mark.parametrize("processor", ["", "two\nlines", ["p1"], None])
 def test_a_processor_has_a_name(app: Any, processor: Any) -> None:
     order = start(app, step("a"))
-    for verb in (app.claim_finalization, app.renew_finalization, app.release_finalization):
-        with pytest.raises(dibs.InvalidValue, match="processor"):
-            verb(order, processor)
     with pytest.raises(dibs.InvalidValue, match="processor"):
-        app.finalize(order, processor, 1)
+        app.claim_finalization(order, processor)
+    for verb in (app.renew_finalization, app.release_finalization, app.finalize):
+        with pytest.raises(dibs.InvalidValue, match="processor"):
+            verb(order, processor, 1)
+
+
+@pytest.mark.parametrize("token", [None, "1", 1.0, True, -1, 2**63])
+def test_a_token_is_a_number_that_a_claim_may_have(app: Any, token: Any) -> None:
+    order = ready(app)
+    for verb in (app.renew_finalization, app.release_finalization, app.finalize):
+        with pytest.raises(dibs.InvalidValue, match="token"):
+            verb(order, P1, token)

@@ -528,7 +528,6 @@ OTHERS = {
     "one step more": {"steps": [step("a"), step("b", "a"), step("c")]},
     "another policy": {"on_failure": "continue"},
     "a finalizer": {"finalizer": NewTask("report")},
-    "another queue": {"steps": [step("a", queue="other"), step("b", "a")]},
 }
 
 
@@ -541,6 +540,29 @@ def test_another_graph_under_the_same_key_is_a_conflict_that_names_the_workflow(
         app.start_workflow(NewWorkflow(**{**graph, **OTHERS[other]}))
     assert (refused.value.key, refused.value.workflow_id) == ("order-7", first.id)
     assert tables.read(url) == before
+
+
+def test_the_same_key_for_a_graph_in_other_queues_is_another_workflow(app: Any) -> None:
+    graphs = [
+        [step("a", queue="mail"), step("b", "a", queue="mail")],
+        [step("a", queue="media"), step("b", "a", queue="media")],
+        [step("a", queue="mail"), step("b", "a", queue="media")],
+    ]
+    started = [app.start_workflow(NewWorkflow(name="order", steps=graph, key="k")) for graph in graphs]
+    assert [each.deduplicated for each in started] == [False] * 3
+    again = [app.start_workflow(NewWorkflow(name="order", steps=graph, key="k")) for graph in graphs]
+    assert [(each.id, each.deduplicated) for each in again] == [(each.id, True) for each in started]
+    with pytest.raises(dibs.KeyConflict) as refused:
+        app.start_workflow(NewWorkflow(name="other", steps=graphs[2], key="k"))
+    assert refused.value.workflow_id == started[2].id
+
+
+def test_a_workflow_that_grew_into_another_queue_keeps_its_key(app: Any) -> None:
+    new = NewWorkflow(name="order", steps=[step("a")], key="k")
+    first = app.start_workflow(new)
+    app.add_steps(first.id, [step("b", queue="other")])
+    again = app.start_workflow(new)
+    assert (again.id, again.deduplicated, again.queues) == (first.id, True, ["default", "other"])
 
 
 def test_a_tasks_key_and_a_workflows_key_are_two_things(app: Any) -> None:

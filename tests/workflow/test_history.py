@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import dibs
-from dibs import NewTask, Retention
+from dibs import NewTask
 from dibs.observe.verify import verify
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import keep
 from tests.helpers.workflows import (
     BROKEN,
     DIAMOND,
@@ -70,7 +71,8 @@ def test_the_history_of_cancelling_and_pruning_breaks_no_rule(app: Any) -> None:
     app.finish([(held, dibs.Cancelled())])
     drive(app)
     assert_sound(app)
-    app.prune(Retention(cancelled=0))
+    keep(app, cancelled=0)
+    app.prune()
     assert app.list_tasks() == []
     assert_sound(app)
 

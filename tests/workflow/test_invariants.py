@@ -16,10 +16,10 @@ from dibs.step import NewStep, NewWorkflow, OnFailure
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operations.managing import DeadFilter
-from dibs.store.operations.tending import Retention
 from dibs.task import NewTask
 from tests import matrix
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import keep_in
 from tests.helpers.workflow_books import OPEN, Books
 
 SEEDS = range(12 if matrix.is_stress() else 5)
@@ -42,7 +42,7 @@ class Game:
     def __init__(self, url: str, clock: Clock, chance: Random) -> None:
         self.url, self.clock, self.chance = url, clock, chance
         self.store: Store = open_store(url, clock=clock)
-        self.store.run(self.store.promote())  # so that there are tables to look at
+        keep_in(self.store, completed=20, cancelled=20, failed=20)  # and so there are tables to look at
         self.held: list[Claim] = []
         self.told: list[str] = []
         self.numbers = iter(range(10**6))
@@ -119,12 +119,11 @@ class Game:
         return self.store.run(self.store.add_steps(workflow_id, steps)).id
 
     def keep_house(self) -> Any:
-        kept = Retention(completed=20, cancelled=20, failed=20)
         chores: list[Callable[[], Any]] = [
             self.store.promote,
             self.store.recover,
             self.store.expire_workflows,
-            lambda: self.store.prune(kept, limit=self.chance.choice([2, 500])),
+            lambda: self.store.prune(limit=self.chance.choice([2, 500])),
             lambda: self.store.redrive_some(DeadFilter(), 5),
         ]
         assert self.store.run(self.store.mend_workflows()) == 0

@@ -15,11 +15,11 @@ from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import limited
 from dibs.store.operations.managing import DeadFilter
-from dibs.store.operations.tending import Retention
 from dibs.store.sqlite.connection import SQL
 from dibs.task import NewTask, State
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql
+from tests.helpers.keeping import keep_in
 from tests.helpers.workflow_books import Books, assert_books
 
 
@@ -207,11 +207,11 @@ def test_nobody_retries_what_is_left_of_a_workflow_that_is_being_pruned(desk: De
     desk.fail(claims["s0"])
     desk.finalize()
     desk.clock.advance(100)
-    old = Retention(failed=10)
-    desk.do(desk.store.prune(old, limit=2))
+    keep_in(desk.store, failed=10)
+    desk.do(desk.store.prune(limit=2))
     with pytest.raises(WrongWorkflowState, match="cannot be retried"):
         desk.do(desk.store.retry_workflow(flow.id))
-    while desk.do(desk.store.prune(old, limit=2)):
+    while desk.do(desk.store.prune(limit=2)).count:
         pass
     assert desk.do(desk.store.get_workflow(flow.id)) is None
 
@@ -301,7 +301,8 @@ def test_pruning_gets_past_tasks_that_somebody_else_has_pruned(desk: Desk) -> No
     gone = ", ".join(str(desk.task(f"s{n}")) for n in range(3))
     run_sql(desk.url, f"DELETE FROM dibs_tasks WHERE id IN ({gone})")
     desk.clock.advance(100)
-    while desk.store.run(desk.store.prune(Retention(completed=10), limit=2)):
+    keep_in(desk.store, completed=10)
+    while desk.store.run(desk.store.prune(limit=2)).count:
         pass
     assert desk.do(desk.store.get_workflow(flow.id)) is None
     for table in ("dibs_tasks", "dibs_steps", "dibs_edges"):

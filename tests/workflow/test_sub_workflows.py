@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import NewTask, Retention, State
+from dibs import NewTask, State
 from dibs.observe.verify import verify
 from tests.helpers.clients import Clock
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import events, moment
 from tests.helpers.workflows import (
     BROKEN,
@@ -400,7 +401,8 @@ def test_one_upkeep_finalizes_from_the_inside_out(app: Any) -> None:
 def test_a_tree_is_pruned_as_a_whole(app: Any) -> None:
     order = start(app, *AROUND)
     drive(app)
-    app.prune(Retention(completed=0))
+    keep(app, completed=0)
+    app.prune()
     assert (app.get_workflow(order), app.list_tasks()) == (None, [])
 
 

@@ -66,7 +66,7 @@ def test_a_thawed_processor_cannot_touch_the_claim_that_another_has(app: dibs.Di
     claimed = claim_by_another(app, workflow_id)
     assert refused(url, zombie) == "lost"
     for verb in ("renew", "release"):
-        zombie.send(do=verb, workflow=workflow_id)
+        zombie.send(do=verb, workflow=workflow_id, token=token)
         assert refused(url, zombie) is False
     assert app.finalize(workflow_id, "other", claimed).state is WorkflowState.COMPLETED
 

@@ -47,7 +47,14 @@ RequestId = Annotated[
         "with what the first one got, instead of claiming more.",
     ),
 ]
-ProcessorId = Annotated[Name, Meta(description="The processor's own name for itself.", examples=["processor-1"])]
+ProcessorId = Annotated[
+    Name,
+    Meta(
+        description="The processor's name. Unique for each process: a process that asks under the name of another "
+        "extends the claim of that one.",
+        examples=["billing-7c1f"],
+    ),
+]
 TaskTypeName = Annotated[Name, Meta(description="What to run.", examples=["youtube_video_scrape"])]
 Key = Annotated[Name, Meta(description="Makes it safe to send this again.")]
 Traceparent = Annotated[
@@ -82,7 +89,12 @@ Token = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The claim's token; 
 Percent = Annotated[int, Meta(ge=0, le=100, description="How far it is, in percent.")]
 EntryId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 BatchLimit = Annotated[int, Meta(ge=1, le=MAX_BATCH, description="At most so many in this call.")]
-Kept = Annotated[float, Meta(ge=0, le=MAX_SECONDS, description="Seconds for which these are kept.")]
+Keep = Annotated[
+    float,
+    Meta(
+        ge=0, le=MAX_SECONDS, description="Seconds that the records are kept; 0: until the next upkeep; null: for ever."
+    ),
+]
 ScheduleName = Annotated[
     str,
     Meta(

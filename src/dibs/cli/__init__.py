@@ -18,6 +18,7 @@ from dibs.cli import (
     history,
     keys,
     queues,
+    retention,
     schedules,
     server,
     tasks,
@@ -53,6 +54,7 @@ app.add_typer(types.app, name="types")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(queues.app, name="queues")
 app.add_typer(schedules.app, name="schedules")
+app.add_typer(retention.app, name="retention")
 app.add_typer(keys.app, name="keys")
 app.add_typer(history.app, name="history")
 app.command("workers")(workers.list_workers)

@@ -1,9 +1,10 @@
-"""`dibs dead`: the tasks whose attempts are spent, and how to send them back."""
+"""`dibs dead`: the tasks whose attempts are spent, how to send them back, and how to discard them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,6 +32,13 @@ COLUMNS = (
 BATCH = 500
 PAGE = 1000
 
+ErrorText = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Only tasks with this text in their error.")
+]
+AtMost = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many, oldest first.", min=1)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
 
 @app.command("list")
 def list_dead(
@@ -38,17 +46,18 @@ def list_dead(
     *,
     type: Type = None,
     queue: Queue = None,
+    error: ErrorText = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """List the tasks of the dead letter, newest first."""
-    which = given(state="failed", type=type, queue=queue, limit=limit, cursor=cursor)
+    which = given(type=type, queue=queue, error=error, limit=limit, cursor=cursor)
     with opened(ctx, url, as_json) as (client, output):
         from dibs import shape
 
-        tasks = client.list_tasks(**which)
+        tasks = client.list_dead(**which)
         if output.as_json:
             output.answer(shape.page(tasks, limit))
         elif tasks:
@@ -63,51 +72,101 @@ def redrive(
     *,
     queue: Queue = None,
     type: Type = None,
-    error: Annotated[
-        str | None, typer.Option("--error", metavar="TEXT", help="Only tasks with this text in their error.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", help="At most so many, oldest first.", min=1)
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    error: ErrorText = None,
+    limit: AtMost = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Send tasks of the dead letter back to be claimed, with all their attempts."""
     with opened(ctx, url, as_json) as (client, output):
-        which = Dead(client, queue, type, error)
-        if dry_run:
-            _tell(output, dry_run=True, count=which.count(limit))
-        elif yes or not _on_terminal(output) or _confirmed(which.count(limit)):
-            _tell(output, dry_run=False, count=which.redrive(output, limit))
-        else:
-            output.note("Nothing was changed.")
-            raise typer.Exit(REFUSED)
+        _deal(output, REDRIVE, Dead(client, queue, type, error), Asked(limit, dry_run, yes))
+
+
+@app.command("discard")
+def discard(
+    ctx: typer.Context,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="None but these tasks.", min=0)] = None,
+    *,
+    queue: Queue = None,
+    type: Type = None,
+    error: ErrorText = None,
+    every: Annotated[bool, typer.Option("--all", help="The whole dead letter.")] = False,
+    limit: AtMost = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Take tasks out of the dead letter. They stay failed, keep their history, and are pruned as usual."""
+    if not (ids or queue or type or error or every):
+        raise typer.BadParameter("Name tasks by their ids, or by --queue, --type or --error, or say --all.")
+    with opened(ctx, url, as_json) as (client, output):
+        _deal(output, DISCARD, Dead(client, queue, type, error, ids or None), Asked(limit, dry_run, yes))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How many tasks are meant at most, and whether to only count them or not to ask."""
+
+    limit: int | None
+    dry_run: bool
+    yes: bool
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to deal with the dead letter, in words."""
+
+    do: str
+    doing: str
+    done: str
+
+
+REDRIVE = Way("Redrive", "Redriving", "redriven")
+DISCARD = Way("Discard", "Discarding", "discarded")
+
+
+def _deal(output: Output, way: Way, which: Dead, asked: Asked) -> None:
+    """Count the tasks, or ask and do it."""
+    if asked.dry_run:
+        _tell(output, way, dry_run=True, count=which.count(asked.limit))
+    elif asked.yes or not _on_terminal(output) or _confirmed(way, which.count(asked.limit)):
+        _tell(output, way, dry_run=False, count=which.move(output, way, asked.limit))
+    else:
+        output.note("Nothing was changed.")
+        raise typer.Exit(REFUSED)
 
 
 class Dead:
     """The tasks of the dead letter that match."""
 
-    def __init__(self, client: Dibs, queue: str | None, type: str | None, error: str | None) -> None:
+    def __init__(
+        self, client: Dibs, queue: str | None, type: str | None, error: str | None, ids: list[int] | None = None
+    ) -> None:
         self._client = client
-        self._queue, self._type, self._error = queue, type, error
+        self._which = given(queue=queue, type=type, error=error)
+        self._ids = ids
 
     def count(self, limit: int | None) -> int:
         """How many there are, as far as anybody wants to know."""
-        if self._queue or self._type or self._error:
-            found = sum(1 for _ in self._matching())
+        if self._which or self._ids:
+            found = sum(1 for task in self._matching() if self._ids is None or task.id in self._ids)
         else:
-            found = self._client.stats().depth.get("failed", 0)
+            found = self._client.stats().dead_letter
         return found if limit is None else min(found, limit)
 
-    def redrive(self, output: Output, limit: int | None) -> int:
-        """Send them back, batch by batch, so that no transaction is long and everybody sees how far it is."""
+    def move(self, output: Output, way: Way, limit: int | None) -> int:
+        """Redrive or discard them, batch by batch, so that no transaction is long and the progress bar moves."""
+        if self._ids is not None:
+            return self._client.discard_dead(ids=self._ids, limit=limit, **self._which)
+        verb = self._client.redrive if way is REDRIVE else self._client.discard_dead
         done = 0
-        with output.progress("Redriving", self.count(limit)) as step:
+        with output.progress(way.doing, self.count(limit)) as step:
             while limit is None or done < limit:
                 batch = BATCH if limit is None else min(BATCH, limit - done)
-                moved = self._client.redrive(queue=self._queue, type=self._type, error=self._error, limit=batch)
+                moved = verb(limit=batch, **self._which)
                 done += moved
                 step(moved)
                 if moved < batch:
@@ -117,9 +176,8 @@ class Dead:
     def _matching(self) -> Iterator[Task]:
         cursor = None
         while True:
-            which = given(state="failed", type=self._type, queue=self._queue, limit=PAGE, cursor=cursor)
-            tasks = self._client.list_tasks(**which)
-            yield from (task for task in tasks if self._error is None or self._error in _error(task))
+            tasks = self._client.list_dead(**given(limit=PAGE, cursor=cursor, **self._which))
+            yield from tasks
             if len(tasks) < PAGE:
                 return
             cursor = tasks[-1].id
@@ -127,6 +185,8 @@ class Dead:
 
 def _row(task: Task) -> tuple[object, ...]:
     attempts = f"{task.attempts}/{task.max_attempts}"
+    if task.error is not None and task.error.permanent:
+        attempts = f"{attempts} permanent"
     return task.id, task.type, task.queue, attempts, text.exact(task.finished_at), text.shorten(_error(task), 300)
 
 
@@ -138,11 +198,11 @@ def _on_terminal(output: Output) -> bool:
     return output.on_terminal and sys.stdin.isatty()
 
 
-def _confirmed(count: int) -> bool:
-    return count == 0 or typer.confirm(f"Redrive {text.count(count, 'task')}?", err=True)
+def _confirmed(way: Way, count: int) -> bool:
+    return count == 0 or typer.confirm(f"{way.do} {text.count(count, 'task')}?", err=True)
 
 
-def _tell(output: Output, *, dry_run: bool, count: int) -> None:
+def _tell(output: Output, way: Way, *, dry_run: bool, count: int) -> None:
     tasks = text.count(count, "task")
-    output.say(f"{tasks} would be redriven." if dry_run else f"{tasks} redriven.")
-    output.answer({"success": True, "dry_run": dry_run, "matching" if dry_run else "redriven": count})
+    output.say(f"{tasks} would be {way.done}." if dry_run else f"{tasks} {way.done}.")
+    output.answer({"success": True, "dry_run": dry_run, "matching" if dry_run else way.done: count})

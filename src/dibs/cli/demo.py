@@ -19,6 +19,7 @@ import typer
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Output
 from dibs.errors import DibsError
+from dibs.redacting import redact_url
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
@@ -107,7 +108,7 @@ class Play:
         place = f"http://{HOST}:{listening.getsockname()[1]}"
         link = f"{place}/signin#key={key.key}"
         self._wait_for_server(place)
-        facts = {"url": place, "signin_url": link, "key": key.key, "store_url": self._url}
+        facts = {"url": place, "signin_url": link, "key": key.key, "store_url": redact_url(self._url)}
         words = f"A server and {len(WORKERS)} workers are at work.\n\n  Dashboard  {place}\n  Sign in    {link}\n"
         self._tell("started", f"{words}\nCtrl-C ends it.", **facts)
 

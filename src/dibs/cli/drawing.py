@@ -205,6 +205,7 @@ class _Drawing:
     def _detail(self, step: Step) -> Line:
         if step.error is not None and step.state is not State.COMPLETED:
             said = f"{step.error.type}: {step.error.message}".partition("\n")[0]
+            said = f"permanent failure: {said}" if step.error.permanent else said
             return [(text.line(said), STYLES["failed"] if step.state is State.FAILED else "")]
         if step.kind is Kind.WORKFLOW:
             return [(f"workflow {step.workflow_id}", QUIET)] if step.workflow_id else []

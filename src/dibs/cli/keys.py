@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +10,6 @@ from dibs.cli import text
 from dibs.cli.options import Json, Url, given, split_names
 from dibs.cli.output import Column
 from dibs.cli.session import opened
-from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
     from dibs.key import ApiKey
@@ -52,6 +50,8 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Make an API key, and show it this once."""
+    from dibs.task import read_duration
+
     options = given(
         queues=None if queues is None else split_names(queues),
         rate_limit=rate_limit,
@@ -92,19 +92,6 @@ def revoke(
         revoked = client.revoke_key(key_id)
         output.say(f"The key {revoked.id} for {text.line(revoked.name)} is revoked.")
         output.answer({"success": True, **_shape(revoked)})
-
-
-_DURATION = re.compile(r"([0-9]{1,12})(s|m|h|d|w)")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-
-
-def read_duration(given: str) -> float:
-    """The seconds in a text like 90d."""
-    found = _DURATION.fullmatch(given)
-    if found is None:
-        hint = "Write a number and its unit: 30m, 12h, 90d, 4w."
-        raise InvalidValue(f"{given!r} is no length of time.", hint=hint)
-    return int(found[1]) * _SECONDS[found[2]]
 
 
 def _row(key: ApiKey) -> tuple[object, ...]:

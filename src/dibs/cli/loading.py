@@ -11,6 +11,7 @@ from typing import Any
 
 from dibs.cli import text
 from dibs.errors import InvalidValue
+from dibs.redacting import redact
 
 
 def load(program: str) -> Any:
@@ -44,7 +45,7 @@ def _broken(name: str, error: Exception) -> InvalidValue:
     ours = (__file__, importlib.__file__)
     kept = [each for each in shown.stack if each.filename not in ours and not each.filename.startswith("<frozen")]
     shown.stack = traceback.StackSummary.from_list(kept)
-    sys.stderr.write(text.lines("".join(shown.format())))
+    sys.stderr.write(text.lines(redact("".join(shown.format()))))
     return InvalidValue(f"The module {name!r} cannot be imported: {type(error).__name__}: {error}.", hint="See above.")
 
 

@@ -18,8 +18,8 @@ import msgspec
 from dibs.cli import text
 from dibs.codec import clean_text
 from dibs.errors import InvalidValue
-from dibs.key import without_secrets
 from dibs.observe import entries, tracing
+from dibs.redacting import redact, redact_encoded
 
 FORMATS = ("auto", "human", "json")
 QUIETER = ("httpx", "httpcore", "opentelemetry")
@@ -86,11 +86,11 @@ class Human(Timed):
 
     def format(self, record: logging.LogRecord) -> str:
         """The entry, safe to show."""
-        entry = self._start(record) + text.line(without_secrets(record.getMessage()))
+        entry = self._start(record) + text.line(redact(record.getMessage()))
         parts = [part for part in (self.trace_of(record), record.stack_info) if part]
         if not parts:
             return entry
-        spelled = [text.lines(without_secrets(part)) for part in parts]
+        spelled = [text.lines(redact(part)) for part in parts]
         return "\n".join([entry, *(f"    {each}" for part in spelled for each in part.splitlines())])
 
     def _start(self, record: logging.LogRecord) -> str:
@@ -124,7 +124,8 @@ class Json(Timed):
             entry["traceback"] = trace
         if record.stack_info:
             entry["stack"] = record.stack_info
-        return without_secrets(text.json_line(_encoded(entry)))
+        readable = {name: redact(value) if isinstance(value, str) else value for name, value in entry.items()}
+        return redact_encoded(text.json_line(_encoded(readable)))
 
 
 def _encoded(entry: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 from dibs.cli import text
 from dibs.cli.output import Output
 from dibs.errors import DibsError, InvalidValue, StoreError
+from dibs.redacting import redact
 
 DONE, REFUSED, WRONG_USAGE, NO_STORE, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -37,6 +38,7 @@ def run(app: typer.Typer, args: Sequence[str]) -> int:
 def refuse(message: str, hint: str, code: str, exit_code: int, as_json: bool) -> int:
     """Say what is wrong: to people on standard error, to scripts on standard output as well."""
     output = Output(as_json)
+    message, hint = redact(message), redact(hint)  # it may quote what was given, a URL for instance
     with contextlib.suppress(typer.Exit, DibsError):  # nobody is listening any more; the exit code still tells
         output.note(f"error: {text.line(message)}")
         if hint:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from dibs.cli import text
 from dibs.cli.output import Column, Output
 from dibs.store.operations.looking import HistoryEntry
-from dibs.task import Failure, Task
+from dibs.task import Failure, State, Task
 
 HISTORY = (
     Column("at (UTC)"),
@@ -64,6 +64,8 @@ def _life(task: Task) -> Iterator[tuple[str, str]]:
     yield "queue", text.line(task.queue)
     yield "priority", str(task.priority)
     yield "attempts", f"{task.attempts} of {task.max_attempts}"
+    if task.state is State.FAILED and task.error is not None and task.error.permanent:
+        yield "failure", "permanent: no further attempt was made"
     if task.dropped:
         yield "dropped", f"{text.count(task.dropped, 'time')} by workers that died before they started it"
     yield "token", str(task.token)

@@ -43,16 +43,24 @@ def supervise(
     handed: Mapping[str, int] | None = None,
     stopping: Callable[[], object] | None = None,
     beside: Beside | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> int:
     """Run the commands side by side until all have ended; the worst of their exit codes.
 
     `handed`: open files for each of them, named by environment variables. `stopping` is called once, when they are told
-    to stop. `beside`: what else to do meanwhile.
+    to stop. `beside`: what else to do meanwhile. `environment`: more variables for each of them.
     """
     lifeline = {} if sys.platform == "win32" else {LIFELINE: os.pipe()[0]}  # its other end is ours, and never closed
+    more = environment or {}
     with tempfile.TemporaryDirectory(prefix="dibs-counts-", ignore_cleanup_errors=True) as folder:
         children = [
-            Child(number, command, what, {**lifeline, **(handed or {})}, {FILE: str(Path(folder, f"{number}.json"))})
+            Child(
+                number,
+                command,
+                what,
+                {**lifeline, **(handed or {})},
+                {FILE: str(Path(folder, f"{number}.json")), **more},
+            )
             for number, command in enumerate(commands, 1)
         ]
         supervisor = Supervisor(children, burst, stopping)

@@ -6,7 +6,8 @@ import json
 import re
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
+
+from dibs.redacting import MASK, redact_url
 
 # C0 and C1 controls, line separators, and what turns the direction of writing around.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -80,7 +81,4 @@ def _spell(found: re.Match[str]) -> str:
 
 def public_url(url: str) -> str:
     """The URL without its password and its options, which may hold one."""
-    parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")
-    user = f"{place[0].partition(':')[0]}@" if place[0] else ""
-    return line(f"{parts.scheme}://{user}{place[2]}{parts.path}")
+    return line(redact_url(url).replace(f":{MASK}@", "@").partition("?")[0])

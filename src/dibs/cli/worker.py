@@ -22,6 +22,9 @@ from dibs.cli.options import (
 )
 from dibs.cli.session import begin
 
+STORE = "DIBS_SUPERVISED_STORE"
+"""Names the store to the processes of a supervisor, in place of the one in their program."""
+
 
 def worker(
     ctx: typer.Context,
@@ -110,10 +113,11 @@ def _run(
     from dibs.cli.supervisor import supervise
     from dibs.observe.sharing import read_folder
 
-    commands = [_command(program, options, number, log, url) for number in range(1, processes + 1)]
+    commands = [_command(program, options, number, log) for number in range(1, processes + 1)]
     return supervise(
         commands,
         burst=options["burst"],
+        environment={} if url is None else {STORE: url},  # a command line is for everybody to read
         beside=lambda folder, health: metrics.serving(lambda: read_folder(folder), health),
     )
 
@@ -125,6 +129,7 @@ def _work(program: str, options: dict[str, Any], metrics: Place, url: str | None
     from dibs.observe.sharing import shared, total
 
     end_with_the_supervisor()
+    url = url or os.environ.pop(STORE, None)
     if url is not None:
         os.environ["DIBS_URL"] = url  # for a program that opens other apps, or looks where it is
     app = load(program)
@@ -144,11 +149,9 @@ def _health(worker: Any) -> tuple[bool, dict[str, Any]]:
     return health.running, to_builtins(health)
 
 
-def _command(program: str, options: dict[str, Any], number: int, log: list[str], url: str | None) -> list[str]:
+def _command(program: str, options: dict[str, Any], number: int, log: list[str]) -> list[str]:
     """The command of one of several processes. Each has a name of its own."""
     command = [sys.executable, "-m", "dibs", "worker", program, "--processes", "1", *log]
-    if url is not None:
-        command += ["--url", url]
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
         if name == "burst":

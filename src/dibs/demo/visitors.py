@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dibs.demo.flows import start_album, start_film, start_order
 from dibs.demo.work import app, count_views, import_feed, render, resize, send_mail
 from dibs.errors import DibsError
-from dibs.store.operations.tending import Retention
+from dibs.retention import Records
 from dibs.task import Task
 
 HOUR = 3600.0
-KEPT = Retention(completed=HOUR, cancelled=HOUR, failed=HOUR, history=HOUR, workers=HOUR)
-"""However long the demo runs, its file stays small."""
+KEPT = HOUR
+"""Seconds that the demo keeps finished records: however long it runs, its file stays small."""
 
 TIDE = 120.0
 """Seconds from one rush to the next."""
@@ -33,7 +33,7 @@ class Visitors(threading.Thread):
     """People, until they are sent away. What one of them cannot do because the store is busy is left to the next."""
 
     def __init__(self, *, tidy: bool) -> None:
-        """`tidy`: what is long over is removed, which is for a store that nobody else uses."""
+        """`tidy`: keep finished records for an hour only, which is for a store that only the demo uses."""
         super().__init__(name="dibs-visitors", daemon=True)
         self._tidy = tidy
         self._leave = threading.Event()
@@ -42,6 +42,8 @@ class Visitors(threading.Thread):
 
     def run(self) -> None:
         """Begin with something of everything; then go on by chance."""
+        if self._tidy:
+            self._do(_keep_for_an_hour)
         self._do(self._open_the_doors)
         begun = time.monotonic()
         while not self._leave.wait(random.expovariate(visits_per_second(time.monotonic() - begun))):
@@ -78,7 +80,6 @@ class Visitors(threading.Thread):
             self._buy: 7,
             self._remind: 8,
             self._change_mind: 3,
-            self._tidy_up: 2,
         }
         random.choices(list(wishes), list(wishes.values()))[0]()
 
@@ -96,9 +97,10 @@ class Visitors(threading.Thread):
         if self._reminders:
             app.cancel(self._reminders.pop().id)
 
-    def _tidy_up(self) -> None:
-        if self._tidy:
-            app.prune(KEPT)
+
+def _keep_for_an_hour() -> None:
+    for records in Records:
+        app.set_retention(records, KEPT)
 
 
 def visits_per_second(passed: float) -> float:

@@ -6,7 +6,7 @@ what became of tasks, once: in the process that wrote it to the database.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from operator import itemgetter
 from typing import TypeVar
 
@@ -169,9 +169,12 @@ class Counting(Witness):
         for queue, times in _tally(queues).items():
             enqueued.add(queue, times=times)
 
-    def moved(self, rows: Rows) -> None:
+    def moved(self, rows: Rows, ignored: Container[int] = frozenset()) -> None:
         """See Witness."""
         recoveries.note(rows)
+        dead = [row for row in rows if row[3] == State.FAILED and row[0] not in ignored]
+        for (queue, kind), times in _tally(map(_KIND, dead)).items():
+            dead_letter.add(queue, kind, times=times)
         for (event, state, queue, kind), times in _tally(map(_MOVE, rows)).items():
             for counter in _COUNTERS.get((event, state), ()):
                 counter.add(queue, kind, times=times)
@@ -188,10 +191,10 @@ def _tally(things: Iterable[T]) -> dict[T, int]:
 
 
 _MOVE = itemgetter(1, 3, -2, -1)  # event, the state that it led to, queue, type
+_KIND = itemgetter(-2, -1)
 _COUNTERS: dict[tuple[str, str], tuple[Counter, ...]] = {
     (Event.COMPLETED, State.COMPLETED): (completed,),
-    (Event.FAILED, State.FAILED): (failed, dead_letter),
+    (Event.FAILED, State.FAILED): (failed,),
     (Event.FAILED, State.SCHEDULED): (failed, retried),
     (Event.FAILED, State.PENDING): (failed, retried),
-    (Event.RECOVERED, State.FAILED): (dead_letter,),
 }

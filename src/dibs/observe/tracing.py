@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import msgspec
 
 from dibs.claim import Cancelled, Claim, Completed, Failed, Outcome, Released
-from dibs.key import without_secrets
+from dibs.redacting import redact
 from dibs.step import NewStep, NewWorkflow, Workflow
 from dibs.task import NewTask, Task
 from dibs.version import __version__
@@ -288,12 +288,12 @@ def _tell_of_failure(span: Span, outcome: Failed) -> None:
     from opentelemetry.trace import StatusCode
 
     failure = outcome.failure
-    message = without_secrets(failure.message)[:REASON]
+    message = redact(failure.message)[:REASON]
     span.set_status(StatusCode.ERROR, f"{failure.type}: {message}")
     span.set_attribute("error.type", failure.type)
     about = {"exception.type": failure.type, "exception.message": message}
     if failure.traceback is not None:
-        about["exception.stacktrace"] = without_secrets(failure.traceback)
+        about["exception.stacktrace"] = redact(failure.traceback)
     span.add_event("exception", about)
 
 

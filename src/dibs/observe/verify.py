@@ -163,7 +163,7 @@ class _Life:
 
 Fault = tuple[Code, str]
 
-_AFTER_END = frozenset({Event.RETRIED, Event.PRUNED})
+_AFTER_END = frozenset({Event.RETRIED, Event.IGNORED, Event.DISCARDED, Event.RESTORED, Event.PRUNED})
 _ENDS_CLAIM = frozenset({Event.COMPLETED, Event.FAILED, Event.RELEASED, Event.CANCELLED})
 _FENCED = _ENDS_CLAIM | {Event.RECOVERED, Event.CANCEL_REQUESTED}
 

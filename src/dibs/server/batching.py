@@ -22,12 +22,29 @@ TOGETHER = 64
 """Items done together at most, so that the first need not wait long for the last."""
 
 
-class Batches(Generic[Kind, Item, Answer]):
-    """Lines of requests, one for each kind. `name_of`: what may stand only once in a batch."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""Bytes of items after which a batch is full: a large batch would hold the write lock of SQLite for long."""
 
-    def __init__(self, do: Do[Kind, Item, Answer], name_of: Callable[[Item], Hashable]) -> None:
+
+def _no_size(item: object) -> int:
+    return 0
+
+
+class Batches(Generic[Kind, Item, Answer]):
+    """Lines of requests, one for each kind.
+
+    `name_of`: what may occur only once in a batch. `size_of`: about how many bytes an item has, where that matters.
+    """
+
+    def __init__(
+        self,
+        do: Do[Kind, Item, Answer],
+        name_of: Callable[[Item], Hashable],
+        size_of: Callable[[Item], int] = _no_size,
+    ) -> None:
         self._do = do
         self._name_of = name_of
+        self._size_of = size_of
         self._lines: dict[Kind, deque[tuple[Item, asyncio.Future[Answer]]]] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -68,12 +85,16 @@ class Batches(Generic[Kind, Item, Answer]):
             _settle(waiting, answer)
 
     def _take(self, line: deque[tuple[Item, asyncio.Future[Answer]]]) -> list[tuple[Item, asyncio.Future[Answer]]]:
-        """The next of the line, up to one that has the name of another."""
+        """The next of the line, up to one that has the name of another, and to a limit of bytes."""
         names: set[Hashable] = set()
         batch: list[tuple[Item, asyncio.Future[Answer]]] = []
+        size = 0
         while line and len(batch) < TOGETHER and (name := self._name_of(line[0][0])) not in names:
             names.add(name)
+            size += self._size_of(line[0][0])
             batch.append(line.popleft())
+            if size >= BATCH_BYTES:
+                break
         return batch
 
 

@@ -59,7 +59,7 @@ class Staff:
         if queues is None:
             return self._workers
         found = [*self._everywhere, *(worker for queue in queues for worker in self._at.get(queue, ()))]
-        return list({(worker.id, worker.incarnation): worker for worker in found}.values())
+        return list({id(worker): worker for worker in found}.values())  # two limits may use the same id and incarnation
 
     def serving(self, queue: str) -> int:
         """How many serve the queue."""
@@ -79,6 +79,9 @@ class Board:
 
     def __init__(self) -> None:
         self.depth: dict[Queue, Counter[str]] = {}
+        self.set_aside: Counter[Queue] = Counter()
+        """Failed tasks that are not in the dead letter. What is pruned is subtracted with the next count."""
+
         self.changes: Counter[Queue] = Counter()
         self.paused: Mapping[str, datetime] = {}
         self.staff = Staff()
@@ -109,7 +112,9 @@ class Board:
         """Begin anew, from a count."""
         depth: dict[Queue, Counter[str]] = {}
         self._oldest, self._filled_at, self._claimed = {}, {}, set()
+        self.set_aside = Counter()
         for each in tally.counts:
+            self.set_aside[each.queue] += each.set_aside
             depth.setdefault(each.queue, Counter())[each.state] += each.count
             if each.oldest_age is not None:
                 self._oldest[each.queue] = max(each.oldest_age, self._oldest.get(each.queue, 0.0))
@@ -130,6 +135,7 @@ class Board:
                 depth[move.from_state] -= move.count
             if move.event != Event.PRUNED:
                 depth[move.to_state] += move.count
+            self.set_aside[move.queue] += move.count * _ASIDE.get(move.event, 0)
             if move.event == Event.CLAIMED:
                 self._claimed.add(move.queue)
             self.changes[move.queue] += 1
@@ -193,6 +199,11 @@ class Board:
         nobody knows of which queue it was."""
         return dict(self._whole.depth) if queues is None else self._sum(self._known(queues))
 
+    def dead(self, queues: Sequence[str] | None = None) -> int:
+        """How many tasks are in the dead letter, of all queues or of these."""
+        names = self.depth if queues is None else self._known(queues)
+        return sum(max(self.depth[name]["failed"] - self.set_aside[name], 0) for name in names if name is not None)
+
     def oldest(self, queues: Sequence[str] | None = None) -> float | None:
         """Seconds for which the oldest task has been pending: exact as of the last count, and still so if nobody has
         claimed from its queue since; for a queue that was empty then, since it was first seen with a task."""
@@ -238,6 +249,8 @@ class Board:
 
 
 _NOTHING: Counter[str] = Counter()
+_ASIDE = {Event.IGNORED: 1, Event.DISCARDED: 1, Event.RESTORED: -1}
+"""By how much each event changes the number of failed tasks that are not in the dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +268,10 @@ def flow_of(moves: Iterable[Move]) -> dict[Queue, list[int]]:
             flow[FLOWS.index(move.event)] += move.count
         if move.to_state == State.FAILED and move.from_state != State.FAILED:
             flow[FLOWS.index("dead")] += move.count
+        if move.event == Event.IGNORED:  # it failed in the same transaction
+            flow[FLOWS.index("dead")] -= move.count
+    for flow in flows.values():
+        flow[-1] = max(flow[-1], 0)
     return flows
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from dibs.errors import InvalidValue
-from dibs.store.operations.tending import Retention
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 Network = IPv4Network | IPv6Network
@@ -34,7 +33,6 @@ class ServerConfig:
     grace: float = 10.0
     upkeep: bool = True
     upkeep_every: float = 1.0
-    retention: Retention = field(default_factory=Retention)
 
     def __post_init__(self) -> None:
         if not self.keys and not is_loopback(self.host):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from dibs.claim import Claim, ClaimRef, ClaimRequest, Finished, Outcome
-from dibs.errors import DibsError, StoreError
+from dibs.claim import Claim, ClaimRef, ClaimRequest, Completed, Finished, Outcome
+from dibs.errors import DibsError, StoreError, StoreRefused
 from dibs.server.batching import Batches
+from dibs.step import tasks_in
 from dibs.store.contract import DatabaseStore
 from dibs.store.operation import Operation
+from dibs.store.operations.finishing import size_of
 from dibs.task import NewTask, Task
 
 T = TypeVar("T")
@@ -30,10 +33,16 @@ class Desk:
         self._finalize_after = finalize_after
         self._tasks: Batches[By, NewTask, Task] = Batches(self._enqueue, _name_of_task)
         self._claims: Batches[Any, ClaimRequest, list[Claim]] = Batches(self._claim, id)
-        self._reports: Batches[By, Report, Finished] = Batches(self._finish, lambda each: each[0])
+        self._reading: asyncio.Task[None] | None = None
+        self._reports: Batches[By, Report, Finished] = Batches(
+            self._finish, lambda each: each[0], lambda each: size_of(each[1])
+        )
 
     async def enqueue(self, task: NewTask, by: By) -> Task:
         """The stored task."""
+        if not await self._validated_quickly([task]):  # others must not wait for its validation
+            [stored] = await self._run(self._store.enqueue([task]), by)
+            return stored
         return await self._tasks.ask(by, task)
 
     async def claim(self, request: ClaimRequest, by: By) -> list[Claim]:
@@ -44,14 +53,31 @@ class Desk:
 
     async def finish(self, ref: ClaimRef, outcome: Outcome, by: By) -> Finished:
         """Where the task stands now; raises what refused it."""
+        added = outcome.steps if isinstance(outcome, Completed) else ()
+        if added and not await self._validated_quickly(list(tasks_in(added))):
+            [answer] = await self._finish(by, [(ref, outcome)])
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
         return await self._reports.ask(by, (ref, outcome))
+
+    async def _validated_quickly(self, tasks: Sequence[NewTask]) -> bool:
+        """True where others may be done together with these tasks. Requests that come while the task types are being
+        read wait for that one reading."""
+        quickly = self._store.validated_quickly(tasks)
+        if quickly is None:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._store.know_types())
+            await asyncio.shield(self._reading)
+            quickly = self._store.validated_quickly(tasks)
+        return bool(quickly)
 
     async def _enqueue(self, by: By, tasks: Sequence[NewTask]) -> Sequence[Task | Exception]:
         try:
             return await self._run(self._store.enqueue(tasks), by)
-        except StoreError:
-            raise
         except DibsError as error:  # one of them is refused, and with it all: find out which
+            if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
+                raise
             if len(tasks) == 1:
                 return [error]
             return [await self._enqueue_alone(by, task) for task in tasks]
@@ -91,5 +117,6 @@ def _hashable(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _name_of_task(task: NewTask) -> object:
-    """Of two with the same key the second is done after the first: it gets the first one's task, or a conflict."""
-    return id(task) if task.key is None else task.key
+    """Of two with the same key and queue the second is enqueued after the first: it gets the first one's task, or a
+    conflict."""
+    return id(task) if task.key is None else (task.queue, task.key)

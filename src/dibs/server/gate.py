@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from dibs.key import without_secrets
+from dibs.redacting import redact
 from dibs.server.config import Network
 from dibs.server.http import Message, Receive, Scope, Send, header, refuse
 from dibs.server.refusing import Refusal
@@ -176,9 +176,9 @@ def _tell(scope: Scope, status: int, took: float) -> None:
 
 
 def _line(text: str) -> str:
-    """Text that cannot forge a line of the log, whatever a client sent, and that gives no key away which was put into a
-    path by mistake."""
-    text = without_secrets(text)
+    """Text that cannot forge a line of the log, whatever a client sent, and that shows no key which is in a path by
+    mistake."""
+    text = redact(text)
     return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode()
 
 

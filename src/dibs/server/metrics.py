@@ -62,12 +62,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """Tasks by state, for how long the oldest pending one has waited, the live workers that serve the queue."""
+    """Tasks by state, for how long the oldest pending one has waited, the live workers that serve the queue, and the
+    tasks in the dead letter."""
 
     depth: Mapping[str, int]
     oldest: float
     workers: int
     paused: bool
+    dead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def _numbers(board: Board, names: Sequence[str]) -> QueueNumbers:
     open_ = [name for name in waiting if name not in board.paused]
     worst = open_ or waiting
     fewest = min(board.living.serving(name) for name in worst)
-    return QueueNumbers(board.of(names), board.oldest(worst) or 0.0, fewest, not open_)
+    return QueueNumbers(board.of(names), board.oldest(worst) or 0.0, fewest, not open_, board.dead(names))
 
 
 def of_store(snapshot: Snapshot) -> Iterator[Metric]:
@@ -187,8 +189,8 @@ def _oldest_by_queue(snapshot: Snapshot) -> Metric:
 
 
 def _dead_letter(snapshot: Snapshot) -> Metric:
-    about = "Tasks in the dead letter, by queue."
-    return _by_queue("dibs_dead_letter_tasks", about, snapshot, lambda numbers: numbers.depth.get(State.FAILED, 0))
+    about = "Tasks in the dead letter, by queue: failed, and neither ignored by their workflow nor discarded."
+    return _by_queue("dibs_dead_letter_tasks", about, snapshot, lambda numbers: numbers.dead)
 
 
 def _queue_workers(snapshot: Snapshot) -> Metric:

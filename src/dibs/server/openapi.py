@@ -39,7 +39,8 @@ that a path does not have with 405 and `Allow`. A 503 says that the store did no
 
 **Idempotency.** A request whose answer was lost can be repeated. Enqueue with an `idempotency_key`: the same key with
 the same type and params answers with the task that is there. Claim with a `request_id`: the same claim answers with
-what it got the first time. An outcome that is told again with the same token is answered again, with `repeated`.
+what it got the first time. The same outcome with the same token is
+answered again, with `repeated`; with another result or error it is refused with 409 and `outcome_conflict`.
 
 **Fencing.** Each claim of a task comes with a token, a number that grows with every claim of that task. Whoever writes
 about a claimed task names its token, and a stale token changes nothing: the answer is 409 with the code `claim_lost`,
@@ -56,6 +57,7 @@ TAGS = {
     "queues": "Where tasks wait.",
     "workers": "Who serves.",
     "schedules": "Tasks by the clock.",
+    "retention": "How long finished records are kept.",
     "events": "What happens, as it happens.",
     "keys": "Who may ask for what.",
     "upkeep": "What keeps the store in order; workers and servers do it by themselves.",
@@ -325,7 +327,9 @@ def codes(endpoint: Endpoint, status: int) -> list[str]:
         found = next((code for start, code in NOT_FOUND.items() if endpoint.path.startswith(start)), "task_not_found")
         return ["not_found", found]
     if _is_fenced(endpoint):
-        return ["finalization_lost" if endpoint.path.startswith("/api/workflows/") else "claim_lost"]
+        if endpoint.path.startswith("/api/workflows/"):
+            return ["finalization_lost"]
+        return ["claim_lost", *(["outcome_conflict"] if endpoint.path.endswith(("/complete", "/fail")) else [])]
     return SHARED[status]
 
 

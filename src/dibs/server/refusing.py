@@ -16,6 +16,7 @@ STATUS = {
     "bad_request": 400,
     "invalid_value": 400,
     "schema_violation": 400,
+    "validation_too_slow": 400,
     "invalid_graph": 400,
     "unauthorized": 401,
     "forbidden": 403,
@@ -27,12 +28,14 @@ STATUS = {
     "task_not_found": 404,
     "task_type_not_found": 404,
     "schedule_not_found": 404,
+    "retention_not_found": 404,
     "key_not_found": 404,
     "workflow_not_found": 404,
     "method_not_allowed": 405,
     "too_slow": 408,
     "key_conflict": 409,
     "claim_lost": 409,
+    "outcome_conflict": 409,
     "not_claimable": 409,
     "already_claimed": 409,
     "wrong_state": 409,
@@ -44,6 +47,7 @@ STATUS = {
     "rate_limited": 429,
     "headers_too_large": 431,
     "internal_error": 500,
+    "store_refused": 500,
     "store_error": 503,
     "store_busy": 503,
     "store_unavailable": 503,
@@ -51,6 +55,7 @@ STATUS = {
     "schema_too_new": 503,
     "schema_missing": 503,
     "stopping": 503,
+    "stuck": 503,
     "too_many_connections": 503,
 }
 
@@ -109,7 +114,8 @@ def refusal(error: DibsError) -> RefusalShape:
         about["hint"] = error.hint
     if isinstance(error, AlreadyClaimed):
         about["message"] = error.message
-        return RefusalShape(error="Task already claimed by another worker", code=error.code, **about)
+        whose = "another worker" if error.token is None else "this worker"
+        return RefusalShape(error=f"Task already claimed by {whose}", code=error.code, **about)
     return RefusalShape(error=error.message, code=error.code, **about)
 
 

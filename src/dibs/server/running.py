@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import faulthandler
 import logging
 import os
 import signal
@@ -43,6 +44,9 @@ gets an answer instead of a broken connection, after which nobody could tell whe
 
 CLOSING = 3.0
 """Seconds after the grace in which a process lets go of its store; a store that holds it for longer is left."""
+
+STUCK = 2.0
+"""Seconds after that in which a process must have ended. One whose event loop is stuck cannot even begin to stop."""
 
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
 
@@ -119,6 +123,10 @@ class Server(uvicorn.Server):
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
         self.should_exit = True
+        if self._alone:
+            # Whatever the event loop is doing. The watchdog is native: it needs neither the loop nor the interpreter's
+            # lock, and it writes where the threads are to stderr. What was answered is stored, so nothing is lost.
+            faulthandler.dump_traceback_later(self._service.config.grace + CLOSING + STUCK, exit=True)
 
 
 def settings(app: Gate) -> uvicorn.Config:

@@ -22,12 +22,14 @@ from dibs.server.desk import Desk
 from dibs.server.feed import Feed
 from dibs.server.http import Scope, header
 from dibs.server.limits import Limits, Strangers
+from dibs.server.liveness import Liveness
 from dibs.server.metrics import Metrics
 from dibs.server.pulse import Pulse
 from dibs.server.refusing import Refusal
 from dibs.server.upkeep import Keeper
 from dibs.server.waiting import WaitingRoom
 from dibs.store.contract import DatabaseStore
+from dibs.store.doctor import warn_once
 
 logger = logging.getLogger("dibs.server")
 
@@ -58,14 +60,17 @@ class Service:
         self.feed = Feed(store)
         self.pulse = Pulse(store)
         self.metrics = Metrics()
+        self.liveness = Liveness()
         self._beside: list[asyncio.Task[None]] = []
         self._silent_until = 0.0
 
     async def start(self) -> None:
         """Begin what runs beside the requests."""
+        warn_once(self.store.caution, logger)
         self._beside = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._note_uses())]
         self._keeper.start()
         self.pulse.start()
+        self.liveness.start()
 
     def stop_waiting(self) -> None:
         """The server is asked to stop: let go of those who wait, so that it can."""
@@ -82,7 +87,7 @@ class Service:
         await self.pulse.closed()
         for task in self._beside:
             task.cancel()
-        await asyncio.gather(*self._beside, self._keeper.stop(), return_exceptions=True)
+        await asyncio.gather(*self._beside, self._keeper.stop(), self.liveness.stop(), return_exceptions=True)
         with contextlib.suppress(DibsError):
             await self._note_used()
         await self.store.close_async()

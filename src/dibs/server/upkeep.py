@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 
 from dibs.server.config import ServerConfig
+from dibs.step import unique_processor
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, T
 from dibs.worker.config import WorkerConfig
@@ -31,8 +31,8 @@ class Keeper:
     """
 
     def __init__(self, store: Store, config: ServerConfig) -> None:
-        settings = WorkerConfig(upkeep_every=config.upkeep_every, retention=config.retention)
-        contact, processor = Contact(store, _unsigned), f"server-{os.getpid()}-{secrets.token_hex(4)}"
+        settings = WorkerConfig(upkeep_every=config.upkeep_every)
+        contact, processor = Contact(store, _unsigned), unique_processor(f"server-{os.getpid()}")
         self._finalizer = Finalizer(contact, processor) if config.upkeep else None
         self._upkeep = Upkeep(contact, settings, processor) if config.upkeep else None
 

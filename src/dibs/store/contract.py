@@ -7,12 +7,13 @@ a task's state writes its line of history in the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from dibs.claim import Claim, ClaimRef, ClaimRequest, Filters, Finished, Outcome, Renewed, Standing
 from dibs.errors import DibsError
 from dibs.key import ApiKey, MintedKey, NewKey, Permits, RateLimit
+from dibs.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.schedule import NewSchedule, Schedule, Source
 from dibs.step import (
     ExecutionContext,
@@ -33,13 +34,13 @@ from dibs.store.operations.looking import Explanation, HistoryEntry, Past, Queue
 from dibs.store.operations.managing import DeadFilter, Moved
 from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.outlining import FoundWorkflows, Outline, SomeSteps, StepsAlike
+from dibs.store.operations.pruning import Pruned, PrunePosition
 from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
 from dibs.store.operations.sampling import ErrorGroups, Latencies
 from dibs.store.operations.scheduling import Due
 from dibs.store.operations.searching import Found, TaskPage, TaskSearch
 from dibs.store.operations.sessions import Session
 from dibs.store.operations.tallying import Position, Roll, Since, Tally
-from dibs.store.operations.tending import Retention
 from dibs.store.vitals import Vitals
 from dibs.store.wakeups import Wakeups
 from dibs.store.witness import Witness
@@ -78,6 +79,11 @@ class Store(Protocol):
     def doctor(self) -> list[Check]:
         """Look for damage and for settings that would cost a guarantee."""
 
+    @property
+    def caution(self) -> str | None:
+        """A known danger of the engine's release, for workers and servers to log when they start; None where there is
+        none."""
+
     def close(self) -> None:
         """Let go of every connection; the next operation opens them again."""
 
@@ -87,8 +93,8 @@ class Store(Protocol):
     # Enqueue
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
-        """Store the tasks, all or none, in this order. A key that is taken gives the task that has it, marked
-        `deduplicated`; with another type or other params it is a KeyConflict, and nothing is stored."""
+        """Store the tasks, all or none, in this order. A key that is taken in its queue gives the task that has
+        it, marked `deduplicated`; with another type or other params it is a KeyConflict, and nothing is stored."""
 
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None, defaults: dict[str, Any]
@@ -117,9 +123,10 @@ class Store(Protocol):
     # Finish
 
     def finish(self, reports: Sequence[tuple[Ref, Outcome]]) -> Operation[list[Finished | DibsError]]:
-        """Each outcome is written if its token is live, and answered on its own. Telling the same outcome again is
-        answered with the state it led to (`repeated`), with the task's present attempts and run_at where it still is
-        there. Anything else about a dead claim is ClaimLost and changes nothing."""
+        """Each outcome is written if its token is live, and answered on its own. The same outcome with the same content
+        again is answered with the state it led to (`repeated`), with the task's present attempts and run_at where the
+        task still exists; with other content it is OutcomeConflict. Anything else about a dead claim is ClaimLost. An
+        outcome that the database refuses is answered with StoreRefused. None of these changes anything."""
 
     def exchange(
         self, reports: Sequence[tuple[Ref, Outcome]], request: ClaimRequest
@@ -152,6 +159,18 @@ class Store(Protocol):
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` matching tasks of the dead letter; how many."""
 
+    def discard(self, task_id: int) -> Operation[Task]:
+        """A task of the dead letter stays failed and leaves the dead letter; the same again changes nothing. WrongState
+        where it is not in the dead letter."""
+
+    def discard_many(
+        self, ids: Sequence[int], only: Sequence[str] | None = None, which: DeadFilter = ...
+    ) -> Operation[int]:
+        """Those of these tasks that are in the dead letter and match are discarded; how many."""
+
+    def discard_some(self, which: DeadFilter, limit: int) -> Operation[int]:
+        """Up to `limit` matching tasks of the dead letter are discarded; how many."""
+
     def pause(self, queue: str) -> Operation[None]:
         """Nobody claims from the queue."""
 
@@ -171,15 +190,34 @@ class Store(Protocol):
         """Seconds, by the database's clock, until time alone makes something claimable: a scheduled task falls due, a
         lease runs out, a schedule ticks. 0.0 where that has happened, None where nothing waits for the clock."""
 
-    def prune(self, retention: Retention, limit: int = ...) -> Operation[int]:
-        """Finished tasks past their retention are deleted; how many."""
+    def prune(self, limit: int = ..., after: PrunePosition | None = None) -> Operation[Pruned]:
+        """One batch of a pass over the finished records: up to `limit` tasks of each state, and ended workflows with
+        their steps, are deleted if they are past their retention by the rules of the store. The answer has the number
+        of rows, and the position for the next batch (None: the pass is complete). Without `after` a pass begins. The
+        work of a batch is bounded, however many records there are."""
 
-    def prune_history(self, retention: Retention, limit: int = ...) -> Operation[int]:
+    def prune_history(self, limit: int = ...) -> Operation[int]:
         """History past its retention is deleted; how many lines. Sessions past their end and samples older than eight
         days go with it."""
 
-    def prune_workers(self, retention: Retention) -> Operation[int]:
-        """Workers silent for long are forgotten; how many."""
+    def prune_workers(self) -> Operation[int]:
+        """Workers whose last heartbeat is past their retention are deleted; how many."""
+
+    # Retention
+
+    def set_retention(self, target: RetentionTarget, keep: float | None) -> Operation[RetentionRule]:
+        """The rule is stored, and the change recorded with its author; the same value again changes nothing. Every
+        prune that begins afterwards obeys it. None: for ever."""
+
+    def remove_retention(self, target: RetentionTarget) -> Operation[None]:
+        """The rule is removed, and the removal recorded; the default of the store goes back to its first value.
+        RetentionNotFound where no rule is set for that queue, type or workflow."""
+
+    def retention(self) -> Operation[list[RetentionRule]]:
+        """The default for each kind of records, then the rules for types, queues and workflows."""
+
+    def retention_changes(self, limit: int = ...) -> Operation[list[RetentionChange]]:
+        """The newest changes of the rules, newest first."""
 
     def heartbeat(self, beat: Heartbeat) -> Operation[None]:
         """The worker lives (or leaves)."""
@@ -218,8 +256,8 @@ class Store(Protocol):
     # Workflows
 
     def start_workflow(self, new: NewWorkflow) -> Operation[Workflow]:
-        """The whole graph is stored, or nothing. A key that is taken gives the workflow that has it, marked
-        `deduplicated`; with another graph it is a KeyConflict."""
+        """The whole graph is stored, or nothing. A key that is taken by a workflow started in the same queues
+        gives that workflow, marked `deduplicated`; with another graph it is a KeyConflict."""
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
         """More steps for a workflow that still runs; they may be after steps that it has. All or none."""
@@ -265,11 +303,16 @@ class Store(Protocol):
         asked again by who has it, it is extended under the same token. Otherwise the answer says why not. Every wish
         is recorded with its reason."""
 
-    def renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
-        """The claim is extended, if this processor has it; nobody gets a new one by this."""
+    def renew_finalization(
+        self, workflow_id: int, processor: str, token: int, lease: int
+    ) -> Operation[FinalizationClaim]:
+        """Extends the claim that this processor has under this token, also after its lease ran out, if no other claim
+        was granted since. Grants no new claim: any other caller gets an answer that says who holds it, or that nobody
+        does."""
 
-    def release_finalization(self, workflow_id: int, processor: str) -> Operation[bool]:
-        """The claim is given up, if this processor has it: True. By anybody else: False, and nothing changes."""
+    def release_finalization(self, workflow_id: int, processor: str, token: int) -> Operation[bool]:
+        """Gives up the claim that this processor has under this token: True. Any other caller: False, and nothing
+        changes."""
 
     def finalize(self, workflow_id: int, processor: str, token: int) -> Operation[Finalized]:
         """The holder of the claim acts on the execution context, in one transaction: the workflow is completed (or its
@@ -349,6 +392,13 @@ class DatabaseStore(Store, Protocol):
         """As `claim`, for several workers at once who ask for the same kind of task: the tasks go to them in the order
         of the list. To each what it got."""
 
+    def validated_quickly(self, tasks: Iterable[NewTask]) -> bool | None:
+        """True where the params of these tasks are validated in this process and at once: such tasks can be stored
+        together with others without keeping those waiting. None where the task types are not known: `know_types`."""
+
+    async def know_types(self) -> None:
+        """Read the registered task types, which are then known for a second."""
+
     witness: Witness
     """Told what the store does to tasks."""
 
@@ -375,8 +425,21 @@ class DatabaseStore(Store, Protocol):
         """As for everybody; `only`: the queues of a caller, to whom a step that goes on with a workflow with other
         queues does not exist."""
 
+    def discard(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
+        """As for everybody; `only`: the queues of a caller, to whom a task of another queue does not exist."""
+
     def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
         """Why the task is not running, with no word about steps in other queues than these."""
+
+    def results(self, task_id: int, only: Sequence[str] | None = None) -> Operation[list[StepResult]]:
+        """As for everybody; without the results of parents in other queues than these."""
+
+    def heartbeat(self, beat: Heartbeat, only: Sequence[str] | None = None) -> Operation[None]:
+        """As for everybody; `only`: the queue limit of the caller. A record belongs to the limit under which it was
+        written: callers with different limits neither see nor change each other's."""
+
+    def next_due(self, only: Sequence[str] | None = None) -> Operation[float | None]:
+        """As for everybody; of these queues only, where they are given."""
 
     def check_parents(self, task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Operation[None]:
         """InvalidGraph if this step adds steps after others that are in none of these queues, or do not exist."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from enum import StrEnum
 
 import msgspec
@@ -25,6 +27,19 @@ class Check(msgspec.Struct, frozen=True):
     verdict: Verdict
     message: str
     hint: str = ""
+
+
+_warned: set[str] = set()
+_warning = threading.Lock()
+
+
+def warn_once(caution: str | None, logger: logging.Logger) -> None:
+    """Log what a store cautions against (see Store.caution), once in a process however many stores it opens."""
+    with _warning:
+        if caution is None or caution in _warned:
+            return
+        _warned.add(caution)
+    logger.warning("%s", caution, extra={"event": "store.caution"})
 
 
 def judge(name: str, fine: bool, message: str, hint: str = "", *, otherwise: Verdict = Verdict.FAIL) -> Check:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from dibs.errors import InvalidValue
+from dibs.redacting import redact_url
 from dibs.store.contract import Store
 
 Clock = Callable[[], int]
@@ -26,6 +30,37 @@ def open_store(url: str, *, api_key: str | None = None, clock: Clock | None = No
     raise _unknown(url)
 
 
+def borrow_store(connection: Any, clock: Clock) -> BorrowedStore:
+    """A store in tables of its own that only this connection sees: see dibs.testing."""
+    if isinstance(connection, sqlite3.Connection):
+        from dibs.store.sqlite.borrowed import BorrowedSqlite
+
+        return BorrowedSqlite(connection, clock)
+    if "psycopg" in sys.modules:
+        from dibs.store.postgres.borrowed import BorrowedPostgres, is_connection
+
+        if is_connection(connection):
+            return BorrowedPostgres(connection, clock)
+    raise InvalidValue(
+        f"A {type(connection).__name__} is not a connection that dibs can use.",
+        hint="Give a connection of sqlite3 or psycopg (sync or async).",
+    )
+
+
+class BorrowedStore(Store, Protocol):
+    """A store on a connection of a program, until `drop`."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """True while the connection has something to commit."""
+
+    def roll_back(self) -> None:
+        """End the connection's transaction, if there is one."""
+
+    def drop(self) -> None:
+        """Remove the tables."""
+
+
 def sqlite_file(url: str) -> Path | None:
     """The file that the URL names; None if it leads elsewhere."""
     parts = _split(url)
@@ -34,7 +69,7 @@ def sqlite_file(url: str) -> Path | None:
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path or path == ":memory:" or parts.query:
         raise InvalidValue(
-            f"{url!r} names no SQLite file.",
+            f"{redact_url(url)!r} names no SQLite file.",
             hint="Use sqlite:///file.db, or sqlite:////tmp/file.db for an absolute path; dibs keeps tasks in a file.",
         )
     return Path(path)
@@ -49,9 +84,10 @@ def _split(url: str) -> SplitResult:
         raise _unknown(url) from None
 
 
-def _unknown(url: str) -> InvalidValue:
+def _unknown(url: Any) -> InvalidValue:
+    shown = redact_url(url) if isinstance(url, str) else url
     return InvalidValue(
-        f"dibs does not know where {url!r} leads.",
+        f"dibs does not know where {shown!r} leads.",
         hint="Use sqlite:///file.db (four slashes for an absolute path), postgresql://user@host/database "
         "or http://host:8787.",
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -56,8 +56,43 @@ class Together:
     that finds out on its way that they must."""
 
 
-Steps = Generator[Statement | Together, Rows, T]
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Set a savepoint. The operation must be in a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Keep what was written since the savepoint, and remove the savepoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Undo what was written since the savepoint, because of this error.
+
+    The answer is one row with the error as a DibsError. An error that says nothing about what was written (a lost
+    connection, a full disk, a deadlock) is raised again instead: the whole operation has failed then.
+    """
+
+    error: Exception
+
+
+Step = Statement | Together | Mark | Keep | Undo
+Steps = Generator[Step, Rows, T]
 Each = Callable[[Sequence[Any]], Generator[Any, Any, Sequence[Any]]]
+
+
+class Checked(Protocol):
+    """What is validated before an operation begins."""
+
+    needs_types: bool
+
+    def work(self, types: Any) -> float:
+        """An estimate of the work, by which the caller decides whether an event loop may do it."""
+
+    def run(self, types: Any, *, brief: bool = False) -> None:
+        """Validate, in bounded time. `types`: the registered task types, if it needs them. `brief`: raise NotHere
+        where that needs another process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +109,9 @@ class Operation(Generic[T]):
     operations of this kind at once, given the `item` of each, and answer every one of them, with the error where one is
     refused: operations with the same `each` and `by` that wait at the same moment may be done by it.
     `leisurely`: nobody waits for it, so it is the one to pay for what has to be done now and then.
+    `checks`: what must be validated before the steps begin, outside of the transaction and of the event loop.
+    `apart`: other steps for the same work, which handle each item in a savepoint of its own. A store runs them, in one
+    transaction, after the database has refused the operation: a refused item then does not hold back the others.
     """
 
     name: str
@@ -88,6 +126,8 @@ class Operation(Generic[T]):
     item: Any = None
     each: Each | None = None
     leisurely: bool = False
+    checks: Checked | None = None
+    apart: Callable[[], Generator[Any, Any, Any]] | None = None
 
     def woke(self, of_steps: Any) -> bool:
         """True if those who wait should look again; not after a round of upkeep, say, that found nothing to do."""
@@ -96,6 +136,10 @@ class Operation(Generic[T]):
     def within(self, steps: Callable[[], Generator[Any, Any, Any]]) -> Operation[T]:
         """The same with its steps inside of these, in one transaction; it is no longer done with others of its kind."""
         return replace(self, begin=steps, atomic=True, quick=False, item=None, each=None)
+
+    def item_by_item(self) -> Operation[T] | None:
+        """The same work with a savepoint for each item; None for an operation that cannot do that."""
+        return None if self.apart is None else replace(self, begin=self.apart, atomic=True, apart=None)
 
     def result(self, of_steps: Any) -> T:
         """The result of the operation, from that of its steps."""

@@ -128,3 +128,11 @@ class Wakeups(ABC):
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+class LocalWakeups(Wakeups):
+    """For a store that no other process can see: only writes of this process wake."""
+
+    def watch(self) -> None:
+        """See Wakeups. Nobody else writes."""
+        self.pause(1.0)

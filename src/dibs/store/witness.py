@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from dibs.store.operation import Rows
 
@@ -17,9 +17,9 @@ class Witness:
     def added(self, queues: Iterable[str]) -> None:
         """Tasks are new in these queues, one for each name."""
 
-    def moved(self, rows: Rows) -> None:
+    def moved(self, rows: Rows, ignored: Container[int] = frozenset()) -> None:
         """Claims ended, by their workers or by themselves: the history columns of each first, its task's queue and type
-        last."""
+        last. `ignored`: the tasks that failed and are no dead letters, because their workflows go on without them."""
 
 
 class Witnessed:

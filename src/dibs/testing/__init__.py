@@ -14,6 +14,10 @@ from typing import Any
 from urllib.parse import quote
 
 from dibs.client_base import ClientBase
+from dibs.errors import InvalidValue
+from dibs.observe.counting import counted
+from dibs.store.open import borrow_store
+from dibs.store.operation import Operation
 from dibs.testing.clock import Clock
 from dibs.testing.sandbox import Sandbox
 
@@ -21,18 +25,84 @@ __all__ = ["Clock", "Sandbox", "isolated"]
 
 
 @contextmanager
-def isolated(app: ClientBase[Any]) -> Iterator[Sandbox]:
+def isolated(app: ClientBase[Any], *, on: Any = None) -> Iterator[Sandbox]:
     """Let the app use a new, empty queue inside the block, and the store it had before again afterwards.
 
-    The queue is a SQLite file in a temporary folder, whatever the app uses otherwise.
+    The queue is a SQLite file in a temporary folder, whatever the app uses otherwise; `app.on(connection)` is refused.
+
+    With `on`, a connection of sqlite3 or psycopg (sync or async), the queue is in tables of its own in the database of
+    that connection, which only the connection sees: `app.on(connection)` joins its transactions, and a rollback undoes
+    what was enqueued. Commit or roll back before the block ends.
     """
+    with _isolated(app) if on is None else _isolated_on(app, on) as box:
+        yield box
+
+
+@contextmanager
+def _isolated_on(app: ClientBase[Any], connection: Any) -> Iterator[Sandbox]:
+    former, clock = app._store, Clock()
+    store = borrow_store(connection, clock)
+    began_inside = not store.in_transaction
+    store.run(store.queues())  # a connection that cannot be used is told here
+    app._store = counted(store)
+    try:
+        yield Sandbox(app, clock)
+    except BaseException:
+        app._store = former
+        if began_inside:
+            store.roll_back()
+        store.drop()
+        raise
+    app._store = former
+    left_open = began_inside and store.in_transaction
+    if left_open:
+        store.roll_back()
+    store.drop()
+    if left_open:
+        raise InvalidValue(
+            "A transaction was still open on the connection at the end of isolated(app, on=connection); "
+            "it was rolled back.",
+            hint="Commit or roll back inside of the block.",
+        )
+
+
+@contextmanager
+def _isolated(app: ClientBase[Any]) -> Iterator[Sandbox]:
     former = app._store, app.url
     clock = Clock()
     with tempfile.TemporaryDirectory(prefix="dibs-", ignore_cleanup_errors=True) as folder:
         app.use_url(f"sqlite:///{quote((Path(folder) / 'dibs.db').as_posix())}", clock=clock)
         store = app._store
+        app._store = _Alone(store)
         try:
             yield Sandbox(app, clock)
         finally:
             app._store, app.url = former
             store.close()
+
+
+class _Alone:
+    """The store of a sandbox, which refuses to join a transaction: that would write into the connection's own database,
+    past the sandbox."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def run(self, operation: Operation[Any], on: Any = None) -> Any:
+        _refuse_to_join(on)
+        return self._store.run(operation)
+
+    async def run_async(self, operation: Operation[Any], on: Any = None) -> Any:
+        _refuse_to_join(on)
+        return await self._store.run_async(operation)
+
+
+def _refuse_to_join(on: Any) -> None:
+    if on is not None:
+        raise InvalidValue(
+            "app.on(connection) inside of isolated(app) would write into the database of the connection.",
+            hint="Use isolated(app, on=connection): the queue is then in tables of its own in that database.",
+        )

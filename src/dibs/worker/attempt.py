@@ -38,6 +38,7 @@ class Attempt:
         "on_stop",
         "received_at",
         "renewed_at",
+        "replaced",
         "settled",
         "span",
     )
@@ -53,6 +54,7 @@ class Attempt:
         self.span: Any = None
         self.head_start = 0.0  # seconds on top of its timeout, for what has to happen before its handler can begin
         self.settled = False
+        self.replaced = False  # True when a failed attempt took the place of an outcome that could not be stored
         self.on_stop: Callable[[Stop], None] = _nothing
 
     @property

@@ -13,7 +13,6 @@ import msgspec
 
 from dibs.claim import DEFAULT_LEASE, Filters, Order, check_lease, check_worker_id
 from dibs.errors import InvalidValue
-from dibs.store.operations.tending import Retention
 from dibs.task import check_integer, check_seconds
 
 MEBIBYTE = 2**20
@@ -32,7 +31,6 @@ class WorkerOptions(TypedDict, total=False):
     worker_id: str | None
     poll: float
     upkeep_every: float
-    retention: Retention
     recycle_after: int
     recycle_above: int | None
 
@@ -68,10 +66,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The longest pause between two looks at the queue while nothing wakes the worker."""
 
     upkeep_every: float = 5.0
-    """Between two rounds of upkeep: due tasks promoted, lost ones recovered, old ones pruned."""
-
-    retention: Retention = Retention()
-    """How long finished tasks and their history are kept."""
+    """Between two rounds of upkeep: due tasks promoted, lost tasks recovered. Pruning runs once a minute."""
 
     recycle_after: int = 1000
     """A child process is replaced after this many tasks."""

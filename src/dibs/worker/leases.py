@@ -11,12 +11,13 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from dibs.claim import MAX_BATCH, Claim, Failed, Renewed, Standing
+from dibs.claim import MAX_BATCH, Failed, Renewed, Standing
 from dibs.errors import ClaimLost, DibsError
 from dibs.observe import tracing
 from dibs.task import Failure
 from dibs.worker.attempt import Attempt, Attempts, Stop, now
 from dibs.worker.contact import Contact
+from dibs.worker.notes import Notes
 from dibs.worker.part import Part
 
 logger = logging.getLogger("dibs.worker")
@@ -31,18 +32,14 @@ class Leases(Part):
 
     name = "lease keeper"
 
-    def __init__(self, contact: Contact, lease: float, attempts: Attempts) -> None:
+    def __init__(self, contact: Contact, lease: float, attempts: Attempts, notes: Notes) -> None:
         super().__init__()
         self._contact = contact
         self._lease = lease
         self._attempts = attempts
         self._looked_at = 0.0
-        self._notes: dict[tuple[int, int], tuple[Claim, int, str | None]] = {}
+        self._notes = notes
         self._woken = threading.Event()
-
-    def note(self, claim: Claim, percent: int, message: str | None) -> None:
-        """The handler is this far; only its latest word is written."""
-        self._notes[claim.task_id, claim.token] = (claim, percent, message)
 
     def wake(self) -> None:
         """See Part."""
@@ -61,7 +58,7 @@ class Leases(Part):
         if moment - self._looked_at >= LOOK_EVERY:
             self._looked_at = moment
             self._look([attempt for attempt in attempts if _runs(attempt, moment)])
-            self._write_notes()
+            self._notes.write_all()
 
     def _time_out(self, attempts: Sequence[Attempt], moment: float) -> None:
         for attempt in attempts:
@@ -104,11 +101,6 @@ class Leases(Part):
         tracing.end(attempt.span, None)
         self._attempts.forget([attempt])
         attempt.stop(Stop.LOST)
-
-    def _write_notes(self) -> None:
-        while self._notes:
-            notes = [self._notes.popitem()[1] for _ in range(min(len(self._notes), MAX_BATCH))]
-            self._contact.run(self._contact.store.progress(notes))
 
 
 def _runs(attempt: Attempt, moment: float) -> bool:

@@ -53,6 +53,7 @@ class Upkeep(Part):
         self._undeclared = [schedule for handler in handlers if (schedule := handler.schedule) is not None]
         self._beat = beat
         self._woken = threading.Event()
+        self._pruning = plans.Pruning()
         self._every: dict[Callable[[], None], float] = {} if beat is None else {self._beat_heart: BEAT_EVERY}
         if not contact.store.served:  # a server keeps the house itself, and its keys for workers may not
             self._every |= {self._tick: TICK_EVERY, self._tend: config.upkeep_every, self._clear: PRUNE_EVERY}
@@ -92,7 +93,7 @@ class Upkeep(Part):
         self._contact.follow(plans.tick(self._contact.store))
 
     def _clear(self) -> None:
-        self._contact.follow(plans.clear(self._contact.store, self._config.retention))
+        self._contact.follow(plans.clear(self._contact.store, self._pruning))
         self._contact.maintain()
 
     def _declare_schedules(self) -> None:

@@ -24,7 +24,9 @@ from dibs.context import Context
 from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.handler import Handler
 from dibs.handler import Lane as Where
+from dibs.step import unique_processor
 from dibs.store.contract import Store
+from dibs.store.doctor import warn_once
 from dibs.store.operation import Operation
 from dibs.store.operations.registering import Heartbeat
 from dibs.version import __version__
@@ -37,6 +39,7 @@ from dibs.worker.finisher import Finisher
 from dibs.worker.lanes import Duties, Lane, ThreadLane
 from dibs.worker.leases import Leases
 from dibs.worker.looplane import LoopLane
+from dibs.worker.notes import Notes
 from dibs.worker.part import Part
 from dibs.worker.shelf import StoreShelf
 from dibs.worker.signals import Signals
@@ -114,13 +117,17 @@ class Worker:
         _refuse_in_a_child()
         self._served = self._contact.store.served  # then the server sees to the end of workflows
         self._left_at = -SERVER_WITHIN
-        self._finalizer = Finalizer(self._contact, self.worker_id)
-        self._finisher = Finisher(self._contact, self._forget, None if self._served else self._finalizer.put)
+        processor = unique_processor(self.worker_id)
+        self._finalizer = Finalizer(self._contact, processor)
+        self._notes = Notes(self._contact)
+        finalize = None if self._served else self._finalizer.put
+        self._finisher = Finisher(self._contact, self._forget, self._notes, finalize)
         self._attempts = Attempts(self._finisher.put)
-        self._leases = Leases(self._contact, self.config.lease, self._attempts)
+        self._leases = Leases(self._contact, self.config.lease, self._attempts, self._notes)
         handlers = list(self._handlers.values())
-        self._upkeep = Upkeep(self._contact, self.config, self.worker_id, handlers, self._heartbeat)
+        self._upkeep = Upkeep(self._contact, self.config, processor, handlers, self._heartbeat)
         self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL is told here and now
+        warn_once(self._contact.store.caution, logger)
         self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)
         self._claimer = Claimer(
@@ -218,7 +225,7 @@ class Worker:
         return attempts
 
     def _context(self, claim: Claim) -> Context:
-        return Context(claim, self._leases.note, self._shelf)
+        return Context(claim, self._notes.note, self._shelf)
 
     def _may_begin(self, attempt: Attempt) -> bool:
         """False if the claim is lost, or its lease has run out while it waited here: others may be at it by now.

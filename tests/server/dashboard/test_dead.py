@@ -8,6 +8,7 @@ from html import unescape
 import pytest
 
 import dibs
+from tests.helpers import workflows
 from tests.helpers.browsing import Visitor, text_of
 from tests.helpers.tasks import dead, events
 from tests.server.dashboard.conftest import Site
@@ -21,10 +22,14 @@ def failed(app: dibs.Dibs, *errors: str, **options: str) -> list[int]:
 
 
 def groups(text: str) -> list[dict[str, str]]:
-    """The fields of each group's form, those for redriving all left out."""
+    """The fields of each group's form for redriving, those for redriving all left out."""
     forms = re.findall(r"(?s)<form method=\"post\" action=\"/tasks/bulk\".*?</form>", text)
     fields = [dict(re.findall(r'name="(\w+)" value="([^"]*)"', form)) for form in forms]
-    return [{name: each[name] for name in each if name != "csrf"} for each in fields if "alike" in each]
+    return [
+        {name: each[name] for name in each if name != "csrf"}
+        for each in fields
+        if "alike" in each and each["action"] == "redrive"
+    ]
 
 
 def group_with(visitor: Visitor, newest: int) -> dict[str, str]:
@@ -215,3 +220,55 @@ def test_a_filter_is_asked_about_with_its_turning_marks_to_be_seen(site: Site, a
     [question] = re.findall(r'data-confirm="(Redrive all[^"]*)"', page.text)
     assert "\\u202egnp" in question
     assert "\u202e" not in question
+
+
+# Discard
+
+
+def test_a_group_is_discarded_after_a_question(site: Site, app: dibs.Dibs) -> None:
+    gone, kept = failed(app, "no image 1"), failed(app, "upstream is away")
+    visitor = site.visitor("admin")
+    assert "Discard" in text_of(visitor.get("/dead"))
+    fields = {**group_with(visitor, gone[0]), "action": "discard"}
+    asked = visitor.post("/tasks/bulk", **fields)
+    assert "Discard all tasks that match?" in text_of(asked)
+    assert sent_back(visitor, fields) == 1
+    assert [task.id for task in app.list_dead()] == kept
+    assert "no image" not in text_of(visitor.get("/dead"))
+
+
+def test_ticked_tasks_are_discarded(site: Site, app: dibs.Dibs) -> None:
+    first, second, third = failed(app, "a", "b", "c")
+    pending = app.enqueue("resize").id
+    visitor = site.visitor("admin")
+    done = visitor.post_json("/tasks/bulk", action="discard", ids=f"{first},{third},{pending}").json()
+    assert done == {"moved": 2, "looked": 3, "cursor": None}
+    assert [task.id for task in app.list_dead()] == [second]
+    assert (
+        site.visitor("enqueue", "read").post_json("/tasks/bulk", action="discard", ids=str(second)).status_code == 403
+    )
+
+
+def test_one_task_is_discarded_on_its_page(site: Site, app: dibs.Dibs) -> None:
+    [task] = failed(app, "no image")
+    visitor = site.visitor("admin")
+    page = visitor.get(f"/tasks/{task}")
+    assert f"Discard task {task}?" in page.text
+    assert "In the dead letter" in text_of(page)
+    page = visitor.post(f"/tasks/{task}/discard")
+    assert "Failed, discarded" in text_of(page)
+    assert f"Discard task {task}?" not in page.text
+    assert "Retry" in text_of(page)
+    assert events(app, task)[-1] == "discarded"
+
+
+def test_an_ignored_step_is_not_in_the_dead_letter_and_offers_no_retry(site: Site, app: dibs.Dibs) -> None:
+    flow = workflows.start(app, workflows.step("a", on_failure="ignore", max_attempts=1), workflows.step("b", "a"))
+    workflows.fail(app, flow, "a", "ignored trouble")
+    task = workflows.task_of(app, flow, "a")
+    visitor = site.visitor("admin")
+    assert "The dead letter is empty." in text_of(visitor.get("/dead"))
+    page = visitor.get(f"/tasks/{task}")
+    assert "Failed, ignored by its workflow" in text_of(page)
+    assert f"/tasks/{task}/retry" not in page.text
+    assert f"/tasks/{task}/discard" not in page.text

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.store.operations.tending import Retention
 from tests.helpers.browsing import text_of
+from tests.helpers.keeping import keep
 from tests.helpers.tasks import dead, events, task_in
 from tests.server.dashboard.conftest import Site
 from tests.server.dashboard.test_tasks import EVIL
@@ -45,6 +45,17 @@ def test_every_attempt_stands_on_the_line_with_its_worker_and_error(site: Site, 
     assert re.findall(r'<rect class="(\w+) run"', page.text) == ["failed", "failed", "completed"]
     assert '"size": [' in words
     assert [entry for entry in ("enqueued", "claimed", "failed", "completed") if entry not in words] == []
+
+
+def test_a_permanent_failure_is_called_so_on_the_pages(site: Site, app: dibs.Dibs) -> None:
+    task = app.enqueue("resize", max_attempts=3)
+    app.fail(app.claim_by_id(task.id, "worker-1"), ValueError("bad input"), permanent=True)
+    words = text_of(site.visitor("read").get(f"/tasks/{task.id}"))
+    assert "It failed permanently in attempt 1 of 3" in words
+    assert "Permanent error ValueError: bad input" in words
+    assert "Attempts 1 of 3 the failure was permanent" in words
+    assert words.count("failed permanently") == 3  # the explanation, the attempt, the history
+    assert re.search(r"1 /3 permanent", text_of(site.visitor("read").get("/tasks?state=failed")))
 
 
 def test_an_error_is_told_with_its_traceback(site: Site, app: dibs.Dibs) -> None:
@@ -114,7 +125,8 @@ def test_a_task_that_is_not_there_is_told_so(site: Site) -> None:
 
 def test_of_a_removed_task_its_history_is_left(site: Site, app: dibs.Dibs) -> None:
     task = task_in(app, "completed")
-    app.upkeep(retention=Retention(completed=0))
+    keep(app, completed=0)
+    app.upkeep()
     assert app.get(task.id) is None
     page = site.visitor("read").get(f"/tasks/{task.id}")
     assert page.status_code == 200

@@ -214,7 +214,11 @@ def test_a_key_for_some_queues_sees_their_tasks_alone(site: Site, app: dibs.Dibs
 
 @pytest.mark.parametrize(
     ("scopes", "shown"),
-    [(["read"], []), (["read", "enqueue"], ["retry", "cancel"]), (["admin"], ["retry", "cancel", "redrive"])],
+    [
+        (["read"], []),
+        (["read", "enqueue"], ["retry", "cancel"]),
+        (["admin"], ["retry", "cancel", "redrive", "discard"]),
+    ],
 )
 def test_nobody_sees_a_button_that_they_may_not_press(
     site: Site, app: dibs.Dibs, scopes: list[str], shown: list[str]

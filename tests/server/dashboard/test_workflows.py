@@ -126,7 +126,7 @@ def test_the_table_says_the_same_in_words(site: Site, app: dibs.Dibs) -> None:
     fail(app, flow, "left", "no such page")
     text = text_of(site.visitor("read").get(f"/workflows/{flow}"))
     assert re.search(r"completed fetch #\d+ fetch 1 of 3 [\d.]+ m?s result", text)
-    assert re.search(r"failed left #\d+ left fetch 1 of 3 [\d.]+ m?s .*no such page", text)
+    assert re.search(r"failed left #\d+ left fetch 1 of 3 permanent [\d.]+ m?s .*no such page", text)
     assert re.search(r"merge #\d+ merge left , right 0 of 3", text)
 
 

@@ -1,4 +1,4 @@
-"""The dead letter: tasks whose attempts are spent, sent back by filter."""
+"""The dead letter: tasks that failed for good. They are listed, sent back, or discarded, by filter."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from dibs import plans
-from dibs.body.fields import Body, Name
+from dibs import plans, shape
+from dibs.body.fields import Body, Empty, Name, TaskId
+from dibs.claim import MAX_BATCH
 from dibs.key import Scope
+from dibs.server.api.tasks import ChangedTask
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.store.operation import drive_async
+from dibs.store.operations.looking import TaskFilter
 from dibs.store.operations.managing import DeadFilter
 
 TAG = "dead letter"
@@ -55,6 +58,95 @@ async def redrive(call: Call) -> Answer:
     return Answer(Redriven(True, done))
 
 
+class DeadQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tasks of the dead letter to list; all filters must fit."""
+
+    queue: Annotated[Name, Meta(description="Only those of this queue.")] | None = None
+    task_type: Annotated[Name, Meta(description="Only those of this type.")] | None = None
+    error: Annotated[Name, Meta(description="Text in the error's type or message.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Tasks on a page.")] = 100
+    cursor: Annotated[TaskId, Meta(description="`next_cursor` of the page before.")] | None = None
+
+
+class DiscardBody(RedriveBody, frozen=True):
+    """Which tasks of the dead letter to discard; all filters must fit. With `ids`: of these tasks only."""
+
+    ids: Annotated[list[TaskId], Meta(max_length=MAX_BATCH, description="None but these tasks.")] | None = None
+
+
+class Discarded(msgspec.Struct, frozen=True):
+    """How many left the dead letter; as many as `limit`: there may be more."""
+
+    success: bool
+    discarded: int
+
+
+@endpoint("GET", "/api/dead-letter", Scope.READ, tag=TAG, query=DeadQuery, answers={200: (shape.PageShape, "A page.")})
+async def list_dead(call: Call) -> Answer:
+    """The tasks of the dead letter, newest first, page by page.
+
+    These are the failed tasks, without steps whose failure was ignored by their workflow and without discarded tasks.
+    """
+    query: DeadQuery = call.query or DeadQuery()
+    if query.queue is not None:
+        call.caller.check_queue(query.queue)
+    which = TaskFilter(
+        dead=True, queue=query.queue, type=query.task_type, error=query.error, limit=query.limit, cursor=query.cursor,
+        queues=call.caller.queues if query.queue is None else None
+    )  # fmt: skip
+    tasks = await call.run(call.service.store.list_tasks(which))
+    return Answer(shape.page(tasks, query.limit))
+
+
+@endpoint(
+    "POST",
+    "/api/dead-letter/discard",
+    Scope.ADMIN,
+    tag=TAG,
+    body=DiscardBody,
+    body_optional=True,
+    answers={200: (Discarded, "They stay failed, and are not in the dead letter any more.")},
+    examples={
+        "those of one error": {"task_type": "youtube_video_scrape", "error": "404", "limit": 500},
+        "these two": {"ids": [123, 124]},
+    },
+)
+async def discard(call: Call) -> Answer:
+    """Discard tasks of the dead letter, batch by batch: those with the `ids`, or all that match.
+
+    A discarded task stays failed. Its history keeps it, retention prunes it as usual, and it can still be retried by
+    its id.
+    """
+    done = 0
+    for queue in _queues(call):
+        if done < call.body.limit:
+            done += await _discard(call, queue, call.body.limit - done)
+    return Answer(Discarded(True, done))
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/{id:int}/discard",
+    Scope.ADMIN,
+    tag=TAG,
+    body=Empty,
+    body_optional=True,
+    answers={200: (ChangedTask, "It stays failed, and is not in the dead letter any more.")},
+    refuses={404: "", 409: "The task is not in the dead letter."},
+)
+async def discard_one(call: Call) -> Answer:
+    """Discard one task of the dead letter. A task that was discarded before stays as it is."""
+    await call.check_visible(call.task_id)
+    task = await call.run(call.service.store.discard(call.task_id, call.caller.queues))
+    return Answer(ChangedTask(True, shape.task(task)))
+
+
+async def _discard(call: Call, queue: str | None, limit: int) -> int:
+    which = DeadFilter(queue=queue, type=call.body.task_type, error=call.body.error)
+    plan = plans.discard(call.service.store, call.body.ids, which, limit)
+    return await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
+
+
 def _queues(call: Call) -> Sequence[str | None]:
     """The queue that is named, or each that the caller may see; None for all at once."""
     return call.caller.narrow(None if call.body.queue is None else [call.body.queue]) or [None]
@@ -66,4 +158,4 @@ async def _redrive(call: Call, queue: str | None, limit: int) -> int:
     return await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
 
 
-ENDPOINTS = [redrive]
+ENDPOINTS = [list_dead, redrive, discard, discard_one]

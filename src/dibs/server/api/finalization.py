@@ -23,7 +23,8 @@ from dibs.store.operation import Operation
 
 TAG = "finalization"
 Wish = Callable[[int], Operation[FinalizationClaim]]
-PROCESSOR = {"processor_id": "processor-1"}
+PROCESSOR = {"processor_id": "billing-7c1f"}
+HOLDER = {**PROCESSOR, "token": 1}
 
 
 class UnknownWorkflow(shape.FinalizationClaimShape, frozen=True):
@@ -53,14 +54,20 @@ class WishBody(ProcessorBody, frozen=True):
     timeout_seconds: Lease = DEFAULT_FINALIZATION_LEASE
 
 
-class FinalizeBody(ProcessorBody, frozen=True):
-    """Who finalizes, under which token."""
+class HolderBody(ProcessorBody, frozen=True):
+    """The claim: its processor and its token."""
 
     token: Token
 
 
+class ExtendBody(HolderBody, frozen=True):
+    """The claim, and for how long to extend it."""
+
+    timeout_seconds: Lease = DEFAULT_FINALIZATION_LEASE
+
+
 class ReleasedShape(msgspec.Struct, frozen=True):
-    """Whether the claim was this processor's; if not, nothing changed."""
+    """Whether the claim was this processor's under this token; if not, nothing changed."""
 
     success: bool
     released: bool
@@ -103,8 +110,9 @@ class DueWorkflows(msgspec.Struct, frozen=True):
 async def claim(call: Call) -> Answer:
     """Claim the finalization of a workflow.
 
-    Of several who ask one gets it, under the next token, until its time is over. Asked again by who has it, it is
-    extended under the same token. Every wish is recorded with its reason.
+    Of several processors that ask, one gets the claim, under the next token, until its time is over. Asking again under
+    the same `processor_id` extends the claim under the same token: give every process a name of its own. Every attempt
+    is recorded with its reason.
     """
     lease = check_lease(call.body.timeout_seconds)
     store = call.service.store
@@ -116,16 +124,20 @@ async def claim(call: Call) -> Answer:
     "/api/workflows/{id:int}/finalization/renew",
     Scope.WORK,
     tag=TAG,
-    body=WishBody,
+    body=ExtendBody,
     answers=ANSWERS,
     refuses={404: "What the path says is no id."},
-    examples={"another half minute": {**PROCESSOR, "timeout_seconds": 30}},
+    examples={"another half minute": {**HOLDER, "timeout_seconds": 30}},
 )
 async def renew(call: Call) -> Answer:
-    """Extend the claim, if this processor has it. Nobody gets a new one by this."""
-    lease = check_lease(call.body.timeout_seconds)
+    """Extend the claim that this processor has under this token.
+
+    Grants no new claim: `reason` is `already_claimed` where the claim is another one, `not_claimed` where none exists.
+    """
+    body: ExtendBody = call.body
+    lease = check_lease(body.timeout_seconds)
     store = call.service.store
-    return await _ask(call, lambda found: store.renew_finalization(found, _processor(call), lease))
+    return await _ask(call, lambda found: store.renew_finalization(found, body.processor_id, body.token, lease))
 
 
 @endpoint(
@@ -133,14 +145,14 @@ async def renew(call: Call) -> Answer:
     "/api/workflows/{id:int}/finalization/release",
     Scope.WORK,
     tag=TAG,
-    body=ProcessorBody,
+    body=HolderBody,
     answers={200: (ReleasedShape, "Given up, or never had.")},
     refuses=MISSING,
-    examples={"give it up": PROCESSOR},
+    examples={"give it up": HOLDER},
 )
 async def release(call: Call) -> Answer:
-    """Give the claim up, if this processor has it. By anybody else it changes nothing."""
-    releasing = call.service.store.release_finalization(workflow_id(call), _processor(call))
+    """Give up the claim that this processor has under this token. Any other call changes nothing."""
+    releasing = call.service.store.release_finalization(workflow_id(call), _processor(call), call.body.token)
     released = await call.run(seen(call, releasing))
     await _check_there(call, released)
     return Answer(ReleasedShape(released, released))
@@ -151,10 +163,10 @@ async def release(call: Call) -> Answer:
     "/api/workflows/{id:int}/finalize",
     Scope.WORK,
     tag=TAG,
-    body=FinalizeBody,
+    body=HolderBody,
     answers={200: (shape.FinalizedShape, "Acted upon; the claim has ended.")},
     refuses={**MISSING, 409: "The claim is another's, or has ended. Nothing was changed."},
-    examples={"as its holder": {**PROCESSOR, "token": 1}},
+    examples={"as its holder": HOLDER},
 )
 async def finalize(call: Call) -> Answer:
     """Act on how the workflow stands, as the holder of its finalization, in one transaction.

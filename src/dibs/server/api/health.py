@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
 
 from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.server.liveness import threads_answer
 from dibs.server.refusing import Refusal
+from dibs.store.operation import Operation
 
 TAG = "health"
 PATIENCE = 2.0
-"""Seconds for which the database may keep silent."""
+"""Seconds for which the database, or the server's own threads, may keep silent."""
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -38,19 +42,34 @@ async def health(call: Call) -> Answer:
     "/ready",
     tag=TAG,
     answers={200: (Ready, "Send requests.")},
-    refuses={503: "The database does not answer, or the server is about to stop: send requests elsewhere."},
+    refuses={
+        503: "The database does not answer, the server is stuck (its event loop or its threads do not answer), or the "
+        "server is about to stop: send requests elsewhere."
+    },
 )
 async def ready(call: Call) -> Answer:
     """Would a request get an answer now?"""
     if call.service.stopping.is_set():
         raise Refusal("stopping", "The server is about to stop.", hint="Send requests to another one.")
+    if (trouble := call.service.liveness.trouble()) is not None:
+        raise Refusal("stuck", trouble, hint="Its log says where it was stuck.")
+    await _answers(threads_answer(), "stuck", "The threads of the server have", "Its log says what it is doing.")
+    # On SQLite as a write: requests that write wait for the lock of the file, and for the thread that commits. On
+    # PostgreSQL as a read, which is repeated where a connection turns out to be broken.
+    store = call.service.store
+    look: Operation[int] = replace(store.last_entry(), writes=not store.many_writers)
+    hint = "Is it running, can this machine reach it, and does no other program hold it locked?"
+    reading: Awaitable[int] = call.run(look)
+    await _answers(reading, "store_unavailable", "The database has", hint)
+    return Answer(Ready())
+
+
+async def _answers(waited_for: Awaitable[object], code: str, what: str, hint: str) -> None:
     try:
         async with asyncio.timeout(PATIENCE):
-            await call.run(call.service.store.last_entry())
+            await waited_for
     except TimeoutError:
-        message = f"The database has not answered within {PATIENCE:g} seconds."
-        raise Refusal("store_unavailable", message, hint="Is it running, and can this machine reach it?") from None
-    return Answer(Ready())
+        raise Refusal(code, f"{what} not answered within {PATIENCE:g} seconds.", hint=hint) from None
 
 
 ENDPOINTS = [health, ready]

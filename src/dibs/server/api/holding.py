@@ -247,7 +247,7 @@ async def standing(call: Call) -> Answer:
 @endpoint("GET", "/api/tasks/next-due", Scope.WORK, tag=TAG, answers={200: (DueIn, "As of now.")})
 async def next_due(call: Call) -> Answer:
     """When time alone makes the next task claimable: a delay or a lease that ends, a schedule that ticks."""
-    return Answer(DueIn(await call.run(call.service.store.next_due())))
+    return Answer(DueIn(await call.run(call.service.store.next_due(call.caller.queues))))
 
 
 def _noted(ref: ClaimRef, answer: bool | DibsError) -> NotedShape | RefusalShape:

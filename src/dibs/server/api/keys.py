@@ -48,6 +48,9 @@ class Minted(shape.KeyShape, frozen=True):
     success: bool
     key: str
 
+    def __repr__(self) -> str:
+        return f"Minted({self.id!r}, {self.name!r})"
+
 
 class Keys(msgspec.Struct, frozen=True):
     """All keys."""

@@ -36,6 +36,11 @@ from dibs.server.refusing import Refusal
 from dibs.step import NewStep, tasks_in
 from dibs.task import Failure
 
+ENDED = {
+    **FENCED,
+    409: "The token is stale: the lease ran out or the task was taken back (`claim_lost`), or the claim has ended with "
+    "another result or error (`outcome_conflict`). Nothing was changed.",
+}
 Result = Annotated[Any, Meta(description="Any JSON value.")]
 Retryable = Annotated[bool, Meta(description="False: straight to the dead letter.")]
 RetryIn = Annotated[Seconds, Meta(description="Seconds until it is tried again, instead of the task's backoff.")]
@@ -172,14 +177,15 @@ class Exchanged(msgspec.Struct, frozen=True):
     tag=TAG,
     body=CompleteBody,
     answers={200: (shape.FinishedShape, "The result is stored.")},
-    refuses=FENCED,
+    refuses=ENDED,
     examples={
         "done": {**HELD, "result": {"views": 12345}},
         "with more to do": {**HELD, "steps": [{"task_type": "render", "params": {"page": 1}}]},
     },
 )
 async def complete(call: Call) -> Answer:
-    """The task is done. Telling it again is safe: the answer then says `repeated`."""
+    """Complete the task. The same request again is safe: the answer then says `repeated`. Another result under the same
+    token is refused with 409 `outcome_conflict`."""
     return await _finish_one(call)
 
 
@@ -190,7 +196,7 @@ async def complete(call: Call) -> Answer:
     tag=TAG,
     body=FailBody,
     answers={200: (shape.FinishedShape, "Noted; `will_retry` and `run_at` say what comes next.")},
-    refuses=FENCED,
+    refuses=ENDED,
     examples={"try again": {**HELD, "error_message": "503 from upstream", "error_code": "Upstream"}},
 )
 async def fail(call: Call) -> Answer:

@@ -52,12 +52,12 @@ class Kept(msgspec.Struct, frozen=True):
     refuses={404: ""},
 )
 async def results(call: Call) -> Answer:
-    """What the parents of this step came to. For a finalizer: what the last steps of its workflow came to.
+    """The results of this step's parents. For a finalizer: the results of the last steps of its workflow.
 
-    They belong to the step like its params, whatever queue the parents were in.
+    A key that is limited to queues gets the results of parents in these queues only.
     """
     await call.check_visible(call.task_id)
-    found = await call.run(call.service.store.results(call.task_id))
+    found = await call.run(call.service.store.results(call.task_id, call.caller.queues))
     await _check_there(call, found)
     return Answer(Results([shape.step_result(one) for one in found]))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator
-from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -25,17 +23,15 @@ from dibs.body.matching import (
 )
 from dibs.body.tasks import NewTaskBody
 from dibs.claim import MAX_BATCH, Filters
-from dibs.errors import KeyConflict, TaskNotFound
+from dibs.errors import TaskNotFound
 from dibs.key import Scope
 from dibs.observe import tracing
 from dibs.server.api.ordering import Ordered, order_of
 from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
-from dibs.server.refusing import Refusal
-from dibs.store.operation import Operation, drive_async
+from dibs.store.operation import drive_async
 from dibs.store.operations.looking import TaskFilter
 from dibs.store.operations.managing import Moved
 from dibs.store.operations.matching import TaskMatch, check_not_everything
-from dibs.task import Task
 
 TAG = "tasks"
 LOOK = 1.0
@@ -137,21 +133,19 @@ class PeekBody(Ordered, frozen=True):
     tag=TAG,
     body=NewTaskBody,
     answers={201: (Created, "The task is stored, durably."), 200: (Created, "The key was used before: this is it.")},
-    refuses={409: "The idempotency key belongs to a task with another type or other params."},
+    refuses={409: "The idempotency key belongs to a task of this queue with another type or other params."},
     examples={"a task": EXAMPLE, "in an hour": {**EXAMPLE, "delay_seconds": 3600, "idempotency_key": "video-abc123"}},
     headers=(TRACEPARENT,),
 )
 async def create(call: Call) -> Answer:
     """Enqueue a task.
 
-    It is durable when the answer comes. With an `idempotency_key` repeating the request is safe: the same key with the
-    same type and params answers with the task that is there.
+    The task is durable when the answer arrives. With an `idempotency_key` it is safe to repeat the request: the same
+    key with the same type and params answers with the existing task. Each queue has its own keys.
     """
     new = tracing.stamped(call.body.task(), call.trace)
     call.caller.check_queue(new.queue)
-    async with _foreign_unnamed(call):
-        task = await call.service.desk.enqueue(new, call.caller.by)
-    _check_seen(call, task)
+    task = await call.service.desk.enqueue(new, call.caller.by)
     return Answer(Created(True, shape.task(task), task.deduplicated), 200 if task.deduplicated else 201)
 
 
@@ -171,8 +165,7 @@ async def create_batch(call: Call) -> Answer:
     new = tracing.stamped_tasks([body.task() for body in call.body.tasks], call.trace)
     for each in new:
         call.caller.check_queue(each.queue)
-    async with _foreign_unnamed(call):
-        tasks = await call.run(_if_all_seen(call, call.service.store.enqueue(new)))
+    tasks = await call.run(call.service.store.enqueue(new))
     repeated = [task.deduplicated for task in tasks]
     return Answer(CreatedBatch(True, [shape.task(task) for task in tasks], repeated), 200 if all(repeated) else 201)
 
@@ -347,44 +340,6 @@ async def peek(call: Call) -> Answer:
     )
     tasks = await call.run(call.service.store.peek(filters))
     return Answer(ManyTasks([shape.task(task) for task in tasks]))
-
-
-@asynccontextmanager
-async def _foreign_unnamed(call: Call) -> AsyncIterator[None]:
-    """An idempotency key that belongs to a task of a foreign queue must not tell which."""
-    try:
-        yield
-    except KeyConflict as error:
-        if error.task_id is not None:
-            seen = await call.visible([error.task_id])
-            if seen is not None and error.task_id not in seen:
-                raise taken(error.key) from None
-        raise
-
-
-def _if_all_seen(call: Call, enqueue: Operation[list[Task]]) -> Operation[list[Task]]:
-    """The operation, which stores nothing if the caller may not see all that comes of it."""
-    if call.caller.queues is None:
-        return enqueue
-
-    def steps() -> Generator[Any, Any, Any]:
-        told = yield from enqueue.begin()
-        for task in enqueue.result(told):
-            _check_seen(call, task)
-        return told
-
-    return enqueue.within(steps)
-
-
-def _check_seen(call: Call, task: Task) -> None:
-    """An idempotency key that belongs to a task of a foreign queue must not show it."""
-    if not call.caller.serves(task.queue):
-        raise taken(task.key)
-
-
-def taken(key: str | None) -> Refusal:
-    """An idempotency key that somebody else uses, without a word about whom."""
-    return Refusal("key_conflict", f"The key {key!r} is taken.", hint="Use another idempotency key.")
 
 
 ENDPOINTS = [

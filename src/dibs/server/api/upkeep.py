@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
-from dibs.body.fields import BatchLimit, Body, Kept
+import msgspec
+from msgspec import Meta
+
+from dibs.body.fields import BatchLimit, Body, Empty
 from dibs.key import Scope
 from dibs.server.api.answers import Counted
 from dibs.server.endpoint import Answer, Call, Endpoint, Handle, endpoint
 from dibs.store.operation import Operation
-from dibs.store.operations.tending import BATCH, Retention
+from dibs.store.operations.pruning import PrunePosition
+from dibs.store.operations.tending import BATCH
 
 TAG = "upkeep"
-_KEPT = Retention()
 
 
 class LimitBody(Body, frozen=True):
@@ -21,35 +25,25 @@ class LimitBody(Body, frozen=True):
     limit: BatchLimit = BATCH
 
 
-class RetentionBody(Body, frozen=True):
-    """How long finished things are kept."""
+class PruneBody(LimitBody, frozen=True):
+    """How many at most, and from where."""
 
-    completed_seconds: Kept = _KEPT.completed
-    cancelled_seconds: Kept = _KEPT.cancelled
-    failed_seconds: Kept = _KEPT.failed
-    history_seconds: Kept = _KEPT.history
-    workers_seconds: Kept = _KEPT.workers
-
-    def retention(self) -> Retention:
-        """In the words of the store."""
-        return Retention(
-            completed=self.completed_seconds,
-            cancelled=self.cancelled_seconds,
-            failed=self.failed_seconds,
-            history=self.history_seconds,
-            workers=self.workers_seconds,
-        )
+    after: Annotated[str, Meta(max_length=1000, description="`next` of the answer before.")] | None = None
 
 
-class PruneBody(RetentionBody, frozen=True):
-    """How long finished things are kept, and how many go at most."""
+class PrunedAnswer(msgspec.Struct, frozen=True):
+    """One batch of pruning is done."""
 
-    limit: BatchLimit = BATCH
+    success: bool
+    count: Annotated[int, Meta(description="Rows deleted.")]
+    next: Annotated[str, Meta(description="Pass it as `after` for the next batch. Null: the pass is complete.")] | None
 
 
-def _chore(name: str, body: type[Body], done: str) -> Callable[[Handle], Endpoint]:
+def _chore(
+    name: str, body: type[Body], done: str, answer: type[msgspec.Struct] = Counted
+) -> Callable[[Handle], Endpoint]:
     """An endpoint for a piece of upkeep, whose answer is a number."""
-    path, answers = f"/api/upkeep/{name}", {200: (Counted, done)}
+    path, answers = f"/api/upkeep/{name}", {200: (answer, done)}
     return endpoint("POST", path, Scope.ADMIN, tag=TAG, body=body, body_optional=True, answers=answers)
 
 
@@ -65,22 +59,27 @@ async def recover(call: Call) -> Answer:
     return await _count(call, call.service.store.recover(call.body.limit))
 
 
-@_chore("prune", PruneBody, "So many are gone.")
+@_chore("prune", PruneBody, "One batch is deleted.", PrunedAnswer)
 async def prune(call: Call) -> Answer:
-    """Delete finished tasks past their retention: up to `limit` of each state."""
-    return await _count(call, call.service.store.prune(call.body.retention(), call.body.limit))
+    """Delete finished tasks past their retention (see /api/retention): one batch, up to `limit` of each state. Where
+    rules for types, queues or workflows are set, a batch looks at a bounded number of tasks, and may delete none while
+    `next` leads to more."""
+    call.caller.check_whole_store()
+    after = None if call.body.after is None else PrunePosition.read(call.body.after)
+    done = await call.run(call.service.store.prune(call.body.limit, after))
+    return Answer(PrunedAnswer(True, done.count, None if done.next is None else done.next.write()))
 
 
-@_chore("prune-history", PruneBody, "So many are gone.")
+@_chore("prune-history", LimitBody, "So many are gone.")
 async def prune_history(call: Call) -> Answer:
     """Delete history past its retention, oldest first."""
-    return await _count(call, call.service.store.prune_history(call.body.retention(), call.body.limit))
+    return await _count(call, call.service.store.prune_history(call.body.limit))
 
 
-@_chore("prune-workers", RetentionBody, "So many are forgotten.")
+@_chore("prune-workers", Empty, "So many are forgotten.")
 async def prune_workers(call: Call) -> Answer:
-    """Forget workers that have not been heard of for long."""
-    return await _count(call, call.service.store.prune_workers(call.body.retention()))
+    """Delete workers whose last heartbeat is past their retention."""
+    return await _count(call, call.service.store.prune_workers())
 
 
 @_chore("expire-workflows", LimitBody, "So many begin nothing more.")

@@ -51,9 +51,10 @@ class Workers(msgspec.Struct, frozen=True):
     },
 )
 async def heartbeat(call: Call) -> Answer:
-    """Register a worker, or note that it still lives. Say so every 30 seconds; after five minutes it counts as stale.
+    """Register a worker, or note that it still lives. Send it every 30 seconds; after five minutes it counts as stale.
 
-    Claims do not depend on it: their lease does that.
+    Claims do not depend on heartbeats: a claim holds under its lease. Keys with different queue limits have separate
+    records, so a worker of the same name elsewhere is neither overwritten nor seen.
     """
     body: HeartbeatBody = call.body
     beat = Heartbeat(
@@ -64,7 +65,7 @@ async def heartbeat(call: Call) -> Answer:
         metadata=body.metadata,
         leaving=body.leaving,
     )
-    await call.run(call.service.store.heartbeat(beat))
+    await call.run(call.service.store.heartbeat(beat, call.caller.queues))
     return Answer(Done(True))
 
 

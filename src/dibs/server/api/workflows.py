@@ -15,14 +15,15 @@ from dibs import shape
 from dibs.body.fields import Body, Empty, Name
 from dibs.body.graphs import StepBody, WorkflowBody, steps_of
 from dibs.claim import MAX_BATCH
-from dibs.errors import InvalidGraph, KeyConflict, WorkflowNotFound
+from dibs.errors import InvalidGraph, WorkflowNotFound
 from dibs.key import Scope
 from dibs.observe import tracing
 from dibs.server.api.graphs import check_queues
-from dibs.server.api.tasks import taken
 from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
+from dibs.server.refusing import Refusal
 from dibs.step import NewStep, Workflow, WorkflowFilter, WorkflowState, tasks_in
 from dibs.store.operation import Operation
+from dibs.task import DEFAULT_QUEUE
 
 T = TypeVar("T")
 
@@ -109,16 +110,14 @@ async def start(call: Call) -> Answer:
     """Start a workflow: store a graph of steps, all or none.
 
     A step is a task that can be claimed once the steps in `after` are done. A graph whose steps wait for each other, or
-    for one that does not exist, is refused.
+    for one that does not exist, is refused. An idempotency key belongs to the set of queues that the graph names.
     """
     new = tracing.stamped_workflow(call.body.workflow(), call.trace)
-    check_queues(call, new.tasks())
-    try:
-        workflow = await call.run(_if_seen(call, call.service.store.start_workflow(new)))
-    except KeyConflict:
-        if call.caller.queues is not None:
-            raise taken(new.key) from None
-        raise
+    tasks = list(new.tasks())
+    check_queues(call, tasks)
+    if not tasks:
+        call.caller.check_queue(DEFAULT_QUEUE)  # a workflow without tasks belongs there
+    workflow = await call.run(_if_seen(call, call.service.store.start_workflow(new)))
     _see_to(call, workflow)
     started = StartedWorkflow(True, shape.workflow(workflow), workflow.deduplicated)
     return Answer(started, 200 if workflow.deduplicated else 201)
@@ -265,7 +264,8 @@ def _is_ours(call: Call, workflow: Workflow) -> bool:
 
 
 def _if_seen(call: Call, starting: Operation[Workflow]) -> Operation[Workflow]:
-    """The operation, which stores nothing and shows nothing if its key belongs to a workflow of foreign queues."""
+    """The operation, which shows nothing if the workflow that has the key uses foreign queues by now: a workflow that
+    was started in the caller's queues can get steps in others."""
     if call.caller.queues is None:
         return starting
 
@@ -273,7 +273,8 @@ def _if_seen(call: Call, starting: Operation[Workflow]) -> Operation[Workflow]:
         told = yield from starting.begin()
         workflow = starting.result(told)
         if not _is_ours(call, workflow):
-            raise taken(workflow.key)
+            message = f"The key {workflow.key!r} is taken."
+            raise Refusal("key_conflict", message, hint="Use another idempotency key.")
         return told
 
     return starting.within(begin)

@@ -29,13 +29,17 @@ FOR_A_SCRIPT = 0.08
 FOR_A_READER = 5.0
 """Seconds of work for who has no script, and waits for the next page."""
 
-Action = Literal["retry", "cancel", "redrive"]
+Action = Literal["retry", "cancel", "redrive", "discard"]
 STATES = {
     "retry": RETRYABLE,
     "cancel": CANCELLABLE,
     "redrive": frozenset({State.FAILED}),
+    "discard": frozenset({State.FAILED}),
 }
-NEEDS = {"retry": Scope.ENQUEUE, "cancel": Scope.ENQUEUE, "redrive": Scope.ADMIN}
+OF_THE_DEAD = frozenset({"redrive", "discard"})
+"""Actions on tasks of the dead letter only."""
+
+NEEDS = {"retry": Scope.ENQUEUE, "cancel": Scope.ENQUEUE, "redrive": Scope.ADMIN, "discard": Scope.ADMIN}
 
 
 class Deed(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,19 +106,19 @@ async def _do_picked(visit: Visit, deed: Deed) -> Done:
     ids = deed.picked()
     seen = await visit.visible(ids)
     mine = [task_id for task_id in ids if seen is None or task_id in seen]
-    if deed.action == "redrive":
+    if deed.action in OF_THE_DEAD:
         mine = [task_id for task_id in mine if await _is_dead(visit, task_id)]
     return Done(await visit.run(_many(visit, deed.action, mine)) if mine else 0, len(ids), None)
 
 
 async def _is_dead(visit: Visit, task_id: int) -> bool:
-    which = TaskSearch(id=task_id, state=State.FAILED)
+    which = TaskSearch(id=task_id, dead=True)
     return bool((await visit.run(visit.service.store.search(which))).tasks)
 
 
 async def _do_matching(visit: Visit, deed: Deed, enough: float) -> Done:
     began, moved, looked, cursor, batches = time.monotonic(), 0, 0, deed.cursor, Batches()
-    wish = msgspec.structs.replace(deed, state=State.FAILED) if _only_failed(deed) else deed
+    wish = msgspec.structs.replace(deed, dead="yes") if deed.action in OF_THE_DEAD else deed
     while True:
         left = enough - (time.monotonic() - began)
         found = await look(visit, wish, cursor, batches.size, min(max(left, enough / 4), FOR_A_SCRIPT))
@@ -124,11 +128,8 @@ async def _do_matching(visit: Visit, deed: Deed, enough: float) -> Done:
         batches.took(time.monotonic() - start)
         looked, cursor = looked + found.looked, found.cursor
         if cursor is None or time.monotonic() - began >= enough:
-            return Done(moved, looked, cursor)
-
-
-def _only_failed(deed: Deed) -> bool:
-    return deed.action == "redrive" and deed.state is None
+            # How many tasks were looked through would tell a limited key how many there are in other queues.
+            return Done(moved, looked if visit.caller.queues is None else 0, cursor)
 
 
 def _can(task: TaskLine, action: Action) -> bool:
@@ -137,11 +138,13 @@ def _can(task: TaskLine, action: Action) -> bool:
 
 def _many(visit: Visit, action: Action, ids: list[int], state: State | None = None) -> Operation[int]:
     store, only = visit.service.store, visit.caller.queues
+    if action == "discard":
+        return store.discard_many(ids, only)
     return store.cancel_many(ids, only, state) if action == "cancel" else store.retry_many(ids, only, state)
 
 
 def _check_scope(visit: Visit, action: Action) -> None:
-    """As the API asks for it: who may enqueue may also retry and cancel, redriving is for admins."""
+    """The scopes that the API asks for: `enqueue` to retry and cancel, `admin` to redrive and discard."""
     key = visit.caller.key
     if key is not None and (refusal := missing(frozenset({NEEDS[action]}), key)) is not None:
         raise refusal
@@ -150,7 +153,9 @@ def _check_scope(visit: Visit, action: Action) -> None:
 def told(action: Action, done: Done) -> str:
     """What was done, in a sentence."""
     tasks = "1 task" if done.moved == 1 else f"{done.moved:,} tasks"
-    what = f"Cancelled {tasks}, or asked to stop." if action == "cancel" else f"Sent {tasks} back to be claimed."
+    what = {"cancel": f"Cancelled {tasks}, or asked to stop.", "discard": f"Discarded {tasks}."}.get(
+        action, f"Sent {tasks} back to be claimed."
+    )
     return what if done.cursor is None else f"{what} There may be more: do it again to go on."
 
 

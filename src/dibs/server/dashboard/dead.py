@@ -1,4 +1,4 @@
-"""The dead letter, by error: what fails most, since when, and a way to send it back."""
+"""The dead letter, by error: what fails most, since when, and ways to send it back or to discard it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dibs.server.dashboard.finding import Wish
 from dibs.server.dashboard.page import Content, Visit, page, redirect
 from dibs.server.dashboard.tasks import choice_of_queues, says_nothing
 from dibs.store.operations.sampling import ErrorGroup
-from dibs.task import State
 
 NEWEST = 5_000
 """Failures that are grouped: it takes a moment for each."""
@@ -32,7 +31,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def wish(self) -> Wish:
         """The search for its tasks."""
-        return Wish(state=State.FAILED, queue=self.queue, type=self.type, error=self.error)
+        return Wish(dead="yes", queue=self.queue, type=self.type, error=self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ async def dead(visit: Visit) -> Content:
     """The newest failures, grouped."""
     asked: Filter = visit.query
     if says_nothing(visit.http[0]["query_string"]):
-        return redirect(asked.wish().address("/dead", state=None))
+        return redirect(asked.wish().address("/dead", dead=None))
     if asked.queue is not None:
         visit.caller.check_queue(asked.queue)
     asked.wish().search(visit, None)  # refuses what could not be searched for
@@ -67,7 +66,7 @@ def _fits(group: ErrorGroup, asked: Filter) -> bool:
 
 
 def _group(group: ErrorGroup, asked: Filter) -> Group:
-    wish = Wish(state=State.FAILED, queue=asked.queue, type=group.task_type, alike=group.kind)
+    wish = Wish(dead="yes", queue=asked.queue, type=group.task_type, alike=group.kind)
     return Group(group, wish)
 
 

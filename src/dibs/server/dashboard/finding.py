@@ -36,7 +36,7 @@ MAX_TRAIL = 50
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which tasks somebody wants to see. `text` stands in the params or the error, `error` in the beginning of the
-    error alone. `alike`: those whose error is of the kind of this name."""
+    error alone. `alike`: those whose error is of the kind of this name. `dead`: those in the dead letter."""
 
     id: int | None = None
     state: State | None = None
@@ -50,6 +50,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     within: Literal["hour", "day", "week"] | None = None
     since: str | None = None
     until: str | None = None
+    dead: Literal["yes"] | None = None
 
     def given(self) -> dict[str, str]:
         """What is asked for, by name."""
@@ -73,7 +74,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return TaskSearch(
             id=self.id, state=self.state, type=self.type, queue=self.queue, key=self.key, worker=self.worker,
             text=self.text or self.error, since=self._since(), until=_moment(self.until, "until"), cursor=cursor,
-            queues=visit.caller.queues if self.queue is None else None
+            queues=visit.caller.queues if self.queue is None else None, dead=self.dead is not None
         )  # fmt: skip
 
     def fits(self, task: TaskLine) -> bool:
@@ -100,7 +101,7 @@ class Address(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.q is None:
             return self
         said = read_box(self.q)
-        for name, choices in (("state", list(State)), ("within", list(WITHIN))):
+        for name, choices in (("state", list(State)), ("within", list(WITHIN)), ("dead", ["yes"])):
             if said.get(name, choices[0]) not in choices:
                 raise InvalidValue(f"There is no {name} {said[name]!r}.", hint=f"Use one of: {', '.join(choices)}.")
         return msgspec.convert({**self.given(), **said}, Address, strict=False)
@@ -173,7 +174,7 @@ def _ended(tasks: list[TaskLine], cursor: int | None, looked: int, reached: int 
 # The box
 
 _CHIP = re.compile(
-    r'(?:^|(?<=\s))(id|state|queue|type|worker|key|text|error|alike|within|last|since|until):("[^"]*"|\S+)'
+    r'(?:^|(?<=\s))(id|state|queue|type|worker|key|text|error|alike|within|last|since|until|dead):("[^"]*"|\S+)'
 )
 _ID = re.compile(r"#?([0-9]{1,18})")
 _NAMES = {"last": "within"}

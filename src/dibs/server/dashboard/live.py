@@ -35,6 +35,7 @@ def tell(pulse: Pulse, caller: Caller) -> dict[str, Any]:
         "at": board.at / 1e6,
         "age": round(pulse.age, 1),
         "depth": board.of(queues),
+        "dead": board.dead(queues),
         "rates": {name: round(rate, 3) for name, rate in pulse.rates(queues).items()},
         "oldest": board.oldest(queues),
         "workers": len(board.living.of(queues)),

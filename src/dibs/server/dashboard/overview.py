@@ -11,10 +11,10 @@ from dibs.server.board import FLOWS, STATES
 from dibs.server.dashboard.page import Content, Visit, page
 from dibs.server.trend import WINDOWS
 from dibs.store.operations.searching import TaskLine, TaskSearch
-from dibs.task import State, from_micros
+from dibs.task import from_micros
 
 FAILURES = 6
-"""Failed tasks that are shown, the newest."""
+"""Tasks of the dead letter that are shown, the newest."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +37,7 @@ async def overview(visit: Visit) -> Content:
         at=None if board.known or not board.tells_of(queues) else from_micros(board.at),
         is_empty=board.known and not any(depth.values()) and not workers,
         depth=depth,
+        dead=board.dead(queues),
         rates=pulse.rates(queues),
         oldest=board.oldest(queues),
         workers=workers,
@@ -57,7 +58,7 @@ async def charts(visit: Visit) -> Content:
 
 
 async def _failures(visit: Visit) -> list[TaskLine]:
-    which = TaskSearch(state=State.FAILED, queues=visit.caller.queues, limit=FAILURES)
+    which = TaskSearch(dead=True, queues=visit.caller.queues, limit=FAILURES)
     return (await visit.run(visit.service.store.search(which))).tasks
 
 

@@ -49,6 +49,11 @@ class Row:
         """The address of its tasks."""
         return f"/tasks?queue={quote_plus(self.name)}" + (f"&state={state}" if state else "")
 
+    @property
+    def dead_letter(self) -> str:
+        """The address of its dead letter."""
+        return f"/dead?queue={quote_plus(self.name)}"
+
     def bar(self, fullest: int) -> list[Part]:
         """The parts of its bar, as long as it is full beside the fullest."""
         return list(_parts(self.depth, max(fullest, 1)))
@@ -79,7 +84,7 @@ async def pause(visit: Visit) -> Content:
     """Let nobody claim from the queue."""
     name = _named(visit)
     await visit.run(visit.service.store.pause(name))
-    return visit.back("/queues", f"{name} is paused: what runs goes on, nothing more is claimed.")
+    return visit.back("/queues", f"{name} is paused: running tasks go on, no further task is claimed.")
 
 
 @page("POST", "/queues/resume", Scope.ADMIN, form=Named)
@@ -87,7 +92,7 @@ async def resume(visit: Visit) -> Content:
     """Let the queue be claimed from again."""
     name = _named(visit)
     await visit.run(visit.service.store.resume(name))
-    return visit.back("/queues", f"{name} goes on.")
+    return visit.back("/queues", f"{name} is resumed: its tasks can be claimed again.")
 
 
 def _named(visit: Visit) -> str:
@@ -98,9 +103,8 @@ def _named(visit: Visit) -> str:
 
 def _row(pulse: Pulse, name: str) -> Row:
     of, board = [name], pulse.board
-    return Row(
-        name, board.of(of), pulse.rates(of), board.oldest(of), board.living.serving(name), board.paused.get(name)
-    )
+    depth = {**board.of(of), State.FAILED: board.dead(of)}  # what is left to be dealt with
+    return Row(name, depth, pulse.rates(of), board.oldest(of), board.living.serving(name), board.paused.get(name))
 
 
 def _open(depth: dict[str, int]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dibs.key import ApiKey, split
 from dibs.server.auth import Caller
@@ -28,7 +28,7 @@ NAME = "dibs_session"
 class Visitor:
     """Who looks at the dashboard. `token`: the value of the cookie; `caller` is None for who has not signed in."""
 
-    token: str
+    token: str = field(repr=False)
     caller: Caller | None
     is_new: bool = False
 

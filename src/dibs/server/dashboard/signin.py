@@ -23,6 +23,9 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     key: str = ""
     next: str = "/"
 
+    def __repr__(self) -> str:
+        return f"Given(next={self.next!r})"
+
 
 @page("GET", "/signin", query=Next)
 async def door(visit: Visit) -> Content:

@@ -17,7 +17,7 @@ from dibs.server.dashboard.texts import excerpt, pretty, str_of, whole_error, wh
 from dibs.server.refusing import Refusal
 from dibs.step import WORKFLOW_STEP, Workflow
 from dibs.store.operations.looking import Past
-from dibs.task import FINAL, State, Task
+from dibs.task import FINAL, SetAside, State, Task
 
 ENTRIES, MOST_ENTRIES = 200, 2000
 """Entries of the history on a page, the last ones; and where all are asked for."""
@@ -51,7 +51,8 @@ async def one_task(visit: Visit) -> Content:
         "workflow": await _workflow(visit, task),
         "schedule": _TICK.fullmatch(task.key or ""),
         "cancels": visit.may(Scope.ENQUEUE) and _can_be_cancelled(task),
-        "retries": visit.may(Scope.ENQUEUE) and task.state in (State.FAILED, State.CANCELLED, State.SCHEDULED),
+        "retries": visit.may(Scope.ENQUEUE) and _can_be_retried(task),
+        "discards": visit.may(Scope.ADMIN) and task.state is State.FAILED and task.set_aside is None,
     }
     return visit.render("task.html", **context, **_past(past))
 
@@ -83,6 +84,11 @@ async def _workflow(visit: Visit, task: Task) -> Workflow | None:
 def _can_be_cancelled(task: Task) -> bool:
     stands_for_a_workflow = task.type == WORKFLOW_STEP and task.state is State.CLAIMED
     return task.state not in FINAL and not task.cancel_requested and not stands_for_a_workflow
+
+
+def _can_be_retried(task: Task) -> bool:
+    ended = task.state in (State.FAILED, State.CANCELLED, State.SCHEDULED)
+    return ended and task.set_aside is not SetAside.IGNORED
 
 
 @page("GET", "/tasks/{id:int}/whole/{name:name}", Scope.READ)
@@ -126,4 +132,12 @@ async def retry(visit: Visit) -> Content:
     return visit.back(f"/tasks/{task.id}", f"It is {task.state}, with all its attempts.")
 
 
-PAGES = [one_task, whole, cancel, retry]
+@page("POST", "/tasks/{id:int}/discard", Scope.ADMIN)
+async def discard(visit: Visit) -> Content:
+    """Take it out of the dead letter."""
+    await visit.check_visible(visit.task_id)
+    task = await visit.run(visit.service.store.discard(visit.task_id, visit.caller.queues))
+    return visit.back(f"/tasks/{task.id}", "Discarded: it stays failed, and is not in the dead letter any more.")
+
+
+PAGES = [one_task, whole, cancel, retry, discard]

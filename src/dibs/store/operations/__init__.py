@@ -12,6 +12,7 @@ from dibs.store.operations.measuring import Measuring
 from dibs.store.operations.outlining import Outlining
 from dibs.store.operations.racing import Racing
 from dibs.store.operations.registering import Registering
+from dibs.store.operations.retaining import Retaining
 from dibs.store.operations.sampling import Sampling
 from dibs.store.operations.scheduling import Scheduling
 from dibs.store.operations.searching import Searching
@@ -34,6 +35,7 @@ class SqlOperations(
     Tallying,
     Measuring,
     Registering,
+    Retaining,
     Scheduling,
     Keys,
     Sessions,

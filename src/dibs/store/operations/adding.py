@@ -25,7 +25,8 @@ from dibs.step import (
 )
 from dibs.store.operation import Rows, Statement, Steps
 from dibs.store.operations.advancing import Advancing, Tally
-from dibs.store.operations.enqueueing import Enqueueing, new_row
+from dibs.store.operations.checking import Checks
+from dibs.store.operations.enqueueing import Enqueueing
 from dibs.task import DEFAULT_QUEUE, NewTask, to_micros
 
 Known = Mapping[str, tuple[int, bool | None]]
@@ -37,6 +38,7 @@ class Graph:
     """The rows of new steps, as they are put together."""
 
     ids: list[int]
+    checks: Checks
     tasks: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     edges: list[dict[str, int]] = field(default_factory=list)
@@ -60,12 +62,13 @@ class Home:
 
 @dataclass(frozen=True)
 class Part:
-    """Steps for one workflow, its finalizer, and the steps that it has already."""
+    """Steps for one workflow, its finalizer, the steps that it has already, and how the params were validated."""
 
     home: Home
     steps: Sequence[NewStep]
     finalizer: NewTask | None = None
     known: Known = field(default_factory=dict)
+    checks: Checks = field(default_factory=lambda: Checks([]))
 
 
 class Adding(Advancing, Enqueueing, ABC):
@@ -75,21 +78,23 @@ class Adding(Advancing, Enqueueing, ABC):
     def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Steps[None]:
         """Insert the tasks of steps under their ids, with their history."""
 
-    def check_tasks(self, tasks: Sequence[NewTask]) -> Steps[None]:
-        """Params fit the schemas of their types, as for any task; before anything is written."""
-        yield from self.types.refresh()
+    def check_tasks(self, tasks: Iterable[NewTask], checks: Checks) -> None:
+        """Raise what is wrong with the params, as it was found before the operation began."""
         for task in tasks:
-            if (invalid := self._fitted(task, new_row(task))[1]) is not None:
+            if (invalid := checks.find(task).error) is not None:
                 raise invalid
 
     def known_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Steps[Known]:
-        """Those steps that these are after. Raises InvalidGraph where one is missing, or a new name is taken."""
-        new = {step.name for step in steps}
-        wanted = {name for step in steps for name in step.after}
-        rows = yield Statement("find_steps", {"id": workflow_id, "keys": sorted(wanted | new)})
-        found = {row[0]: (row[1], None if row[2] is None else bool(row[2])) for row in rows}
+        """The existing steps that these are after. Raises InvalidGraph where one is missing, or a new name is taken."""
+        found = yield from self.find_steps(workflow_id, steps)
         check_graph(steps, known=list(found))
         return found
+
+    def find_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Steps[Known]:
+        """The existing steps that these are after, or whose names they have."""
+        names = {name for step in steps for name in (step.name, *step.after)}
+        rows = yield Statement("find_steps", {"id": workflow_id, "keys": sorted(names)})
+        return {row[0]: (row[1], None if row[2] is None else bool(row[2])) for row in rows}
 
     def add_queues(self, workflow_id: int, tasks: Iterable[NewTask]) -> Steps[None]:
         """These tasks are in the workflow now, and so in those that it is a part of. Who may use some queues only is
@@ -108,7 +113,7 @@ class Adding(Advancing, Enqueueing, ABC):
         if count == 0:
             return {}
         ids = yield Statement("fresh_ids", {"count": count})
-        graph = Graph([row[0] for row in ids])
+        graph = Graph([row[0] for row in ids], part.checks)
         names = yield from self._number(part, graph, tally)
         yield from self.insert_step_tasks(graph.tasks)
         self.witness.added(row["queue"] for row in graph.tasks)
@@ -174,7 +179,7 @@ class Adding(Advancing, Enqueueing, ABC):
         yield Statement("set_finalizer", {"id": home.workflow_id, "task_id": task_id})
 
     def _append(self, home: Home, task: NewTask, graph: Graph, *, name: str, kind: Kind, on_failure: str) -> int:
-        task_id, (row, _) = graph.next_id(), self._fitted(task, new_row(task))
+        task_id, row = graph.next_id(), graph.checks.row(task)
         graph.tasks.append({**asdict(row), "id": task_id, "workflow_id": home.workflow_id, "blocked": True})
         about = {"task_id": task_id, "workflow_id": home.workflow_id, "name": name, "kind": kind.value}
         graph.steps.append({**about, "on_failure": str(on_failure), "waits": 0, "delay": row.delay})
@@ -231,5 +236,6 @@ def check_room(workflow: Workflow | None, steps: Sequence[NewStep]) -> None:
 
 
 def queues_of(tasks: Iterable[NewTask]) -> str:
-    """The queues of these tasks, as JSON."""
-    return encode(sorted({task.queue for task in tasks}), "queues")
+    """The queues of these tasks, as JSON. A workflow without tasks is in the default queue: in no queue it would be
+    visible to every key, whatever queues the key is limited to."""
+    return encode(sorted({task.queue for task in tasks} or {DEFAULT_QUEUE}), "queues")

@@ -37,6 +37,8 @@ class Tally:
         self._changes: defaultdict[int, dict[str, int]] = defaultdict(
             lambda: {"steps": 0, "active": 0, "ended": 0, "failures": 0}
         )
+        self.ignored: set[int] = set()
+        """Steps that failed and that their workflows go on without."""
 
     def note(self, workflow_id: int, **changes: int) -> None:
         """So many more; with no changes the workflow is only looked at."""
@@ -77,13 +79,15 @@ class Advancing(Witnessed, ABC):
 
     # Advancing
 
-    def advance(self, ended: Sequence[int], begun: bool = True) -> Steps[list[int]]:
+    def advance(self, ended: Sequence[int], begun: bool = True, ignored: set[int] | None = None) -> Steps[list[int]]:
         """These steps have ended, and are held: let their children begin, if their workflow has. The workflows that now
-        wait for their finalization."""
+        wait for their finalization. The steps whose failure is ignored are added to `ignored`."""
         if not ended:
             return []
         tally = Tally()
         yield from self.settle(ended, tally, begun)
+        if ignored is not None:
+            ignored |= tally.ignored
         return (yield from self.count(tally))
 
     def count(self, tally: Tally) -> Steps[list[int]]:
@@ -98,12 +102,19 @@ class Advancing(Witnessed, ABC):
         """What the end of these steps means to their children and their workflows."""
         rows = yield Statement("settle_steps", {"ids": list(ended), "given_up": False})
         _tally(rows, tally)
+        yield from self._ignore([row[0] for row in rows if row[5] and row[6] == State.FAILED], tally)
         yield from self._drop_subs(rows, tally)
         steps = [row for row in rows if row[2] != Kind.FINALIZER]
         yield from self._open_children([row[0] for row in steps if row[5]], tally, begun)
         for workflow_id in sorted({row[1] for row in steps if not row[5] and row[3] == OnFailure.FAIL}):
             yield from self.give_up(workflow_id, FAILED, tally)
         yield from self._end_finalized(rows, tally)
+
+    def _ignore(self, failed: list[int], tally: Tally) -> Steps[None]:
+        """These steps failed, and their workflows go on without them: they are no dead letters."""
+        if failed:
+            yield Statement("ignore_failures", {"ids": failed}, change=True)
+            tally.ignored.update(failed)
 
     def _open_children(self, passed: list[int], tally: Tally, begun: bool) -> Steps[None]:
         if not passed:
@@ -233,6 +244,8 @@ class Advancing(Witnessed, ABC):
         for state in (FAILED, CANCELLED):
             some = [row[0] for row in rows if row[3] == state]
             if some:
+                if state == FAILED:
+                    yield Statement("restore", {"ids": some}, change=True)
                 yield Statement("reopen_steps", {"ids": some, "from_state": state}, change=True)
         if ids:
             yield Statement("unsettle_steps", {"ids": ids})

@@ -100,10 +100,10 @@ class Claiming(Tending, ABC):
                 break
             rows = yield statement
         if not rows:
-            raise (yield from self._why_not_claimable(task_id))
+            raise (yield from self._why_not_claimable(task_id, request.worker_id))
         return read_claim(rows[0])
 
-    def _why_not_claimable(self, task_id: int) -> Steps[Exception]:
+    def _why_not_claimable(self, task_id: int, worker_id: str) -> Steps[Exception]:
         rows = yield Statement("get", {"ids": [task_id]})
         if not rows:
             return TaskNotFound(task_id)
@@ -111,6 +111,9 @@ class Claiming(Tending, ABC):
         if task.state is State.CLAIMED:
             # A step that stands for a workflow has no lease: it is held until the workflow has ended.
             until = "" if task.lease_until is None else f" until {task.lease_until:%H:%M:%S.%f} UTC"
+            if task.worker_id == worker_id:
+                message = f"{worker_id} already holds task {task_id} under token {task.token}{until}."
+                return AlreadyClaimed(message, task_id=task_id, worker_id=worker_id, token=task.token)
             message = f"Task {task_id} is already claimed by {task.worker_id}{until}."
             return AlreadyClaimed(message, task_id=task_id, worker_id=task.worker_id)
         if task.state is State.PENDING:

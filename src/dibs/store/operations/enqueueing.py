@@ -7,43 +7,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-import msgspec
-
-from dibs.codec import decode, encode_params, fingerprint
-from dibs.errors import DibsError, KeyConflict, SchemaViolation
+from dibs.codec import decode
+from dibs.errors import DibsError, KeyConflict
 from dibs.step import check_type
-from dibs.store.operation import Operation, Statement, Steps, alone
+from dibs.store.operation import Operation, Row, Statement, Steps, alone
+from dibs.store.operations.checking import Checks, Given
+from dibs.store.operations.newrow import KeyOfQueue, NewRow
 from dibs.store.operations.rows import STATES, read_task, seconds
-from dibs.store.operations.typecache import TypeCache
 from dibs.store.witness import Witnessed
-from dibs.task import NewTask, Task, from_micros, to_micros
+from dibs.task import NewTask, Task, from_micros
 
-
-class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A task on its way into the store: times in microseconds, params as JSON."""
-
-    type: str
-    queue: str
-    priority: int
-    params: str
-    max_attempts: int
-    backoff_base: int
-    backoff_cap: int
-    type_version: int | None = None
-    timeout: int | None = None
-    delay: int | None = None
-    run_at: int | None = None
-    key: str | None = None
-    key_content: str | None = None
-    trace: str | None = None
-
-
-Given = tuple[NewTask, NewRow]
 NewRows = Mapping[int, NewRow]
 """Rows by their place among those that came together."""
 
 Stored = tuple[NewRow, int, str, int]
 """The row, and the id, state and time of creation that the store gave it."""
+
+QUEUE = 4
+"""The place of the queue in a row of find_keys.sql: before it stand key_content, key, id and type."""
 
 Answers = dict[int, "Stored | Task | DibsError"]
 Refuse = Callable[[int, DibsError], None]
@@ -54,29 +35,31 @@ class Enqueueing(Witnessed, ABC):
 
     many_writers: bool
 
-    @property
-    @abstractmethod
-    def types(self) -> TypeCache:
-        """The registered task types."""
-
     @abstractmethod
     def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
-        """Insert the rows whose key is free, with their history, and say which; a taken key is left out. No key is in
-        the rows twice."""
+        """Insert the rows whose key is free in their queue, with their history, and say which; a taken key is left out.
+        No key of a queue is in the rows twice."""
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
-        """Store the tasks in this order, all or none; a key that is taken gives the task that has it."""
+        """Store the tasks in this order, all or none; a key that is taken in its queue gives the task that has it."""
         # All that needs no database is done here: by the caller, not by whoever commits for all.
         given = [_given(task) for task in tasks]
         if len(given) == 1:
             return self._enqueue_one(given[0])
         atomic = any(task.key is not None for task in tasks)  # a conflict found after the insert must undo it
-        return Operation("enqueue", lambda: self._enqueue_all(given), wakes=True, atomic=atomic, read=_read_all)
+        return Operation(
+            "enqueue",
+            lambda: self._enqueue_all(given),
+            wakes=True,
+            atomic=atomic,
+            read=_read_all,
+            checks=Checks(given),
+        )
 
     def _enqueue_one(self, given: Given) -> Operation[list[Task]]:
         # A key that somebody has inserted but not committed is waited for. Where there can be such, others who are done
         # together with it would wait as well, and one of them may be the one to commit.
-        waits = self.many_writers and given[0].key is not None
+        waits = self.many_writers and given.sent.key is not None
         return Operation(
             "enqueue",
             partial(alone, self._enqueue_each, given),
@@ -84,11 +67,14 @@ class Enqueueing(Witnessed, ABC):
             read=_read_one,
             item=given,
             each=None if waits else self._enqueue_each,
+            checks=Checks([given]),
         )
 
-    def _enqueue(self, tasks: Sequence[NewTask]) -> Steps[list[Task]]:
-        """Enqueue as a part of another operation."""
-        answers = yield from self._enqueue_all([_given(task) for task in tasks])
+    def _enqueue(self, tasks: Sequence[NewTask], checks: Checks) -> Steps[list[Task]]:
+        """Enqueue as a part of another operation, which has these checks."""
+        for task in tasks:
+            check_type(task)
+        answers = yield from self._enqueue_all([checks.find(task) for task in tasks])
         return _read_all(answers)
 
     def _enqueue_all(self, given: Sequence[Given]) -> Steps[list[Stored | Task]]:
@@ -117,39 +103,35 @@ class Enqueueing(Witnessed, ABC):
         return [answers[place] for place in range(len(given))]
 
     def _fit(self, given: Sequence[Given], answers: Answers, refuse: Refuse) -> Steps[NewRows]:
-        """The rows with the defaults of their types. A task whose params do not fit its type's schema is refused,
-        unless its key says that it was stored when they did: repeating an enqueue is safe whatever has been registered
-        since."""
-        yield from self.types.refresh()
-        if self.types.empty:
-            return {place: row for place, (_, row) in enumerate(given)}
-        fitted = [self._fitted(task, row) for task, row in given]
-        invalid = {place: row for place, (row, error) in enumerate(fitted) if error is not None}
+        """The rows to insert; their params were validated before (see checking.py). A task whose params do not fit its
+        type's schema is refused, unless its key says that it was stored when they did: repeating an enqueue is safe
+        whatever has been registered since."""
+        invalid = {place: each.row for place, each in enumerate(given) if each.error is not None}
         if keyed := {place: row for place, row in invalid.items() if row.key is not None}:
             yield from self._join_existing(keyed, answers, refuse)
         for place in invalid:
-            if place not in answers and (error := fitted[place][1]) is not None:
+            if place not in answers and (error := given[place].error) is not None:
                 refuse(place, error)
-        return {place: row for place, (row, error) in enumerate(fitted) if error is None}
-
-    def _fitted(self, task: NewTask, row: NewRow) -> tuple[NewRow, SchemaViolation | None]:
-        params, version, invalid = self.types.apply(task.type, task.params)
-        if version is None:
-            return row, None
-        return msgspec.structs.replace(row, params=encode_params(params), type_version=version), invalid
+        return {place: each.row for place, each in enumerate(given) if each.error is None}
 
     def _join_existing(self, rows: NewRows, answers: Answers, refuse: Refuse) -> Steps[NewRows]:
         """Answer those whose key has a task; the others come back."""
-        found = yield Statement("find_keys", {"keys": [row.key for row in rows.values()]})
-        by_key = {row[1]: row for row in found}
+        by_name = yield from find_keys(rows.values())
         for place, row in rows.items():
-            if (existing := by_key.get(row.key)) is None:
+            if (existing := by_name.get(row.name)) is None:
                 continue
             if existing[0] == row.key_content:
                 answers[place] = read_task(existing, 2, deduplicated=True)
             else:
                 refuse(place, KeyConflict(existing[1], existing[2]))
-        return {place: row for place, row in rows.items() if row.key not in by_key}
+        return {place: row for place, row in rows.items() if row.name not in by_name}
+
+
+def find_keys(rows: Iterable[NewRow]) -> Steps[dict[KeyOfQueue, Row]]:
+    """The rows of find_keys.sql for those of these rows whose key is taken in their queue."""
+    asked = [{"key": row.key, "queue": row.queue} for row in rows if row.key is not None]
+    found = (yield Statement("find_keys", rows=asked)) if asked else []
+    return {(row[QUEUE], row[1]): row for row in found}
 
 
 def _raise(place: int, error: DibsError) -> NoReturn:
@@ -158,46 +140,25 @@ def _raise(place: int, error: DibsError) -> NoReturn:
 
 def _given(task: NewTask) -> Given:
     check_type(task)
-    return task, new_row(task)
-
-
-def new_row(task: NewTask) -> NewRow:
-    """The task as it is stored where its type is not registered."""
-    backoff, key = task.backoff, task.key
-    return NewRow(
-        task.type,
-        task.queue,
-        task.priority,
-        encode_params(task.params),
-        task.max_attempts,
-        round(backoff.base * 1e6),
-        round(backoff.cap * 1e6),
-        None,
-        None if task.timeout is None else round(task.timeout * 1e6),
-        None if task.delay is None else round(task.delay * 1e6),
-        None if task.run_at is None else to_micros(task.run_at),
-        key,
-        None if key is None else fingerprint(task.type, task.params),
-        task.trace,
-    )
+    return Given(task)
 
 
 def _check_keys_of(given: Iterable[Given]) -> None:
-    """Of a batch that is stored as a whole, a key can stand for one content only."""
-    contents: dict[str, str | None] = {}
-    for _, row in given:
-        if row.key is not None and contents.setdefault(row.key, row.key_content) != row.key_content:
+    """In a batch that is stored as a whole, a key of a queue must have one content only."""
+    contents: dict[KeyOfQueue, str | None] = {}
+    for row in (each.sent for each in given):
+        if row.key is not None and contents.setdefault(row.name, row.key_content) != row.key_content:
             raise KeyConflict(row.key)
 
 
 def _first_of_each_key(rows: NewRows) -> NewRows:
-    firsts: dict[str, int] = {}
+    firsts: dict[KeyOfQueue, int] = {}
     for place, row in rows.items():
         if row.key is not None:
-            firsts.setdefault(row.key, place)
-    return (
-        {place: row for place, row in rows.items() if row.key is None or firsts[row.key] == place} if firsts else rows
-    )
+            firsts.setdefault(row.name, place)
+    if not firsts:
+        return rows
+    return {place: row for place, row in rows.items() if row.key is None or firsts[row.name] == place}
 
 
 def _read_one(answer: Stored | Task) -> list[Task]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from dibs.claim import Claim, ClaimRequest
 from dibs.store.operation import Operation, Rows, Steps
+from dibs.store.operations.checking import Checks
 from dibs.store.operations.claiming import Claiming
-from dibs.store.operations.finishing import Answer, Finishing, Prepared, Report, prepare
+from dibs.store.operations.finishing import Answer, Finishing, Prepared, Report, checks_of, prepare
 from dibs.store.operations.rows import read_claims
 
 
@@ -17,20 +18,29 @@ class Exchanging(Claiming, Finishing, ABC):
 
     def exchange(self, reports: Sequence[Report], request: ClaimRequest) -> Operation[tuple[list[Answer], list[Claim]]]:
         """Write the outcomes, each fenced and answered on its own, and claim: both or neither."""
-        prepared = prepare(reports)
+        prepared, checks = prepare(reports), checks_of(reports)
         return Operation(
             "exchange",
-            lambda: self._exchange(reports, prepared, request),
+            lambda: self._exchange(reports, prepared, checks, request),
             wakes=True,
             atomic=True,
             read=_read,
             about=(reports, request),
+            checks=checks,
+            apart=lambda: self._exchange_apart(reports, checks, request),
         )
 
     def _exchange(
-        self, reports: Sequence[Report], prepared: Prepared, request: ClaimRequest
+        self, reports: Sequence[Report], prepared: Prepared, checks: Checks | None, request: ClaimRequest
     ) -> Steps[tuple[list[Answer], Rows]]:
-        answers = yield from self._finish(reports, *prepared)
+        answers = yield from self._finish(reports, *prepared, checks)
+        rows = yield from self._claim(request, atomic=True)
+        return answers, rows
+
+    def _exchange_apart(
+        self, reports: Sequence[Report], checks: Checks | None, request: ClaimRequest
+    ) -> Steps[tuple[list[Answer], Rows]]:
+        answers = yield from self._finish_apart(reports, checks)
         rows = yield from self._claim(request, atomic=True)
         return answers, rows
 

@@ -23,7 +23,7 @@ from dibs.step import (
     Workflow,
     WorkflowState,
 )
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
 from dibs.store.operations.advancing import (
     CANCELLED,
     DEADLINE,
@@ -36,7 +36,7 @@ from dibs.store.operations.advancing import (
 from dibs.store.operations.finishing import encode_failure
 from dibs.store.operations.rows import moment, read_failure
 from dibs.store.operations.workflows import SOME
-from dibs.task import Failure, State, from_micros
+from dibs.task import Failure, State, check_integer, from_micros
 
 _STATES = ("pending", "scheduled", "claimed", "blocked", "completed", "failed", "cancelled")
 
@@ -57,32 +57,24 @@ class Finalizing(Advancing, ABC):
         return Operation("claim_finalization", lambda: self._claim_finalization(workflow_id, processor, lease))
 
     def _claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[FinalizationClaim]:
-        answer = yield from self.ask_for_finalization(workflow_id, processor, lease)
-        claimed, holder, state, message, reason, token, until = answer
-        return FinalizationClaim(
-            workflow_id,
-            processor,
-            bool(claimed),
-            ClaimReason(reason),
-            state,
-            message,
-            holder,
-            token,
-            moment(until),
-        )
+        return _answer(workflow_id, processor, (yield from self.ask_for_finalization(workflow_id, processor, lease)))
 
-    def renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
-        """Extend the claim, if this processor has it."""
-        check_name(processor, "The processor's id")
-        return Operation("renew_finalization", lambda: self._renew_finalization(workflow_id, processor, lease))
+    def renew_finalization(
+        self, workflow_id: int, processor: str, token: int, lease: int
+    ) -> Operation[FinalizationClaim]:
+        """Extend the claim that this processor has under this token."""
+        _check_claim(processor, token)
+        return Operation("renew_finalization", lambda: self._renew_finalization(workflow_id, processor, token, lease))
 
-    def _renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[FinalizationClaim]:
-        given = {"id": workflow_id, "processor": processor, "lease": lease}
+    def _renew_finalization(self, workflow_id: int, processor: str, token: int, lease: int) -> Steps[FinalizationClaim]:
+        answer = yield from self.extend_finalization(workflow_id, processor, token, lease)
+        return _answer(workflow_id, processor, answer)
+
+    def extend_finalization(self, workflow_id: int, processor: str, token: int, lease: int) -> Steps[Any]:
+        """Extend the claim or say why not; an `Answered`."""
+        given = {"id": workflow_id, "processor": processor, "token": token, "lease": lease}
         rows = yield Statement("renew_finalization", given)
         workflow = yield from self.read_workflow(workflow_id)
-        return _answer(workflow_id, processor, (yield from self._renewed(workflow, processor, rows)))
-
-    def _renewed(self, workflow: Workflow | None, processor: str, rows: Rows) -> Steps[Answered]:
         if workflow is None:
             return not_found()
         if workflow.finished:
@@ -92,22 +84,23 @@ class Finalizing(Advancing, ABC):
         status = (yield from self.execution_status(workflow)).value
         if rows:
             return True, processor, status, "Claim extended", ClaimReason.EXTENDED, *rows[0]
-        message = "Workflow is not claimed for finalization by this processor"
-        return False, workflow.finalization_by, status, message, ClaimReason.ALREADY_CLAIMED, None, None
+        [[now]] = yield Statement("clock")
+        return _not_extended(workflow, status, now)
 
-    def release_finalization(self, workflow_id: int, processor: str) -> Operation[bool]:
-        """Give the claim up; only who has it can."""
-        check_name(processor, "The processor's id")
-        statement = Statement("release_finalization", {"id": workflow_id, "processor": processor})
-        return Operation("release_finalization", lambda: _any(statement), wakes=True)
+    def release_finalization(self, workflow_id: int, processor: str, token: int) -> Operation[bool]:
+        """Give up the claim that this processor has under this token."""
+        _check_claim(processor, token)
+        given = {"id": workflow_id, "processor": processor, "token": token}
+        return Operation("release_finalization", lambda: _any(Statement("release_finalization", given)), wakes=True)
 
     def finalize(self, workflow_id: int, processor: str, token: int) -> Operation[Finalized]:
         """Act on the execution context, in one transaction, if the claim is live."""
-        check_name(processor, "The processor's id")
-        steps = partial(self._finalize_workflow, workflow_id, processor, token)
+        _check_claim(processor, token)
+        steps = partial(self.finalize_held, workflow_id, processor, token)
         return Operation("finalize", steps, wakes=True, atomic=True)
 
-    def _finalize_workflow(self, workflow_id: int, processor: str, token: int) -> Steps[Finalized]:
+    def finalize_held(self, workflow_id: int, processor: str, token: int) -> Steps[Finalized]:
+        """Check the claim and act; raises FinalizationLost or WorkflowNotFound, and changes nothing then."""
         yield from self.hold_trees([workflow_id])
         workflow = yield from self.read_workflow(workflow_id)
         if workflow is None:
@@ -211,17 +204,35 @@ def already_complete(workflow: Workflow) -> Answered:
 def _answer(workflow_id: int, processor: str, answered: Answered) -> FinalizationClaim:
     claimed, holder, state, message, reason, token, until = answered
     return FinalizationClaim(
-        workflow_id, processor, claimed, ClaimReason(reason), state, message, holder, token, moment(until)
+        workflow_id, processor, bool(claimed), ClaimReason(reason), state, message, holder, token, moment(until)
     )
+
+
+def _not_extended(workflow: Workflow, status: str, now: int) -> Answered:
+    """The claim is another one, or there is none."""
+    by, until = workflow.finalization_by, workflow.finalization_until
+    if by is None or until is None or until <= from_micros(now):
+        message = "Nobody holds the finalization of this workflow"
+        return False, None, status, message, ClaimReason.NOT_CLAIMED, None, None
+    message = f"Workflow already claimed for finalization by {by} under token {workflow.finalization_token}"
+    return False, by, status, message, ClaimReason.ALREADY_CLAIMED, None, None
+
+
+def _check_claim(processor: str, token: int) -> None:
+    """A processor and a token that a claim may have."""
+    check_name(processor, "The processor's id")
+    check_integer(token, "token", 0, 2**63 - 1)
 
 
 def _check_holder(workflow: Workflow, processor: str, token: int) -> None:
     """The fence: the token is issued once, and belongs to one processor."""
-    if workflow.state is WorkflowState.RUNNING and (workflow.finalization_by, workflow.finalization_token) == (
-        processor,
-        token,
-    ):
-        return
+    held = (workflow.state, workflow.finalization_by, workflow.finalization_token)
+    if held != (WorkflowState.RUNNING, processor, token):
+        raise finalization_lost(workflow, processor, token)
+
+
+def finalization_lost(workflow: Workflow, processor: str, token: int) -> FinalizationLost:
+    """The claim is not this processor's under this token."""
     if workflow.state is not WorkflowState.RUNNING:
         where = f"it is {workflow.state}"
     elif workflow.finalization_by is None:
@@ -229,7 +240,7 @@ def _check_holder(workflow: Workflow, processor: str, token: int) -> None:
     else:
         where = f"{workflow.finalization_by} holds it under token {workflow.finalization_token}"
     message = f"{processor} does not hold the finalization of workflow {workflow.id} under token {token}: {where}."
-    raise FinalizationLost(message, workflow_id=workflow.id, token=token)
+    return FinalizationLost(message, workflow_id=workflow.id, token=token)
 
 
 def _cause(workflow: Workflow) -> Steps[str]:

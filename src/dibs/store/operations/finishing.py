@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed, Standing
-from dibs.codec import clean_text, decode, encode
-from dibs.errors import ClaimLost, DibsError, InvalidGraph, InvalidValue, NotYourClaim, TaskNotFound
+from dibs.codec import MAX_ERROR_TEXT, clean_text, decode, encode, same
+from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, OutcomeConflict, TaskNotFound
+from dibs.redacting import redact
 from dibs.retry import jitter
-from dibs.store.operation import WIDTH, Operation, Row, Rows, Statement, Steps, Together
+from dibs.step import tasks_in
+from dibs.store.operation import WIDTH, Keep, Mark, Operation, Row, Rows, Statement, Steps, Together, Undo
+from dibs.store.operations.checking import Checks
 from dibs.store.operations.growing import Growing, Growth
 from dibs.store.operations.rows import STATES, read_task
 from dibs.store.sqlfiles import Words
@@ -34,6 +37,12 @@ Prepared = tuple[RowsByStatement, dict[Name, Answer]]
 """The rows for each statement, and the answers to those whose result dibs cannot store."""
 
 
+PORTION = 16 * 1024 * 1024
+"""Characters of results and errors that one statement holds at most."""
+
+FEW = 8
+"""Outcomes that never exceed a statement, whatever they hold: each is limited to 1 MiB."""
+
 PLAIN: Words = (("whose", "{{plain}}"),)
 EVERYBODYS: Words = (("whose", ""),)
 
@@ -44,34 +53,74 @@ class Finishing(Growing, ABC):
     def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
         prepared = prepare(reports)
-        return Operation("finish", lambda: self._finish(reports, *prepared), wakes=True, about=reports)
+        checks = checks_of(reports)
+        return Operation(
+            "finish",
+            lambda: self._finish(reports, *prepared, checks),
+            wakes=True,
+            about=reports,
+            checks=checks,
+            apart=lambda: self._finish_apart(reports, checks),
+        )
+
+    def _finish_apart(self, reports: Sequence[Report], checks: Checks | None) -> Steps[list[Answer]]:
+        """Write each outcome in a savepoint of its own: one that the database refuses is answered with the refusal.
+
+        Workflows are locked before tasks, and tasks in the order of their ids, as everywhere else.
+        """
+        yield Together()
+        among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
+        yield from self.hold_roots(sorted({row[1] for row in among}))
+        answers: dict[Name, Answer] = {}
+        for report in sorted(reports, key=lambda report: report[0].task_id):
+            answers[_name(report[0])] = yield from self._finish_one(report, checks)
+        return [answers[_name(ref)] for ref, _ in reports]
+
+    def _finish_one(self, report: Report, checks: Checks | None) -> Steps[Answer]:
+        yield Mark()
+        try:
+            [answer] = yield from self._finish([report], *prepare([report]), checks)
+        except Exception as error:
+            [(refusal,)] = yield Undo(error)
+            return cast(DibsError, refusal)
+        yield Keep()
+        return answer
 
     def _finish(
-        self, reports: Sequence[Report], statements: RowsByStatement, unstorable: dict[Name, Answer]
+        self,
+        reports: Sequence[Report],
+        statements: RowsByStatement,
+        unstorable: dict[Name, Answer],
+        checks: Checks | None,
     ) -> Steps[list[Answer]]:
         answers, steps = dict(unstorable), {_name(ref) for ref, said in reports if _is_step(ref, said)}
         plain = _rows_of(statements, lambda name: name not in steps) if steps else statements
-        answers.update((_claim_in(row), _finished(row)) for row in (yield from self._write(plain, PLAIN)))
+        done = yield from self._write(plain, PLAIN)
+        self.witness.moved(done)
+        answers.update((_claim_in(row), _finished(row)) for row in done)
         steps |= {_name(ref) for ref, _ in reports if not isinstance(ref, Claim) and _name(ref) not in answers}
         if steps:  # known to be some, or named by somebody who cannot know
             theirs = [report for report in reports if _name(report[0]) in steps]
-            yield from self._finish_steps(theirs, statements, answers)
+            yield from self._finish_steps(theirs, statements, answers, checks)
         refused = [report for report in reports if _name(report[0]) not in answers]
         if refused:
             answers.update((yield from self._answer_refused(refused)))
         return [answers[_name(ref)] for ref, _ in reports]
 
     def _write(self, statements: RowsByStatement, whose: Words) -> Steps[Rows]:
-        """Write the outcomes; a row for each that was."""
+        """Write the outcomes; a row for each that was written."""
         done: Rows = []
         for name, rows in statements.items():
-            if rows:
-                done += yield Statement(name, rows=rows, words=whose, change=True)
-        self.witness.moved(done)
+            for some in _portions(rows):
+                done += yield Statement(name, rows=some, words=whose, change=True)
         return done
 
     def _finish_steps(
-        self, reports: Sequence[Report], statements: RowsByStatement, answers: dict[Name, Answer]
+        self,
+        reports: Sequence[Report],
+        statements: RowsByStatement,
+        answers: dict[Name, Answer],
+        checks: Checks | None,
     ) -> Steps[None]:
         """What ends a step also lets its workflow go on, in one transaction, while the workflow is held. That a task is
         a step, and of whose tree, never changes: so it is asked before."""
@@ -80,34 +129,40 @@ class Finishing(Growing, ABC):
             return
         yield Together()
         yield from self.hold_roots(sorted({row[1] for row in among}))
-        growth = yield from self._plan_growth(reports, answers)
+        growth = {} if checks is None else (yield from self._plan_growth(reports, answers, checks))
         open_ones = {_name(ref) for ref, _ in reports} - answers.keys()
         done = yield from self._write(_rows_of(statements, open_ones.__contains__), EVERYBODYS)
         answers.update((_claim_in(row), _finished(row)) for row in done)
-        ended = [row for row in done if row[3] in FINAL]
+        ended, ignored = [row for row in done if row[3] in FINAL], set[int]()
         if ended:
-            yield from self._advance(ended, growth, answers)
+            yield from self._advance(ended, growth, answers, ignored)
+        self.witness.moved(done, ignored)
 
-    def _plan_growth(self, reports: Sequence[Report], answers: dict[Name, Answer]) -> Steps[dict[Name, Growth]]:
-        """What steps add to their workflows. Whoever cannot is told so, and not completed; whoever has lost its claim
-        is told that, whatever it wanted to add."""
+    def _plan_growth(
+        self, reports: Sequence[Report], answers: dict[Name, Answer], checks: Checks
+    ) -> Steps[dict[Name, Growth]]:
+        """The steps that these outcomes add to their workflows. An outcome whose steps cannot be added is refused with
+        the reason, and its task is not completed; a lost claim is refused as lost, whatever it adds."""
         wishes = [(ref, said.steps) for ref, said in reports if isinstance(said, Completed) and said.steps]
         live = (yield from _live([ref for ref, _ in wishes])) if wishes else set()
         growth: dict[Name, Growth] = {}
         for ref, steps in wishes:
             if (name := _name(ref)) in live and name not in answers:
                 try:
-                    growth[name] = _apart((yield from self.plan_growth(ref.task_id, steps)), growth.values())
+                    growth[name] = yield from self.plan_growth(ref.task_id, steps, checks, growth.values())
                 except InvalidValue as error:
                     answers[name] = error
         return growth
 
-    def _advance(self, ended: Sequence[Row], growth: dict[Name, Growth], answers: dict[Name, Answer]) -> Steps[None]:
-        """Let the workflows of these steps go on; one report of each that has nothing left to run says so."""
+    def _advance(
+        self, ended: Sequence[Row], growth: dict[Name, Growth], answers: dict[Name, Answer], ignored: set[int]
+    ) -> Steps[None]:
+        """Let the workflows of these steps go on; one report of each that has nothing left to run says so. The steps
+        whose failure is ignored are added to `ignored`."""
         for row in ended:
             if row[3] == State.COMPLETED and (grown := growth.get(_claim_in(row))) is not None:
                 yield from self.grow(grown)
-        due = yield from self.advance([row[0] for row in ended])
+        due = yield from self.advance([row[0] for row in ended], ignored=ignored)
         for workflow_id, row in zip(due, ended, strict=False):  # a due one that finds no report is left to upkeep
             answers[_claim_in(row)] = msgspec.structs.replace(_finished(row), finalize=workflow_id)
 
@@ -172,15 +227,6 @@ def _live(claims: Sequence[Ref]) -> Steps[set[Name]]:
     return {row[:3] for row in rows}
 
 
-def _apart(growth: Growth, others: Iterable[Growth]) -> Growth:
-    """Checked against what is stored, and against what the same batch adds before it."""
-    taken = {step.name for other in others if other.home == growth.home for step in other.steps}
-    for step in growth.steps:
-        if step.name in taken:
-            raise InvalidGraph(f"Two steps are named {step.name!r}.", hint="Give one of them another name.")
-    return growth
-
-
 def refusal(ref: Ref, task: Task | None) -> DibsError:
     """Why a fenced write changed nothing."""
     if task is None:
@@ -229,6 +275,37 @@ def prepare(reports: Sequence[Report]) -> Prepared:
     return {name: _in_order(some) for name, some in rows.items()}, answers
 
 
+def _portions(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The rows in portions that one statement can hold: the engines send the rows of a statement as one text, which
+    SQLite limits to 1 GB and PostgreSQL to 1 GiB."""
+    if len(rows) <= FEW or sum(map(_bytes_of, rows)) <= PORTION:
+        if rows:
+            yield rows
+        return
+    half = len(rows) // 2
+    yield from _portions(rows[:half])
+    yield from _portions(rows[half:])
+
+
+def _bytes_of(row: Mapping[str, Any]) -> int:
+    """Characters of the one long text in a row: the result or the error."""
+    return len(row.get("result") or row.get("error") or "")
+
+
+def size_of(outcome: Outcome) -> int:
+    """About how many bytes the outcome takes as JSON; 0 for one that has no JSON and will be refused on its own."""
+    if isinstance(outcome, Failed):
+        return min(len(outcome.failure.message), MAX_ERROR_TEXT) + min(
+            len(outcome.failure.traceback or ""), MAX_ERROR_TEXT
+        )
+    if not isinstance(outcome, Completed) or (outcome.result is None and not outcome.steps):
+        return 0
+    try:
+        return len(msgspec.json.encode((outcome.result, outcome.steps)))
+    except Exception:
+        return 0
+
+
 def check_reports(reports: Sequence[Report]) -> None:
     """Outcomes of claims, one for each claim."""
     check_claims([ref for ref, _ in reports])
@@ -250,6 +327,13 @@ def _is_step(ref: Ref, said: Outcome) -> bool:
 
 def _grows(said: Outcome) -> bool:
     return isinstance(said, Completed) and bool(said.steps)
+
+
+def checks_of(reports: Sequence[Report]) -> Checks | None:
+    """The params of the steps that are added; None where there are none."""
+    if not _growing(reports):
+        return None
+    return Checks.of(task for _, said in reports if isinstance(said, Completed) for task in tasks_in(said.steps))
 
 
 def _growing(reports: Sequence[Report]) -> bool:
@@ -291,7 +375,7 @@ def _complete(outcome: Completed) -> dict[str, Any]:
 
 def _fail(outcome: Failed) -> dict[str, Any]:
     return {
-        "error": encode_failure(outcome.failure),
+        "error": encode_failure(outcome.failure, permanent=outcome.permanent),
         "retry_in": None if outcome.retry_in is None else round(outcome.retry_in * 1e6),
         "permanent": outcome.permanent,
         "jitter": jitter(),
@@ -316,10 +400,17 @@ _EVENTS: dict[type, Event] = {
 }
 
 
-def encode_failure(failure: Failure) -> str:
-    """The failure as JSON that any engine stores, whatever the exception said."""
-    traceback = None if failure.traceback is None else clean_text(failure.traceback)
-    clean = Failure(clean_text(failure.type), clean_text(failure.message), traceback)
+def encode_failure(failure: Failure, *, permanent: bool = False) -> str:
+    """The failure as JSON that any engine stores, without the secrets that can be recognised in it: an exception may
+    quote a URL with its password, a traceback a line of code. Every reader of the task and its history sees it. Type
+    and message come first: errors are grouped by the beginning of the text."""
+    clean: dict[str, Any] = {
+        "type": clean_text(failure.type),
+        "message": redact(clean_text(failure.message)),
+        "traceback": None if failure.traceback is None else redact(clean_text(failure.traceback)),
+    }
+    if permanent:
+        clean["permanent"] = True
     return msgspec.json.encode(clean).decode()
 
 
@@ -330,13 +421,33 @@ def _finished(row: Row) -> Finished:
 
 
 def _refusal_or_repeat(ref: Ref, outcome: Outcome, tasks: dict[int, Task], told: list[Row]) -> Answer:
-    # The same outcome told again, its first answer lost on the way: say yes again, write nothing.
+    # The same outcome again, after its first answer was lost: the answer is the same, and nothing is written.
     task = tasks.get(ref.task_id)
     for task_id, token, event, to_state, worker_id, detail in told:
         same_claim = (task_id, token, worker_id) == _name(ref)
         if same_claim and _outcome_of(event, detail) == _EVENTS[type(outcome)]:
+            if differs := _difference(ref, outcome, task, detail):
+                message = f"Task {task_id} was {differs} under token {token} before. The first outcome is kept."
+                return OutcomeConflict(message, task_id=task_id, token=token)
             return _told_again(ref, STATES[to_state], task)
     return refusal(ref, task)
+
+
+def _difference(ref: Ref, outcome: Outcome, task: Task | None, detail: str | None) -> str | None:
+    """How the content of an outcome differs from what is stored; None if it is the same, or if nothing is stored to
+    compare with. Delays are not compared: the stored times depend on when the first outcome arrived. Nor are
+    tracebacks: the same error has another traceback when it is raised again."""
+    if isinstance(outcome, Completed):
+        stored = task is not None and (task.state, task.token) == (State.COMPLETED, ref.token)
+        if task is not None and stored and not same(task.result, outcome.result):
+            return "completed with another result"
+    elif isinstance(outcome, Failed) and detail is not None:
+        before, failure = decode(detail), outcome.failure
+        if (before["type"], before["message"]) != (clean_text(failure.type), clean_text(failure.message)):
+            return "failed with another error"
+        if before.get("permanent", False) != outcome.permanent:
+            return "failed " + ("with a failure that is not permanent" if outcome.permanent else "permanently")
+    return None
 
 
 def _told_again(ref: Ref, state: State, task: Task | None) -> Finished:

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from dibs.claim import MAX_BATCH, check_names
-from dibs.codec import decode
-from dibs.errors import TaskNotFound
+from dibs.codec import check_name, decode
+from dibs.errors import InvalidValue, TaskNotFound
 from dibs.step import Kind
 from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
 from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.registering import WorkerState, read_workers
-from dibs.store.operations.rows import STATES, moment, read_task, seconds
-from dibs.task import Event, State, Task, check_integer, from_micros
+from dibs.store.operations.rows import STATES, moment, read_task, read_workflow, seconds
+from dibs.task import Event, SetAside, State, Task, check_integer, from_micros
 
 PARENTS_NAMED = 10
 """Parents that an explanation names at most."""
@@ -28,15 +28,30 @@ FURTHER = 10
 
 FEW = 20
 
+RECENT_ENTRIES = 20
+"""Entries of the history among which the end of a cancelled step is looked for."""
+
 
 class TaskFilter(TaskMatch, frozen=True, kw_only=True):
-    """Which tasks to list: newest first, `limit` a page; `cursor` is the last id of the page before."""
+    """Which tasks to list: newest first, `limit` a page; `cursor` is the last id of the page before. `dead`: tasks of
+    the dead letter only; `error`: text in the error's type and message."""
 
     limit: int = 100
     cursor: int | None = None
+    dead: bool = False
+    error: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.error is not None:
+            check_name(self.error, "The error text")
+        if self.error is not None and not self.dead:
+            raise InvalidValue("A list by error is a list of the dead letter.", hint="Say dead=True as well.")
+        if self.dead and self.needs_search:
+            raise InvalidValue(
+                "The dead letter is listed by queue, type and error only.",
+                hint="Leave out key, worker, text and times, or list failed tasks with state='failed'.",
+            )
         check_integer(self.limit, "limit", 1, MAX_BATCH)
         if self.cursor is not None:
             check_integer(self.cursor, "cursor", 0, 2**63 - 1)
@@ -119,6 +134,8 @@ class Stats(msgspec.Struct, frozen=True):
     finished_last_hour: dict[str, int]
     wait: Percentiles
     run: Percentiles
+    dead_letter: int = 0
+    """Failed tasks that are neither ignored by their workflow nor discarded."""
 
 
 class Looking:
@@ -184,8 +201,10 @@ def _get(task_id: int) -> Steps[Task | None]:
 
 def _list(which: TaskFilter) -> Steps[list[Task]]:
     queues = None if which.queues is None else list(which.queues)
-    given = {**msgspec.structs.asdict(which), "queues": queues}
-    words = (conditions(given, ("state", "type", "queue", "queues", "cursor")), *limited(which.limit))
+    state, dead = (State.FAILED.value, True) if which.dead else (which.state, None)
+    given = {**msgspec.structs.asdict(which), "queues": queues, "state": state, "dead": dead}
+    names = ("state", "dead", "type", "queue", "queues", "error", "cursor")
+    words = (conditions(given, names), *limited(which.limit))
     rows = yield Statement("list", given, words=words)
     return [read_task(row) for row in rows]
 
@@ -237,7 +256,7 @@ def _of_queues(queues: Sequence[str] | None) -> tuple[str, str]:
 def _queues() -> Steps[list[QueueInfo]]:
     paused = {row[0]: row[1] for row in (yield Statement("queues"))}
     depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
-    for queue, _, state, count, _ in (yield Statement("counts")):
+    for queue, _, state, count, *_ in (yield Statement("counts")):
         depth.setdefault(queue, Counter())[state] += count
     return [
         QueueInfo(name, paused.get(name) is not None, moment(paused.get(name)), dict(depth[name]))
@@ -261,6 +280,7 @@ def _stats(queues: Sequence[str] | None) -> Steps[Stats]:
         finished_last_hour={row[0]: row[1] for row in hour},
         wait=percentiles([row[0] for row in finished]),
         run=percentiles([row[1] for row in finished]),
+        dead_letter=sum(row[3] - row[5] for row in counts if row[2] == State.FAILED),
     )
 
 
@@ -302,6 +322,8 @@ def _explain(task_id: int, only: Sequence[str] | None) -> Steps[Explanation]:
         reasons = [(yield from _reason_scheduled(task))]
     elif task.state is State.BLOCKED:
         reasons = yield from _reasons_blocked(task, only)
+    elif task.state is State.CANCELLED and task.workflow_id is not None:
+        reasons = [(yield from _reason_cancelled_step(task, task.workflow_id, only))]
     else:
         reasons = [_reason(task)]
     return Explanation(task.id, task.state, reasons)
@@ -325,8 +347,62 @@ def _reason(task: Task) -> Reason:
         return Reason("claimed", f"It is running: claimed by {task.worker_id} until {until}.{asked}")
     if task.state is State.FAILED:
         cause = f": {task.error.type}: {task.error.message}" if task.error else ""
-        return Reason("failed", f"It failed after {_attempts(task.attempts)}{cause}. Retry it to run it again.")
+        after = _AFTER_FAILURE[task.set_aside]
+        if task.error and task.error.permanent:
+            return Reason("failed", f"{_permanent(task)}{cause}. {after}")
+        return Reason("failed", f"It failed after {_attempts(task.attempts)}{cause}. {after}")
     return Reason(task.state.value, f"It is {task.state} since {task.finished_at:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+_AFTER_FAILURE = {
+    None: "Retry it to run it again.",
+    SetAside.IGNORED: "Its workflow ignored the failure and went on without it.",
+    SetAside.DISCARDED: "It was discarded from the dead letter. Retry it to run it again.",
+}
+
+
+def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | None) -> Steps[Reason]:
+    """A step that its workflow cancelled says why the workflow stopped."""
+    past = yield from _latest(task.id, RECENT_ENTRIES)
+    ends = [entry for entry in past.entries if entry.event is Event.CANCELLED]
+    if not ends or (ends[-1].detail or {}).get("by") != "workflow":
+        return _reason(task)
+    cause = yield from _why_stopped(workflow_id, only)
+    if cause is None:
+        return _reason(task)
+    return Reason("cancelled", f"It was cancelled at {task.finished_at:%Y-%m-%d %H:%M:%S} UTC because {cause}.")
+
+
+def _why_stopped(workflow_id: int, only: Sequence[str] | None) -> Steps[str | None]:
+    """Why the workflow begins nothing more; a part of another workflow stops with that one."""
+    rows = yield Statement("get_workflow", {"id": workflow_id})
+    workflow = read_workflow(rows[0]) if rows else None
+    if workflow is None or workflow.stopping is None:
+        return None
+    if workflow.stopping == "failed":
+        return (yield from _first_failure(workflow_id, only))
+    if workflow.stopping == "deadline":
+        return f"workflow {workflow_id} passed its deadline"
+    if workflow.step_of is not None:
+        around = yield from _get(workflow.step_of)
+        if around is not None and around.workflow_id is not None:
+            return (yield from _why_stopped(around.workflow_id, only))
+    return f"workflow {workflow_id} was cancelled"
+
+
+def _first_failure(workflow_id: int, only: Sequence[str] | None) -> Steps[str]:
+    found = yield Statement("first_failure", {"id": workflow_id})
+    step = (yield from _get(found[0][1])) if found else None
+    if step is None or (only is not None and step.queue not in only):
+        return f"another step of workflow {workflow_id} failed"
+    error = f": {step.error.type}: {step.error.message}" if step.error and step.state is State.FAILED else ""
+    how = "failed" if step.state is State.FAILED else "was cancelled"
+    return f"step {found[0][0]!r} (task {step.id}) of workflow {workflow_id} {how}{error}"
+
+
+def _permanent(task: Task) -> str:
+    """An attempt that failed permanently is the last one, whatever was left."""
+    return f"It failed permanently in attempt {task.attempts} of {task.max_attempts}, so no further attempt was made"
 
 
 def _attempts(count: int) -> str:

@@ -16,7 +16,7 @@ from dibs.step import ENDED, WORKFLOW_STEP, Workflow
 from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
 from dibs.store.operations.advancing import PRUNED, WAITING, Advancing, Tally
 from dibs.store.operations.rows import read_task
-from dibs.task import FINAL, State, Task, check_integer
+from dibs.task import FINAL, SetAside, State, Task, check_integer
 
 REDRIVE_BATCH = 500
 MANY = 500
@@ -43,6 +43,9 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None:
                 check_name(value, what)
         check_names(self.only, "only", "The queue")
+
+
+ALL_DEAD = DeadFilter()
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -104,6 +107,8 @@ class Managing(Advancing, ABC):
             if task_id in steps and task.state is not State.SCHEDULED:
                 yield from self._retry_step(task, task_id, only)
                 return (yield from _get(task_id))
+            if task.set_aside is SetAside.DISCARDED:
+                yield Statement("restore", {"ids": [task_id]}, change=True)
             if (yield Statement("retry", {"id": task_id, "from_state": task.state.value}, change=True)):
                 return (yield from _get(task_id))
 
@@ -156,6 +161,7 @@ class Managing(Advancing, ABC):
     def _retry_many(self, ids: list[int], only: Sequence[str] | None, state_only: str | None) -> Steps[int]:
         steps, plain = yield from self._hold_many(ids, only, state_only)
         moved = yield from self._each(steps, lambda task_id: self._retry(task_id, only))
+        yield from _move("restore", plain, State.FAILED)
         for state in (State.FAILED, State.CANCELLED, State.SCHEDULED):
             moved += yield from _move("retry_tasks", plain, state)
         return moved
@@ -177,6 +183,28 @@ class Managing(Advancing, ABC):
                 yield from do(task_id)
         rows = (yield Statement("hold_tasks", {"ids": list(steps)})) if steps else []
         return sum(row != steps[row[0]] for row in rows)
+
+    def discard(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
+        """Take a failed task out of the dead letter: it stays failed, and retention prunes it as usual. A discarded
+        task stays as it is; what is not in the dead letter is refused. `only`: the queues of the caller."""
+        check_names(only, "only", "The queue")
+        return Operation("discard", lambda: _discard(task_id, only), atomic=True)
+
+    def discard_many(
+        self, ids: Sequence[int], only: Sequence[str] | None = None, which: DeadFilter = ALL_DEAD
+    ) -> Operation[int]:
+        """Discard those of these tasks that are in the dead letter and match, in the queues `only`, if given; how
+        many."""
+        given = _check_many(ids, only)
+        return Operation("discard_many", lambda: _discard_many(given, which, only), atomic=True)
+
+    def discard_some(self, which: DeadFilter, limit: int) -> Operation[int]:
+        """Discard up to `limit` tasks of the dead letter that match, the oldest failures first; how many."""
+        check_integer(limit, "limit", 1, REDRIVE_BATCH)
+        given = msgspec.structs.asdict(which)
+        words = (conditions(given, ("queue", "type", "error")), *limited(limit))
+        statement = Statement("discard_dead", given, words=words, change=True)
+        return Operation("discard_some", lambda: _count(statement), atomic=True)
 
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` tasks of the dead letter that match; the oldest failures first."""
@@ -223,6 +251,48 @@ def _check_many(ids: Sequence[int], only: Sequence[str] | None) -> list[int]:
     if len(ids) > MANY:
         raise InvalidValue(f"{len(ids):,} tasks are too many at once.", hint=f"Name up to {MANY} at a time.")
     return sorted({check_integer(task_id, "A task's id", 0, 2**63 - 1) for task_id in ids})
+
+
+def _discard(task_id: int, only: Sequence[str] | None) -> Steps[Task]:
+    while True:
+        task = yield from _get(task_id)
+        if only is not None and task.queue not in only:
+            raise TaskNotFound(task_id)
+        if task.set_aside is SetAside.DISCARDED:
+            return task
+        if task.state is not State.FAILED or task.set_aside is not None:
+            raise _not_dead(task)
+        yield Statement("discard", {"ids": [task_id]}, change=True)  # unless it moved since: look again
+
+
+def _discard_many(ids: list[int], which: DeadFilter, only: Sequence[str] | None) -> Steps[int]:
+    """Discard those that match. Their rows are locked in the order of their ids, so that two discards of the same tasks
+    cannot deadlock."""
+    if not ids:
+        return 0
+    rows = yield Statement("hold_tasks", {"ids": ids})
+    ours = {row[0] for row in rows if row[1] == State.FAILED and (only is None or row[2] in only)}
+    fitting = [task_id for task_id in ids if task_id in ours]
+    if fitting and which != ALL_DEAD:
+        tasks = [read_task(row) for row in (yield Statement("get", {"ids": fitting}))]
+        fitting = [task.id for task in tasks if _fits(task, which)]
+    return (yield from _count(Statement("discard", {"ids": fitting}, change=True))) if fitting else 0
+
+
+def _fits(task: Task, which: DeadFilter) -> bool:
+    said = f"{task.error.type}: {task.error.message}" if task.error else ""
+    of_queue, of_type = which.queue in (None, task.queue), which.type in (None, task.type)
+    return of_queue and of_type and (which.error is None or which.error in said)
+
+
+def _count(statement: Statement) -> Steps[int]:
+    return len((yield statement))
+
+
+def _not_dead(task: Task) -> WrongState:
+    why = f"it is {task.state}" if task.set_aside is None else "its workflow ignored its failure and went on without it"
+    hint = "Only failed tasks that are in the dead letter can be discarded."
+    return WrongState(f"Task {task.id} cannot be discarded: {why}.", task_id=task.id, state=task.state, hint=hint)
 
 
 def _standings(rows: Sequence[Row], *, steps: bool) -> Standings:

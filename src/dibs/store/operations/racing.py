@@ -6,13 +6,20 @@ the drawing, which is done in short transactions of its own, and then begins aga
 
 from __future__ import annotations
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from dibs.claim import Order
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.errors import StoreRefused
+from dibs.store.operation import Checked, Operation, Statement, Steps
+from dibs.store.operations.checking import ON_LOOP, Unchecked, threads, validated_quickly
+from dibs.store.operations.typecache import TypeCache, Types
+from dibs.store.schemas import NotHere
+from dibs.task import NewTask
 
 T = TypeVar("T")
 
@@ -40,6 +47,11 @@ class Undrawn(Exception):
 class Racing(ABC):
     """Runs operations, and draws numbers for those that lack them."""
 
+    @property
+    @abstractmethod
+    def types(self) -> TypeCache:
+        """The registered task types."""
+
     @abstractmethod
     def run_once(self, operation: Operation[T], on: Any = None) -> T:
         """Run the operation, unless it is Undrawn."""
@@ -54,23 +66,69 @@ class Racing(ABC):
 
     def run(self, operation: Operation[T], on: Any = None) -> T:
         """Run the operation and return its result; with `on`, inside that connection's transaction."""
+        if operation.checks is not None:
+            self._check(operation.checks, on)
         while True:
             try:
                 return self.run_once(operation, on)
+            except Unchecked as unchecked:
+                self._check(unchecked.checks, on)
             except Undrawn as undrawn:
                 lines = undrawn.lines
                 while lines:
                     lines = self.run_once(self.draw(undrawn.kind, lines), on)
+            except StoreRefused as refused:
+                operation = _item_by_item(operation, on, refused)
 
     async def run_async(self, operation: Operation[T], on: Any = None) -> T:
         """`run`, without blocking the event loop (but a handed-in sqlite3 connection belongs to its thread)."""
+        if operation.checks is not None:
+            await self._check_async(operation.checks, on)
         while True:
             try:
                 return await self.run_once_async(operation, on)
+            except Unchecked as unchecked:
+                await self._check_async(unchecked.checks, on)
             except Undrawn as undrawn:
                 lines = undrawn.lines
                 while lines:
                     lines = await self.run_once_async(self.draw(undrawn.kind, lines), on)
+            except StoreRefused as refused:
+                operation = _item_by_item(operation, on, refused)
+
+    def _check(self, checks: Checked, on: Any) -> None:
+        """Validate in the calling thread, outside of any transaction of ours."""
+        types: Types | None = {}
+        if checks.needs_types:
+            # What is read in the user's transaction may be rolled back, and binds nobody else.
+            cache = self.types if on is None else TypeCache()
+            types = cache.known
+            if types is None:
+                types = self.run_once(cache.reading(), on)
+        checks.run(types)
+
+    async def _check_async(self, checks: Checked, on: Any) -> None:
+        """The same for an event loop: in a thread, unless it is over sooner."""
+        types: Types | None = {}
+        if checks.needs_types:
+            cache = self.types if on is None else TypeCache()
+            types = cache.known
+            if types is None:
+                types = await self.run_once_async(cache.reading(), on)
+        if checks.work(types) <= ON_LOOP:
+            with suppress(NotHere):
+                checks.run(types, brief=True)
+                return
+        await asyncio.get_running_loop().run_in_executor(threads(), checks.run, types)
+
+    def validated_quickly(self, tasks: Iterable[NewTask]) -> bool | None:
+        """See DatabaseStore."""
+        types = self.types.known
+        return None if types is None else not types or all(validated_quickly(task, types) for task in tasks)
+
+    async def know_types(self) -> None:
+        """See DatabaseStore."""
+        await self.run_once_async(self.types.reading())
 
     def draw(self, kind: str, lines: Sequence[Line]) -> Operation[list[Line]]:
         """Let these lines race: from here on their tasks draw numbers when they come, and now some of those that wait
@@ -87,3 +145,12 @@ class Racing(ABC):
             if time.monotonic() > until:
                 break
         return left
+
+
+def _item_by_item(operation: Operation[T], on: Any, refused: StoreRefused) -> Operation[T]:
+    """The operation with a savepoint for each item, after the database has refused it as a whole. With `on`, what to
+    do after an error is the user's decision."""
+    apart = operation.item_by_item() if on is None else None
+    if apart is None:
+        raise refused
+    return apart

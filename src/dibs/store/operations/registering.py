@@ -11,15 +11,21 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import check_worker_id
+from dibs.claim import check_names, check_worker_id
 from dibs.codec import check_name, decode, encode, encode_params
-from dibs.errors import TaskTypeNotFound
+from dibs.errors import InvalidValue, TaskTypeNotFound
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps
+from dibs.store.operations.checking import SchemaCheck
 from dibs.store.operations.rows import moment
-from dibs.store.operations.typecache import TypeCache, compile_schema
+from dibs.store.operations.typecache import TypeCache
 from dibs.task import Task, check_integer, from_micros
 
 STALE_AFTER = 5 * 60 * 1_000_000
+RecordName = tuple[str, str, str]
+"""A worker's id, its incarnation, and the queue limit under which its record was written."""
+
+LIMIT = 9
+"""The place of the queue limit in a row of workers.sql."""
 
 
 class WorkerState(StrEnum):
@@ -83,11 +89,14 @@ class Registering(ABC):
     def types(self) -> TypeCache:
         """The registered task types."""
 
-    def heartbeat(self, beat: Heartbeat) -> Operation[None]:
-        """Register the worker, or note that it still lives (or is leaving)."""
+    def heartbeat(self, beat: Heartbeat, only: Sequence[str] | None = None) -> Operation[None]:
+        """Register the worker, or note that it still lives (or is leaving). `only`: the queue limit of the caller. A
+        record belongs to the limit it was written under: callers with different limits may use the same worker id."""
+        check_names(only, "only", "The queue")
         params = {
             "worker_id": beat.worker_id,
             "incarnation": beat.incarnation,
+            "limited_to": "" if only is None else encode(sorted(set(only)), "only"),
             "queues": None if beat.queues is None else encode(list(beat.queues), "queues"),
             "types": None if beat.types is None else encode(list(beat.types), "types"),
             "metadata": encode(beat.metadata, "metadata"),
@@ -104,14 +113,25 @@ class Registering(ABC):
     ) -> Operation[TaskType]:
         """Register a new version of a task type; the same schema and defaults again give the version they have."""
         check_name(name, "The task type")
-        if schema is not None:
-            compile_schema(schema)
-        params = {
+        if schema is not None and type(schema) not in (dict, bool):
+            raise InvalidValue(f"A JSON Schema is a dict or a bool, not {type(schema).__name__}.")
+        params: dict[str, Any] = {
             "name": name,
             "schema": None if schema is None else encode(schema, "schema"),
             "defaults": encode_params(defaults),
         }
-        return Operation("register_type", lambda: self._register_type(params), atomic=True)
+        return Operation(
+            "register_type",
+            lambda: self._register_type(params),
+            atomic=True,
+            read=self._registered,
+            checks=None if params["schema"] is None else SchemaCheck(params["schema"]),
+        )
+
+    def _registered(self, registered: TaskType) -> TaskType:
+        # After the commit: whoever read the types before it has read the old ones.
+        self.types.forget()
+        return registered
 
     def _register_type(self, params: dict[str, Any]) -> Steps[TaskType]:
         while True:
@@ -120,7 +140,6 @@ class Registering(ABC):
                 return _read_type(known[0])
             version = known[0][1] + 1 if known else 1
             rows = yield Statement("register_type", {**params, "version": version})
-            self.types.forget()
             if rows:  # otherwise somebody registered that version at the same moment: look again
                 return _read_type(rows[0])
 
@@ -144,21 +163,38 @@ def read_workers() -> Steps[list[WorkerInfo]]:
     """The steps of `workers`, for operations that need to know who lives."""
     workers = yield Statement("workers")
     held = yield Statement("held")
-    newest = {row[0]: row[1] for row in workers}  # rows come oldest first
-    holds: dict[tuple[str, str], list[int]] = {}
-    for worker_id, incarnation, task_id in held:
-        holds.setdefault((worker_id, incarnation or newest.get(worker_id, "")), []).append(task_id)
-    return list_workers(workers, holds)
+    return list_workers(workers, _holds(workers, held))
 
 
-def list_workers(rows: Rows, holds: Mapping[tuple[str, str], list[int]] = MappingProxyType({})) -> list[WorkerInfo]:
-    """The workers in the rows of workers.sql, with what each incarnation holds."""
-    newest = {row[0]: row[5] for row in rows}  # when the last one of that name began
-    return [_read_worker(row, newest[row[0]], holds.get((row[0], row[1]), [])) for row in rows]
+def _holds(workers: Rows, held: Rows) -> dict[RecordName, list[int]]:
+    """The tasks that each record's worker holds. A claim names its worker and incarnation, not the queue limit of the
+    caller: the holder is the newest such worker that may use the task's queue."""
+    records: dict[str, list[Row]] = {}
+    for row in reversed(workers):  # rows come oldest first
+        records.setdefault(row[0], []).append(row)
+    limits = {row[LIMIT]: row[LIMIT] and frozenset(decode(row[LIMIT])) for row in workers}
+    holds: dict[RecordName, list[int]] = {}
+    for worker_id, incarnation, task_id, queue in held:
+        for row in records.get(worker_id, ()):
+            limit = limits[row[LIMIT]]
+            if (not incarnation or row[1] == incarnation) and (not limit or queue in limit):
+                holds.setdefault(_name(row), []).append(task_id)
+                break
+    return holds
+
+
+def list_workers(rows: Rows, holds: Mapping[RecordName, list[int]] = MappingProxyType({})) -> list[WorkerInfo]:
+    """The workers in the rows of workers.sql, with the tasks that each incarnation holds."""
+    newest = {(row[0], row[LIMIT]): row[5] for row in rows}  # when the last one of that name began
+    return [_read_worker(row, newest[row[0], row[LIMIT]], holds.get(_name(row), [])) for row in rows]
+
+
+def _name(row: Row) -> RecordName:
+    return row[0], row[1], row[LIMIT]
 
 
 def _read_worker(row: Row, newest: int, holds: list[int]) -> WorkerInfo:
-    worker_id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at, silent_for = row
+    worker_id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at, silent_for, _ = row
     if stopped_at is not None:
         state = WorkerState.GONE
     elif silent_for >= STALE_AFTER or heartbeat_at < newest:  # another one has taken its place since

@@ -10,7 +10,7 @@ from dibs.claim import Claim
 from dibs.codec import decode
 from dibs.step import OnFailure, Workflow, WorkflowState
 from dibs.store.operation import WIDTH, Row, Rows
-from dibs.task import Failure, State, Task, from_micros
+from dibs.task import Failure, SetAside, State, Task, from_micros
 
 STATES: dict[str, State] = {state.value: state for state in State}
 _decode_failure = msgspec.json.Decoder(Failure).decode
@@ -20,13 +20,13 @@ def read_task(row: Row, start: int = 0, *, deduplicated: bool = False) -> Task:
     """The task in a row whose `{{task}}` columns begin at `start`."""
     (task_id, type_name, queue, state, params, priority, attempts, max_attempts, token, created_at, run_at,
      type_version, timeout, claimed_at, lease_until, finished_at, worker_id, key, cancel_requested, progress,
-     progress_message, result, error, dropped, workflow_id, trace) = row[start : start + 26]  # fmt: skip
+     progress_message, result, error, dropped, workflow_id, trace, set_aside) = row[start : start + 27]  # fmt: skip
     return Task(
         task_id, type_name, queue, STATES[state], decode(params), priority, attempts, max_attempts, token,
         from_micros(created_at), from_micros(run_at), type_version, seconds(timeout), moment(claimed_at),
         moment(lease_until), moment(finished_at), worker_id, key, bool(cancel_requested), progress, progress_message,
         result if result is None else decode(result), error if error is None else _decode_failure(error), deduplicated,
-        dropped, workflow_id, trace
+        dropped, workflow_id, trace, set_aside if set_aside is None else SetAside(set_aside)
     )  # fmt: skip
 
 

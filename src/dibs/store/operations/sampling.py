@@ -30,13 +30,15 @@ SHOWN = 300
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How many tasks of a queue and type are in a state, and for how many seconds the oldest has been pending."""
+    """How many tasks of a queue and type are in a state, and for how many seconds the oldest has been pending. Of the
+    failed ones `set_aside` are not in the dead letter."""
 
     queue: str
     type: str
     state: State
     count: int
     oldest_age: float | None
+    set_aside: int = 0
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -112,7 +114,10 @@ class Sampling:
 
 def read_counts(rows: Rows) -> list[Count]:
     """The counts in the rows of counts.sql."""
-    return [Count(queue, name, STATES[state], count, seconds(age)) for queue, name, state, count, age in rows]
+    return [
+        Count(queue, name, STATES[state], count, seconds(age), set_aside)
+        for queue, name, state, count, age, set_aside in rows
+    ]
 
 
 def read_move(row: Row) -> Move:

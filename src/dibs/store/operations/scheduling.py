@@ -21,6 +21,7 @@ from dibs.errors import DibsError, InvalidValue, KeyConflict, ScheduleNotFound
 from dibs.retry import Backoff
 from dibs.schedule import CatchUp, NewSchedule, Schedule, Source, check_schedule_name, task_of
 from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operations.checking import Checks
 from dibs.store.operations.rows import moment, seconds
 from dibs.task import NewTask, Task, from_micros, to_micros
 
@@ -40,7 +41,7 @@ class Scheduling(ABC):
     """Enqueueing by the clock."""
 
     @abstractmethod
-    def _enqueue(self, tasks: Sequence[NewTask]) -> Steps[list[Task]]:
+    def _enqueue(self, tasks: Sequence[NewTask], checks: Checks) -> Steps[list[Task]]:
         """See Enqueueing."""
 
     def put_schedule(self, new: NewSchedule, source: Source) -> Operation[Schedule]:
@@ -77,11 +78,14 @@ class Scheduling(ABC):
     def run_schedule(self, name: str) -> Operation[Task]:
         """Enqueue the schedule's task now, beside its ticks; also when it is disabled."""
         check_schedule_name(name)
-        return Operation("run_schedule", lambda: self._run_schedule(name), atomic=True, wakes=True)
+        checks = Checks([])  # what the schedule enqueues is read first, validated then, and read again
+        return Operation(
+            "run_schedule", lambda: self._run_schedule(name, checks), atomic=True, wakes=True, checks=checks
+        )
 
-    def _run_schedule(self, name: str) -> Steps[Task]:
+    def _run_schedule(self, name: str, checks: Checks) -> Steps[Task]:
         schedule = yield from _get(name)
-        [task] = yield from self._enqueue([task_of(schedule)])
+        [task] = yield from self._enqueue([task_of(schedule)], checks)
         return task
 
     def due_schedules(self) -> Operation[list[Due]]:
@@ -90,9 +94,10 @@ class Scheduling(ABC):
 
     def tick_schedule(self, due: Due) -> Operation[int]:
         """Move the schedule on and enqueue what is due, unless somebody else did; how many tasks."""
-        return Operation("tick_schedule", lambda: self._tick(due), atomic=True, wakes=True)
+        checks = Checks.of([task_of(due.schedule)])
+        return Operation("tick_schedule", lambda: self._tick(due, checks), atomic=True, wakes=True, checks=checks)
 
-    def _tick(self, due: Due) -> Steps[int]:
+    def _tick(self, due: Due, checks: Checks) -> Steps[int]:
         try:
             ticks, next_at = _ticks_to_enqueue(due), _next_after(due.schedule, due.now)
         except InvalidValue as error:
@@ -102,15 +107,15 @@ class Scheduling(ABC):
         rows = yield Statement("tick_schedule", {**_fence(due.schedule), "next_at": next_at})
         if not rows:
             return 0
-        return (yield from self._enqueue_ticks(_read(rows[0]), ticks))
+        return (yield from self._enqueue_ticks(_read(rows[0]), ticks, checks))
 
-    def _enqueue_ticks(self, schedule: Schedule, ticks: list[datetime]) -> Steps[int]:
+    def _enqueue_ticks(self, schedule: Schedule, ticks: list[datetime], checks: Checks) -> Steps[int]:
         enqueued, refusal = 0, None
         last_at: int | None = None
         last_task_id: int | None = None
         for tick in ticks:
             try:
-                [task] = yield from self._enqueue([task_of(schedule, tick)])
+                [task] = yield from self._enqueue([task_of(schedule, tick)], checks)
             except (InvalidValue, KeyConflict) as error:
                 # It would be refused again whenever it was tried: the schedule goes on, and says why.
                 refusal = error

@@ -36,15 +36,17 @@ _FEW = {
     State.FAILED: "few_finished",
     State.CANCELLED: "few_finished",
 }
-_CONDITIONS = ("still", "type", "queue", "queues", "key", "worker", "since", "until", "text")
+_CONDITIONS = ("still", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
 
 
 class TaskSearch(TaskMatch, frozen=True, kw_only=True):
-    """Which tasks to find: newest first, up to `limit`; `cursor`: only those with lower ids."""
+    """Which tasks to find: newest first, up to `limit`; `cursor`: only those with lower ids. `dead`: tasks of the dead
+    letter only."""
 
     id: int | None = None
     limit: int = 50
     cursor: int | None = None
+    dead: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,6 +125,8 @@ class Searching:
 
 
 def _search(which: TaskSearch, span: int, form: _Form[_Each]) -> Steps[_Result[_Each]]:
+    if which.dead and which.state not in (None, State.FAILED):
+        return [], None, 0
     given = _given(which)
     ids = yield from _candidates(which, given)
     if ids is None:
@@ -145,7 +149,8 @@ def _among(
 def _given(which: TaskSearch) -> dict[str, Any]:
     return {
         **msgspec.structs.asdict(which),
-        "still": which.state,
+        "still": State.FAILED.value if which.dead else which.state,
+        "dead": True if which.dead else None,
         "queues": None if which.queues is None else list(which.queues),
         "since": None if which.since is None else to_micros(which.since),
         "until": None if which.until is None else to_micros(which.until),
@@ -170,9 +175,10 @@ def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Steps[list[int] 
     if which.key is not None:
         rows = yield Statement("with_key", given)
         return [row[0] for row in rows]
-    if which.state is None:
+    if which.state is None and not which.dead:
         return None
-    rows = yield Statement(_FEW[STATES[which.state]], given, words=(_line(given), *limited(FEW + 1)))
+    few = "few_dead" if which.dead else _FEW[STATES[which.state or ""]]
+    rows = yield Statement(few, given, words=(_line(given), *limited(FEW + 1)))
     return [row[0] for row in rows] if len(rows) <= FEW else None
 
 

@@ -7,30 +7,27 @@ any number of upkeeps at once, since every statement moves only rows that still 
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Sequence
 
 import msgspec
 
-from dibs.store.operation import Operation, Statement, Steps, limited
+from dibs.claim import check_names
+from dibs.retention import DAY, Records
+from dibs.store.operation import Operation, Rows, Statement, Steps, limited
 from dibs.store.operations.advancing import Advancing
+from dibs.store.operations.pruning import Pruned, PrunePosition, micros, prune
+from dibs.store.operations.retaining import read_rules
 from dibs.task import FINAL
 
 BATCH = 500
 SWEEP_BATCH = 100
-DAY = 24 * 3600.0
+REACH = 1000
+"""Tasks of the whole store among which the next due one of some queues is looked for."""
+
 SAMPLES_KEPT = round(8 * DAY * 1e6)
 """Microseconds for which the samples of each minute are kept: a week, and the day that it is compared with."""
 
 LEASE_LOST = '{"type":"LeaseLost","message":"The lease ran out: the worker died, froze or lost its connection."}'
-
-
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long finished things are kept, in seconds."""
-
-    completed: float = DAY
-    cancelled: float = DAY
-    failed: float = 30 * DAY
-    history: float = 30 * DAY
-    workers: float = DAY
 
 
 class Upkept(msgspec.Struct, frozen=True):
@@ -78,8 +75,10 @@ class Tending(Advancing, ABC):
         yield from self.hold_steps(ids)
         words = (("which", "{{with_these_ids}}"), *limited(limit))
         rows = yield Statement("recover", {"error": LEASE_LOST, "ids": ids}, words=words, change=True)
-        self.witness.moved(rows)
-        yield from self.advance([row[0] for row in rows if row[3] in FINAL])
+        ignored: set[int] = set()
+        yield from self.leave(rows)
+        yield from self.advance([row[0] for row in rows if row[3] in FINAL], ignored=ignored)
+        self.witness.moved(rows, ignored)
         return len(rows)
 
     def recover_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:
@@ -88,71 +87,61 @@ class Tending(Advancing, ABC):
         rows = yield Statement("recover", {"error": LEASE_LOST}, words=words, change=True)
         if rows:
             self.witness.moved(rows)
+            yield from self.leave(rows)
         return len(rows)
 
-    def next_due(self) -> Operation[float | None]:
-        """Seconds until the clock alone makes something claimable: a task due, a lease run out, a schedule's tick."""
-        return Operation("next_due", _next_due, writes=False)
+    def leave(self, recovered: Rows) -> Steps[None]:
+        """Clear the holder of the recovered tasks, where the statement that recovers them cannot do so itself."""
+        yield from ()
 
-    def prune(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
-        """Delete finished tasks past their retention; their history stays until its own."""
-        return Operation("prune", lambda: self._prune(retention, limit), atomic=True)
+    def next_due(self, only: Sequence[str] | None = None) -> Operation[float | None]:
+        """Seconds until the clock alone makes something claimable: a task due, a lease run out, a schedule's tick. In
+        the queues `only`, if given: then None also where many tasks of other queues come first."""
+        check_names(only, "only", "The queue")
+        return Operation("next_due", lambda: _next_due(only), writes=False)
 
-    def _prune(self, retention: Retention, limit: int) -> Steps[int]:
-        pruned = 0
-        for state in ("completed", "cancelled", "failed"):
-            kept = round(getattr(retention, state) * 1e6)
-            rows = yield Statement("prune", {"state": state, "kept": kept}, words=limited(limit), change=True)
-            if rows:
-                yield Statement("forget_checkpoints", {"ids": [row[0] for row in rows]})
-            pruned += len(rows) + (yield from self._prune_workflows(state, kept, limit))
-        return pruned
+    def prune(self, limit: int = BATCH, after: PrunePosition | None = None) -> Operation[Pruned]:
+        """Delete finished tasks past their retention, and ended workflows with their steps: the batch of a pass after
+        this position, up to `limit` of each state. Their history stays until its own retention."""
+        return Operation("prune", lambda: prune(limit, after), atomic=True)
 
-    def _prune_workflows(self, state: str, kept: int, limit: int) -> Steps[int]:
-        """The oldest workflows with all their steps; of large ones as many as one batch may hold. Nobody can retry what
-        is left of those."""
-        old = yield Statement("old_workflows", {"state": state, "kept": kept}, words=limited(SWEEP_BATCH))
-        if not old:
-            return 0
-        roots = {"ids": [row[0] for row in old]}
-        rows = yield Statement("prune_steps", roots, words=limited(limit), change=True)
-        gone = {"ids": [row[0] for row in rows]}
-        for name in ("forget_edges", "forget_checkpoints", "forget_steps"):
-            yield Statement(name, gone)
-        if len(rows) == limit:
-            yield Statement("leave_pruned", roots)
-            return limit
-        for name in ("forget_lost_steps", "forget_attempts", "forget_workflows"):
-            yield Statement(name, roots)
-        return len(rows) + len(old)
+    def prune_history(self, limit: int = BATCH) -> Operation[int]:
+        """Delete history past its retention, oldest first; and records of the dashboard that are no longer needed:
+        expired sessions, samples older than a week."""
+        return Operation("prune_history", lambda: _prune_history(limit))
 
-    def prune_history(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
-        """Delete history past its retention, oldest first; and what nobody watches any more: sessions past their end,
-        samples of more than a week ago."""
-        kept = {"kept": round(retention.history * 1e6)}
-        return Operation("prune_history", lambda: _prune_history(kept, limit))
-
-    def prune_workers(self, retention: Retention) -> Operation[int]:
-        """Forget workers that have not been heard of for long."""
-        statement = Statement("prune_workers", {"kept": round(retention.workers * 1e6)})
-        return Operation("prune_workers", lambda: _count(statement))
+    def prune_workers(self) -> Operation[int]:
+        """Delete workers whose last heartbeat is past their retention."""
+        return Operation("prune_workers", _prune_workers)
 
 
-def _prune_history(kept: dict[str, int], limit: int) -> Steps[int]:
-    entries = yield Statement("prune_history", kept, words=limited(limit))
-    attempts = yield Statement("prune_attempts", kept, words=limited(limit))
+def _prune_history(limit: int) -> Steps[int]:
+    rules = yield from read_rules()
+    keep = rules.default(Records.HISTORY)
+    pruned = 0
+    if keep is not None:
+        for name in ("prune_history", "prune_attempts"):
+            rows = yield Statement(name, {"kept": micros(keep)}, words=limited(limit))
+            pruned += len(rows)
     yield Statement("prune_sessions", words=limited(limit))
     [[now]] = yield Statement("clock")
     yield Statement("prune_samples", {"before": now - SAMPLES_KEPT}, words=limited(limit))
-    return len(entries) + len(attempts)
+    return pruned
 
 
-def _next_due() -> Steps[float | None]:
-    rows = yield Statement("next_due")
+def _next_due(only: Sequence[str] | None) -> Steps[float | None]:
+    if only is None:
+        rows = yield Statement("next_due")
+    else:
+        rows = yield Statement("next_due_in", {"queues": list(only)}, words=(("reach", f"{REACH:d}"),))
     waits = [wait for wait in rows[0] if wait is not None]
     return max(min(waits) / 1e6, 0.0) if waits else None
 
 
-def _count(statement: Statement) -> Steps[int]:
-    rows = yield statement
+def _prune_workers() -> Steps[int]:
+    rules = yield from read_rules()
+    keep = rules.default(Records.WORKERS)
+    if keep is None:
+        return 0
+    rows = yield Statement("prune_workers", {"kept": micros(keep)})
     return len(rows)

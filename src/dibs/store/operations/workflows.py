@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from dibs.claim import check_names
 from dibs.codec import decode, encode_params
 from dibs.errors import KeyConflict, WorkflowNotFound, WrongWorkflowState
 from dibs.step import (
@@ -26,8 +27,9 @@ from dibs.step import (
     tasks_in,
 )
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
-from dibs.store.operations.adding import Adding, Home, Part, check_room
+from dibs.store.operations.adding import Adding, Home, Part, check_room, queues_of
 from dibs.store.operations.advancing import CANCELLED, DEADLINE, PRUNED, Tally
+from dibs.store.operations.checking import Checks
 from dibs.store.operations.rows import STATES, moment, read_failure, read_workflow
 from dibs.task import NewTask, to_micros
 
@@ -49,48 +51,57 @@ class Workflows(Adding, ABC):
 
     def start_workflow(self, new: NewWorkflow) -> Operation[Workflow]:
         """Store the whole graph, or nothing."""
-        return Operation("start_workflow", lambda: self._start_workflow(new), wakes=True, atomic=True)
+        checks = Checks.of(new.tasks())
+        return Operation(
+            "start_workflow", lambda: self._start_workflow(new, checks), wakes=True, atomic=True, checks=checks
+        )
 
-    def _start_workflow(self, new: NewWorkflow) -> Steps[Workflow]:
+    def _start_workflow(self, new: NewWorkflow, checks: Checks) -> Steps[Workflow]:
         content = None if new.key is None else fingerprint(new)
         while True:
-            if new.key is not None and (known := (yield from self._with_key(new.key, content))) is not None:
+            if (known := (yield from self._with_key(new, content))) is not None:
                 return known
-            yield from self.check_tasks(list(new.tasks()))
+            self.check_tasks(new.tasks(), checks)
             workflow_id = yield from self.insert_workflow(new, content=content)
             if workflow_id is not None:
                 break  # else somebody was faster with this key
         tally = Tally()
         home = Home(workflow_id, workflow_id, new.on_failure)
-        yield from self.insert_graph(Part(home, new.steps, new.finalizer), tally)
+        yield from self.insert_graph(Part(home, new.steps, new.finalizer, checks=checks), tally)
         tally.note(workflow_id)
         yield from self.count(tally)
         return (yield from self._found(workflow_id))
 
-    def _with_key(self, key: str, content: str | None) -> Steps[Workflow | None]:
-        rows = yield Statement("workflow_with_key", {"key": key})
+    def _with_key(self, new: NewWorkflow, content: str | None) -> Steps[Workflow | None]:
+        """The workflow that has this key among those started in the same queues."""
+        if new.key is None:
+            return None
+        rows = yield Statement("workflow_with_key", {"key": new.key, "queues": queues_of(new.tasks())})
         if not rows:
             return None
         workflow = read_workflow(rows[0], 1, deduplicated=True)
         if rows[0][0] != content:
-            raise KeyConflict(key, workflow_id=workflow.id)
+            raise KeyConflict(new.key, workflow_id=workflow.id)
         return workflow
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
         """More steps for a workflow that runs."""
-        return Operation("add_steps", lambda: self._add_steps(workflow_id, steps), wakes=True, atomic=True)
+        checks = Checks.of(tasks_in(steps))
+        return Operation(
+            "add_steps", lambda: self._add_steps(workflow_id, steps, checks), wakes=True, atomic=True, checks=checks
+        )
 
-    def _add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Steps[Workflow]:
+    def _add_steps(self, workflow_id: int, steps: Sequence[NewStep], checks: Checks) -> Steps[Workflow]:
         workflow = yield from self._held(workflow_id)
         if workflow.state is not WorkflowState.RUNNING or workflow.stopping is not None:
             raise _wrong_state(workflow, "cannot get more steps", "Only a workflow that runs can grow.")
         check_room(workflow, steps)
         tasks = list(tasks_in(steps))
-        yield from self.check_tasks(tasks)
+        self.check_tasks(tasks, checks)
         known = yield from self.known_steps(workflow_id, steps)
         tally = Tally()
         home = Home(workflow_id, workflow.root_id, workflow.on_failure, begun=(yield from self.begun(workflow)))
-        yield from self.insert_graph(Part(home, steps, None, known), tally)
+        yield from self.insert_graph(Part(home, steps, None, known, checks), tally)
         yield from self.add_queues(workflow_id, tasks)
         yield from self.count(tally)
         return (yield from self._found(workflow_id))
@@ -194,9 +205,10 @@ class Workflows(Adding, ABC):
             parents[child].append(parent)
         return [_read_step(row, parents[row[0]]) for row in rows]
 
-    def results(self, task_id: int) -> Operation[list[StepResult]]:
-        """What the step's parents came to."""
-        return Operation("results", lambda: _results(task_id), writes=False)
+    def results(self, task_id: int, only: Sequence[str] | None = None) -> Operation[list[StepResult]]:
+        """The results of the step's parents; without those of parents outside of the queues `only`, if given."""
+        check_names(only, "only", "The queue")
+        return Operation("results", lambda: _results(task_id, only), writes=False)
 
     def _found(self, workflow_id: int) -> Steps[Workflow]:
         workflow = yield from self.read_workflow(workflow_id)
@@ -290,16 +302,16 @@ def _read_step(row: Row, after: list[int]) -> Step:
     )
 
 
-def _results(task_id: int) -> Steps[list[StepResult]]:
+def _results(task_id: int, only: Sequence[str] | None) -> Steps[list[StepResult]]:
     rows: Rows = yield Statement("results", {"id": task_id})
     if not rows:
         step = yield Statement("step", {"ids": [task_id]})
         if step and step[0][3] == Kind.FINALIZER:
             rows = yield Statement("last_results", {"id": step[0][1]})
-    return [_read_result(row) for row in rows]
+    return [_read_result(row) for row in rows if only is None or row[-1] in only]
 
 
 def _read_result(row: Row) -> StepResult:
-    task_id, name, type_name, state, result, error = row
+    task_id, name, type_name, state, result, error, _ = row
     value = None if result is None else decode(result)
     return StepResult(task_id, name, type_name, STATES[state], value, read_failure(error))

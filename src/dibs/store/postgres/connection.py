@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import msgspec
 import psycopg
 import psycopg_pool
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 from psycopg.rows import tuple_row
 
-from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
-from dibs.store.operation import Rows, Statement, Together
-from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, AsyncPoolSession, PoolSession, begins_for_user
+from dibs.errors import (
+    DibsError,
+    InvalidValue,
+    OutcomeUnknown,
+    SchemaMissing,
+    StoreBusy,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
+from dibs.redacting import MASK, redact_url
+from dibs.store.operation import Keep, Mark, Rows, Statement, Step, Undo
+from dibs.store.postgres.replies import AnySession, AsyncSession, Session, lock_timeout_of, without_reply_timeout
+from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, begins_for_user
 from dibs.store.sqlfiles import SqlFiles
 
 SQL = SqlFiles("dibs.store.postgres")
@@ -60,12 +73,37 @@ def watchful(url: str) -> str:
     """The connection string for the URL, with timeouts and keepalives that notice a dead peer; those of the URL take
     precedence. The client encoding is always UTF-8: one from the URL, from the environment (PGCLIENTENCODING) or from
     the defaults of the database would make dibs read bytes instead of text, or fail to send some texts."""
-    said = conninfo_to_dict(url)
+    url = without_reply_timeout(url)
+    said = _read(url)
     added = {name: value for name, value in NOTICES_DEATH.items() if name not in said}
     return make_conninfo(url, **added, client_encoding="UTF8")
 
 
-def prepare_unless_pooled(connection: PoolSession) -> None:
+def _read(url: str) -> dict[str, Any]:
+    try:
+        said = conninfo_to_dict(url)
+        if all(port.isdecimal() or not port for port in str(said.get("port", "")).split(",")):
+            return said
+        reason = "the port is not a number"
+    except psycopg.ProgrammingError as error:
+        reason = str(error)
+    raise _unreadable(url, reason)  # not in the block above: the exception would carry libpq's
+
+
+def _unreadable(url: str, reason: str) -> InvalidValue:
+    """libpq quotes what it cannot read, which may be a part of the password: only names of options are shown."""
+    options = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    options |= set(re.findall(r"[?&]([A-Za-z_]+)=", url))
+
+    def mask(found: re.Match[str]) -> str:
+        return found[0] if found[1] in options else f'"{MASK}"'
+
+    shown = re.sub(r'"([^"]*)"', mask, " ".join(reason.split()))
+    hint = "Percent-encode special characters in user and password: %40 for @, %2F for /, %25 for %."
+    return InvalidValue(f"The URL {redact_url(url)!r} is not valid: {shown}.", hint=hint)
+
+
+def prepare_unless_pooled(connection: Session) -> None:
     """Make the session ours, unless each transaction may run in another one. Behind a pooler the name of a statement
     that we prepared may be the name of somebody else's, which would be run in its place."""
     row = connection.execute(SETTLE, _as_noticed_there(connection)).fetchone()
@@ -75,7 +113,7 @@ def prepare_unless_pooled(connection: PoolSession) -> None:
             connection.name_level()
 
 
-async def prepare_unless_pooled_async(connection: AsyncPoolSession) -> None:
+async def prepare_unless_pooled_async(connection: AsyncSession) -> None:
     """`prepare_unless_pooled`, awaited."""
     row = await (await connection.execute(SETTLE, _as_noticed_there(connection))).fetchone()
     if not _is_ours(row):
@@ -95,11 +133,15 @@ SETTLE = """
     SELECT count(set_config(name, value, false)) > 0, current_setting('default_transaction_isolation')
     FROM unnest(%(names)s::text[], %(values)s::text[]) AS noticed (name, value)
     WHERE pg_backend_pid() = %(told)s::bigint
-      AND (name <> 'idle_in_transaction_session_timeout' OR current_setting(name) = '0')"""
+      AND (name NOT IN ('idle_in_transaction_session_timeout', 'lock_timeout') OR current_setting(name) = '0')"""
 
 
-def _as_noticed_there(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> dict[str, Any]:
-    settings = {**NOTICED_THERE, "default_transaction_isolation": LEVEL}
+def _as_noticed_there(connection: AnySession) -> dict[str, Any]:
+    settings = {
+        **NOTICED_THERE,
+        "default_transaction_isolation": LEVEL,
+        "lock_timeout": lock_timeout_of(connection),
+    }
     return {"names": list(settings), "values": list(settings.values()), "told": connection.info.backend_pid}
 
 
@@ -145,11 +187,10 @@ class Executor:
             if for_user:
                 self._connection.execute(BEGIN_AT_LEVEL)
 
-    def __call__(self, statement: Statement | Together) -> Rows:
+    def __call__(self, statement: Step) -> Rows:
         """The rows of the statement."""
-        if isinstance(statement, Together):
-            self.begin()
-            return []
+        if not isinstance(statement, Statement):
+            return self._control(statement)
         if self._names_level and not self._together:
             with self._connection.transaction():
                 return self._execute(statement)
@@ -157,8 +198,26 @@ class Executor:
 
     def _execute(self, statement: Statement) -> Rows:
         with self._connection.cursor(row_factory=tuple_row) as cursor:
-            cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            try:
+                cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            except UNENCODABLE as error:
+                raise unencodable(error) from error
             return cursor.fetchall() if _has_rows(cursor) else []
+
+    def _control(self, step: Step) -> Rows:
+        """A step that is no statement."""
+        self.begin()
+        refused = [(as_refusal(step.error),)] if isinstance(step, Undo) else []
+        for sql in SAVEPOINTS.get(type(step), ()):
+            self._connection.execute(sql)
+        return refused
+
+
+SAVEPOINTS: dict[type, tuple[LiteralString, ...]] = {
+    Mark: ("SAVEPOINT item",),
+    Keep: ("RELEASE SAVEPOINT item",),
+    Undo: ("ROLLBACK TO SAVEPOINT item", "RELEASE SAVEPOINT item"),
+}
 
 
 class AsyncExecutor:
@@ -182,11 +241,10 @@ class AsyncExecutor:
             if for_user:
                 await self._connection.execute(BEGIN_AT_LEVEL)
 
-    async def __call__(self, statement: Statement | Together) -> Rows:
+    async def __call__(self, statement: Step) -> Rows:
         """The rows of the statement."""
-        if isinstance(statement, Together):
-            await self.begin()
-            return []
+        if not isinstance(statement, Statement):
+            return await self._control(statement)
         if self._names_level and not self._together:
             async with self._connection.transaction():
                 return await self._execute(statement)
@@ -194,8 +252,19 @@ class AsyncExecutor:
 
     async def _execute(self, statement: Statement) -> Rows:
         async with self._connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            try:
+                await cursor.execute(SQL.text(statement.name, statement.words), bind(statement, self._signature))
+            except UNENCODABLE as error:
+                raise unencodable(error) from error
             return await cursor.fetchall() if _has_rows(cursor) else []
+
+    async def _control(self, step: Step) -> Rows:
+        """A step that is no statement."""
+        await self.begin()
+        refused = [(as_refusal(step.error),)] if isinstance(step, Undo) else []
+        for sql in SAVEPOINTS.get(type(step), ()):
+            await self._connection.execute(sql)
+        return refused
 
 
 def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
@@ -211,6 +280,44 @@ def bind(statement: Statement, signature: dict[str, Any]) -> dict[str, Any]:
     return {**statement.params, "said": msgspec.json.encode(statement.rows).decode(), **signature}
 
 
+READ_ONLY = (
+    "Nothing was written. Connect to the primary: name every node in the URL, with target_session_attrs=read-write, and"
+    " check default_transaction_read_only."
+)
+
+
+def translate_joined(error: psycopg.Error, *, writing: bool) -> DibsError:
+    """`translate`, for an error on a connection that the user handed in: dibs can neither repeat the call nor replace
+    the connection."""
+    translated = translate(error, writing=writing)
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        translated.hint = (
+            "Nothing was written. The connection that you handed in is read-only: its transaction was begun so, or its"
+            " server is no longer the primary. Close it, connect to the primary, and repeat your transaction."
+        )
+    return translated
+
+
+UNENCODABLE = (UnicodeError, OverflowError)
+"""Errors that Python raises for a value before the database sees the value."""
+
+
+def unencodable(error: Exception) -> StoreRefused:
+    """The refusal of a value that cannot even be sent to the database."""
+    return StoreRefused(f"PostgreSQL cannot be sent the value: {error}.")
+
+
+def as_refusal(error: Exception) -> DibsError:
+    """The error as a refusal of what was written. Raises an error that is about the connection, a lock or the
+    program."""
+    refusal = translate(error, writing=True) if isinstance(error, psycopg.Error) else error
+    if isinstance(refusal, StoreError) and not isinstance(refusal, StoreRefused):
+        raise error
+    if not isinstance(refusal, DibsError):
+        raise error
+    return refusal
+
+
 def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
     """What an error of PostgreSQL means to a user of dibs."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -224,11 +331,12 @@ def translate(error: psycopg.Error, *, writing: bool) -> DibsError:
     if isinstance(error, NOT_EXECUTED):
         return StoreUnavailable(f"PostgreSQL could not do it now ({text}).")
     if isinstance(error, errors.ReadOnlySqlTransaction):
-        return StoreError(f"PostgreSQL is read-only ({text}).", hint="Use the primary, not a replica.")
+        return StoreUnavailable(f"PostgreSQL is read-only ({text}).", hint=READ_ONLY)
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError(f"PostgreSQL refused it ({text}).", hint="Grant this user access to the dibs_ tables.")
-    if isinstance(error, (psycopg.OperationalError, errors.TransactionTimeout)):
+    lost = (psycopg.OperationalError, errors.TransactionTimeout)
+    if isinstance(error, lost) and not isinstance(error, errors.ProgramLimitExceeded):
         if writing:
             return OutcomeUnknown(f"The connection to PostgreSQL broke during a write ({text}).")
         return StoreUnavailable(f"The connection to PostgreSQL failed ({text}).")
-    return StoreError(f"PostgreSQL said: {text}", hint="If this is no misuse of a handed-in connection, report a bug.")
+    return StoreRefused(f"PostgreSQL refused the {'write' if writing else 'query'}: {text}")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import psycopg
 from psycopg import IsolationLevel
+from psycopg.errors import ReadOnlySqlTransaction
 
 from dibs.store.migrate import Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
 from dibs.store.postgres.connection import translate
 from dibs.store.postgres.encoding import refuse_unless_utf8
 from dibs.store.postgres.opening import connect
+from dibs.store.postgres.patience import UntilWritable
+from dibs.store.postgres.replies import MIGRATING, expect_long_reply
 
 KNOWN = migrations("dibs.store.postgres")
 
@@ -30,14 +34,31 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 
 def migrate(url: str, allowed: bool = True, note: Note = tell_nobody) -> list[Migration]:
     """Apply what is missing; look first, so that opening a current database takes no lock. Raises Away where the server
-    cannot be reached for now."""
+    cannot be reached for now. A server that is read-only is asked again, on new sessions: during a failover one of them
+    leads to the new primary."""
+    writable = UntilWritable()
+    while True:
+        try:
+            return _migrate_once(url, allowed, note)
+        except ReadOnlySqlTransaction as error:
+            time.sleep(writable.pause_after(error))
+
+
+def _migrate_once(url: str, allowed: bool, note: Note) -> list[Migration]:
     try:
         with connect(url) as connection:
             refuse_unless_utf8(connection)
             todo = missing(KNOWN, _applied(connection))
             if not allowed:
                 refuse_if_missing(todo)
-            return _apply(connection, note) if todo else []
+            if not todo:
+                return []
+            expect_long_reply(connection, "a migration", MIGRATING)
+            # At READ COMMITTED, or a program that waited for another one's migrations would not see them.
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
+            return apply(connection, note)
+    except ReadOnlySqlTransaction:
+        raise
     except psycopg.Error as error:
         raise translate(error, writing=False) from error
 
@@ -48,10 +69,10 @@ def _applied(connection: psycopg.Connection[Any]) -> dict[int, int]:
     return dict(connection.execute("SELECT version, compatible FROM dibs_migrations").fetchall())
 
 
-def _apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
-    """At READ COMMITTED, or a program that waited for another one's migrations would not see them. Timeouts that are
-    meant for ordinary statements do not apply: neither to waiting for that other program nor to rebuilding a table."""
-    connection.isolation_level = IsolationLevel.READ_COMMITTED
+def apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
+    """Apply what is missing in the first schema of the connection's search path, all of it or nothing. Timeouts that
+    are meant for ordinary statements do not apply: neither to waiting for another program that migrates nor to
+    rebuilding a table."""
     with connection.transaction():
         connection.execute(_NO_TIMEOUTS)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import psycopg
 
 from dibs.store.postgres.connection import watchful
+from dibs.store.postgres.replies import Session, sessions_of
 
 LASTING = (
     "does not exist",
@@ -28,10 +27,10 @@ class Away(Exception):
     """PostgreSQL cannot be reached for now."""
 
 
-def connect(url: str) -> psycopg.Connection[Any]:
+def connect(url: str) -> Session:
     """A connection that leaves nothing in the session of a pooler. Raises Away where another attempt may succeed."""
     try:
-        return psycopg.connect(watchful(url), autocommit=True, prepare_threshold=None)
+        return sessions_of(url).connect(watchful(url), autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as error:
         text = str(error).strip()
         if any(reason in text for reason in LASTING):

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dibs.claim import ClaimRequest, Filters, Order
+from dibs.errors import WorkflowNotFound
+from dibs.step import Action, ExecutionStatus, Finalized, WorkflowState
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import SWEEPS, Hands, claim_params
 from dibs.store.operations.enqueueing import NewRows, Stored
+from dibs.store.operations.finalizing import finalization_lost
 from dibs.store.operations.racing import CHUNK, RACES, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
 from dibs.store.postgres import tallying
@@ -82,10 +85,25 @@ class PostgresOperations(SqlOperations):
         return tallying.going_on(positions, limit)
 
     def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[Row]:
-        """See Finalizing. A function of the database does it, for those who speak nothing but SQL as well."""
+        """See Finalizing. A function of the database does it, which programs in other languages call as well."""
         given = {"id": workflow_id, "processor": processor, "lease": lease}
         rows = yield Statement("claim_finalization", given)
         return rows[0]
+
+    def extend_finalization(self, workflow_id: int, processor: str, token: int, lease: int) -> Steps[Row]:
+        """See Finalizing. A function, as for the claim."""
+        given = {"id": workflow_id, "processor": processor, "token": token, "lease": lease}
+        rows = yield Statement("renew_finalization", given)
+        return rows[0]
+
+    def finalize_held(self, workflow_id: int, processor: str, token: int) -> Steps[Finalized]:
+        """See Finalizing. A function, as for the claim."""
+        given = {"id": workflow_id, "processor": processor, "token": token}
+        [(reason, state, status, action, due)] = yield Statement("finalize", given)
+        if reason != "finalized":
+            workflow = yield from self.read_workflow(workflow_id)  # it is locked: it is as the function saw it
+            raise WorkflowNotFound(workflow_id) if workflow is None else finalization_lost(workflow, processor, token)
+        return Finalized(workflow_id, WorkflowState(state), ExecutionStatus(status), Action(action), due)
 
     def sweep_and_take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
         """See Claiming. The claim itself looks whether there is anything to sweep: there seldom is, and to sweep for

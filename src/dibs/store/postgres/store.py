@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
@@ -20,7 +21,7 @@ from dibs.errors import InvalidValue, StoreUnavailable
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
-from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
+from dibs.store.operations.typecache import TypeCache
 from dibs.store.postgres import doctor
 from dibs.store.postgres.connection import (
     NOT_EXECUTED,
@@ -32,6 +33,7 @@ from dibs.store.postgres.connection import (
     prepare_unless_pooled,
     prepare_unless_pooled_async,
     translate,
+    translate_joined,
     watchful,
 )
 from dibs.store.postgres.encoding import refuse_client_encoding
@@ -39,7 +41,17 @@ from dibs.store.postgres.gathering import AsyncGathering, Gathering
 from dibs.store.postgres.migrating import migrate
 from dibs.store.postgres.opening import Away
 from dibs.store.postgres.operations import PostgresOperations
-from dibs.store.postgres.sessions import AsyncPoolSession, PoolSession
+from dibs.store.postgres.patience import UntilWritable
+from dibs.store.postgres.replies import (
+    AnySession,
+    AsyncSession,
+    Session,
+    Unanswered,
+    async_sessions_of,
+    expect_long_reply,
+    expect_reply,
+    sessions_of,
+)
 from dibs.store.postgres.telling import outages, tell_for
 from dibs.store.postgres.wakeups import PostgresWakeups
 
@@ -47,11 +59,17 @@ T = TypeVar("T")
 Clock = Callable[[], int]
 
 TRIES = 4
+TRIES_UNANSWERED = 2
+"""Tries of a read that is not answered in time: each takes as long as its bound."""
+
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
 ASK_AGAIN = 2.0
 """Seconds after which a request for a connection is made anew. While the server is away the pool tries ever more
 rarely for those who wait, and was still asleep 20 s after an outage of 40; for a new request it tries at once."""
+
+STILL_CONNECTED = ("40", "53", "55", "57014")
+"""SQLSTATEs (or their classes) of operational errors after which the connection can still be used."""
 
 POOLING: dict[str, Any] = {
     "kwargs": {"autocommit": True},
@@ -75,6 +93,7 @@ class PostgresStore(PostgresOperations):
     longer than it takes to make the objects: nobody waits there for a server."""
 
     many_writers = True
+    caution: str | None = None
 
     open_connections: Callable[[str], Connections]
     """Makes the connections of a process to a URL. The tests replace it: they reuse connections between stores."""
@@ -91,7 +110,7 @@ class PostgresStore(PostgresOperations):
     @property
     def types(self) -> TypeCache:
         """The registered task types, as this process knows them."""
-        return known_types(self._types)
+        return self._types
 
     @property
     def wakeups(self) -> PostgresWakeups:
@@ -108,24 +127,30 @@ class PostgresStore(PostgresOperations):
         return self._run_by_itself(operation)
 
     def _run_by_itself(self, operation: Operation[T]) -> T:
-        tries, patience = 1, _Patience()
+        tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
-            opened = self._opened(patience)
+            opened, connection = self._opened(patience), None
             try:
                 with opened.connections.pool().connection(ASK_AGAIN) as connection:
+                    if not opened.connections.trusts(connection):
+                        connection.close()
+                        continue
+                    expect_reply(connection, operation)
                     if opened.connections.plans_are_old(connection, operation):
                         connection.execute("DISCARD PLANS")
                     result = self._run_on(connection, operation)
             except PoolTimeout as error:
                 patience.wait_on(error)
+            except ReadOnlySqlTransaction as error:
+                opened.connections.distrust(connection)
+                time.sleep(writable.pause_after(error))
             except psycopg.Error as error:
+                opened.connections.broke(connection, error)
                 _raise_unless_again(error, operation, tries)
-                opened.connections.pool().check()  # if one connection broke, others probably did
                 time.sleep(pause_before(tries))
-                tries += 1
+                tries, patience = tries + 1, _Patience()
             else:
-                opened.wrote(operation, result)
-                return operation.result(result)
+                return opened.done(operation, result)
 
     async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
         """See Racing."""
@@ -138,25 +163,31 @@ class PostgresStore(PostgresOperations):
         return await self._run_by_itself_async(operation)
 
     async def _run_by_itself_async(self, operation: Operation[T]) -> T:
-        tries, patience = 1, _Patience()
+        tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
             opened = await self._opened_async(patience)
-            pool = await opened.connections.async_pool()
+            pool, connection = await opened.connections.async_pool(), None
             try:
                 async with pool.connection(ASK_AGAIN) as connection:
+                    if not opened.connections.trusts(connection):
+                        await connection.close()
+                        continue
+                    expect_reply(connection, operation)
                     if opened.connections.plans_are_old(connection, operation):
                         await connection.execute("DISCARD PLANS")
                     result = await self._run_on_async(connection, operation)
             except PoolTimeout as error:
                 patience.wait_on(error)
+            except ReadOnlySqlTransaction as error:
+                opened.connections.distrust(connection)
+                await asyncio.sleep(writable.pause_after(error))
             except psycopg.Error as error:
+                opened.connections.broke(connection, error)
                 _raise_unless_again(error, operation, tries)
-                await pool.check()
                 await asyncio.sleep(pause_before(tries))
-                tries += 1
+                tries, patience = tries + 1, _Patience()
             else:
-                opened.wrote(operation, result)
-                return operation.result(result)
+                return opened.done(operation, result)
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
@@ -173,7 +204,8 @@ class PostgresStore(PostgresOperations):
     def doctor(self) -> list[Check]:
         """Look for damage and for settings that would cost a guarantee."""
         try:
-            with psycopg.connect(watchful(self._url), autocommit=True) as connection:
+            with sessions_of(self._url).connect(watchful(self._url), autocommit=True) as connection:
+                expect_long_reply(connection, "doctor")
                 return doctor.examine(connection)
         except psycopg.Error as error:
             raise translate(error, writing=False) from error
@@ -200,12 +232,11 @@ class PostgresStore(PostgresOperations):
         refuse_client_encoding(on)
         self._opened()
         try:
-            if _begins_by_itself(on, operation):
+            if begins_by_itself(on, operation):
                 on.execute("SELECT 1")
-            with types_of_its_own():
-                return operation.result(self._run_on(on, operation))
+            return operation.result(self._run_on(on, operation))
         except psycopg.Error as error:
-            raise translate(error, writing=operation.writes) from error
+            raise translate_joined(error, writing=operation.writes) from error
 
     async def _run_joined_async(self, operation: Operation[T], on: Any) -> T:
         if not isinstance(on, psycopg.AsyncConnection):
@@ -214,19 +245,14 @@ class PostgresStore(PostgresOperations):
         refuse_client_encoding(on)
         await self._opened_async()
         try:
-            if _begins_by_itself(on, operation):
+            if begins_by_itself(on, operation):
                 await on.execute("SELECT 1")
-            with types_of_its_own():
-                return operation.result(await self._run_on_async(on, operation))
+            return operation.result(await self._run_on_async(on, operation))
         except psycopg.Error as error:
-            raise translate(error, writing=operation.writes) from error
+            raise translate_joined(error, writing=operation.writes) from error
 
     def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> Any:
-        with ExitStack() as ends:
-            executor = Executor(connection, ends, self._now(), operation.by)
-            if operation.atomic:
-                executor.begin()
-            return drive(operation.begin(), executor)
+        return run_on(connection, operation, self._now())
 
     async def _run_on_async(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T]) -> Any:
         async with AsyncExitStack() as ends:
@@ -246,7 +272,7 @@ class PostgresStore(PostgresOperations):
         patience = patience or _Patience()
         while True:
             try:
-                opened = self._check()
+                opened = self._reach()
             except Away as away:
                 time.sleep(patience.pause_after(away))
                 continue
@@ -261,12 +287,12 @@ class PostgresStore(PostgresOperations):
         patience = patience or _Patience()
         while (opened := self._open) is None or not opened.checked or opened.pid != os.getpid():
             try:
-                await asyncio.to_thread(self._check)
+                await asyncio.to_thread(self._reach)
             except Away as away:
                 await asyncio.sleep(patience.pause_after(away))
         return opened
 
-    def _check(self) -> _Open:
+    def _reach(self) -> _Open:
         """One attempt to reach the database and check its schema. Callers that wait for each other's attempt share what
         it found: in turn, each of twenty would wait for a silent server."""
         asked_at, opened = time.monotonic(), self._made()
@@ -313,7 +339,16 @@ _abandoned: list[Any] = []
 """What a forked child inherited: closing it would say goodbye to the server on the parent's sockets."""
 
 
-def _begins_by_itself(connection: Any, operation: Operation[Any]) -> bool:
+def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], now: int | None) -> Any:
+    """The result of the operation's steps, run on this connection; `now` is None for the database's own clock."""
+    with ExitStack() as ends:
+        executor = Executor(connection, ends, now, operation.by)
+        if operation.atomic:
+            executor.begin()
+        return drive(operation.begin(), executor)
+
+
+def begins_by_itself(connection: Any, operation: Operation[Any]) -> bool:
     """True where psycopg would begin a transaction with the first statement, which the user is to commit. It must be
     begun before `connection.transaction()`, which would commit it; inside, that is a savepoint."""
     idle = connection.info.transaction_status == TransactionStatus.IDLE
@@ -323,7 +358,8 @@ def _begins_by_itself(connection: Any, operation: Operation[Any]) -> bool:
 def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: int) -> None:
     # A read changes nothing, so it may be run again whatever happened to it.
     again = isinstance(error, NOT_EXECUTED if operation.writes else (*NOT_EXECUTED, psycopg.OperationalError))
-    if tries >= TRIES or not again:
+    most = TRIES_UNANSWERED if isinstance(error, Unanswered) else TRIES
+    if tries >= most or not again:
         raise translate(error, writing=operation.writes) from error
 
 
@@ -369,8 +405,9 @@ class Connections:
         self._conninfo = watchful(url)
         self._lock = threading.Lock()
         self._planned_at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
-        self._pool: ConnectionPool[Any] | None = None
-        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]]
+        self._trusted_since = 0.0
+        self._pool: ConnectionPool[Session] | None = None
+        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[AsyncSession]]
         self._async_pools = weakref.WeakKeyDictionary()
 
     def check_schema(self, may_migrate: bool) -> None:
@@ -388,24 +425,51 @@ class Connections:
         self._planned_at[connection] = now
         return True
 
-    def pool(self) -> ConnectionPool[Any]:
+    def trusts(self, connection: AnySession) -> bool:
+        """False for a connection that was made before others of its time were found broken, or read-only. To ask each
+        whether it still works would take a round trip, and on a frozen server as long as its reply may take."""
+        return connection.made_at > self._trusted_since
+
+    def distrust(self, connection: AnySession | None) -> None:
+        """Close all connections made so far, each when it is next taken from its pool: those of the time of this one.
+        Where that was done since this one was made, later ones are better, and stay."""
+        if connection is not None and self.trusts(connection):
+            self._trusted_since = time.monotonic()
+
+    def broke(self, connection: AnySession | None, error: psycopg.Error) -> None:
+        """If one connection broke, others probably did."""
+        if isinstance(error, psycopg.OperationalError) and not (error.sqlstate or "").startswith(STILL_CONNECTED):
+            self.distrust(connection)
+
+    def pool(self) -> ConnectionPool[Session]:
         """The pool for threads."""
         if self._pool is None:
             with self._lock:
                 if self._pool is None:
-                    settling: dict[str, Any] = {"connection_class": PoolSession, "configure": prepare_unless_pooled}
-                    self._pool = newest_first(ConnectionPool(self._conninfo, open=False, **settling, **POOLING))
-                    tell_for(self._pool)
+                    pool = ConnectionPool(
+                        self._conninfo,
+                        open=False,
+                        connection_class=sessions_of(self._url),
+                        configure=prepare_unless_pooled,
+                        **POOLING,
+                    )
+                    self._pool = newest_first(pool)
+                    tell_for(pool)
                     self._pool.open()
         return self._pool
 
-    async def async_pool(self) -> AsyncConnectionPool[Any]:
+    async def async_pool(self) -> AsyncConnectionPool[AsyncSession]:
         """The pool of the running event loop."""
         loop = asyncio.get_running_loop()
         pool = self._async_pools.get(loop)
         if pool is None:
-            settling: dict[str, Any] = {"connection_class": AsyncPoolSession, "configure": prepare_unless_pooled_async}
-            pool = AsyncConnectionPool(self._conninfo, open=False, **settling, **POOLING)
+            pool = AsyncConnectionPool(
+                self._conninfo,
+                open=False,
+                connection_class=async_sessions_of(self._url),
+                configure=prepare_unless_pooled_async,
+                **POOLING,
+            )
             self._async_pools[loop] = newest_first(pool)
             tell_for(pool)
             await pool.open()
@@ -440,9 +504,11 @@ class _Open:
         self._async_gatherings: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGathering]
         self._async_gatherings = weakref.WeakKeyDictionary()
 
-    def wrote(self, operation: Operation[Any], result: Any) -> None:
+    def done(self, operation: Operation[T], result: Any) -> T:
+        """The result of an operation that was committed, after waking those who wait for what it changed."""
         if operation.woke(result):
             self.connections.wakeups.wrote()
+        return operation.result(result)
 
     def async_gathering(self) -> AsyncGathering:
         """That of the running loop."""

@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 
 from dibs.store.postgres.connection import is_pooled, watchful
+from dibs.store.postgres.replies import Session, sessions_of
 from dibs.store.wakeups import Wakeups
 
 CHANNEL = "dibs"
@@ -24,6 +25,10 @@ writes keep coming, since whoever can work then is working; a write after a paus
 
 LISTEN_FOR = 0.25
 RECONNECT_AFTER = 1.0
+LOOK_EVERY = 10.0
+"""Seconds after which the session that listens is asked whether its server is still the primary, and answers."""
+
+OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 
 
 class PostgresWakeups(Wakeups):
@@ -48,7 +53,7 @@ class PostgresWakeups(Wakeups):
     def watch(self) -> None:
         """See Wakeups."""
         try:
-            with psycopg.connect(watchful(self._url), autocommit=True, prepare_threshold=None) as connection:
+            with sessions_of(self._url).connect(watchful(self._url), **OPTIONS) as connection:
                 pooled = is_pooled(connection)
                 if not pooled:
                     self._listen(connection)
@@ -76,10 +81,14 @@ class PostgresWakeups(Wakeups):
             notifier.start()
             self._notifier = notifier
 
-    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+    def _listen(self, connection: Session) -> None:
         connection.execute(f"LISTEN {CHANNEL}")
         self.wake()  # what was written before we listened
+        looked_at = time.monotonic()
         while self.wanted:
+            if time.monotonic() - looked_at >= LOOK_EVERY:
+                _check_is_primary(connection)
+                looked_at = time.monotonic()
             for notice in connection.notifies(timeout=LISTEN_FOR, stop_after=1):
                 if notice.pid != self._own:  # our waiters know what we wrote ourselves
                     self.wake()
@@ -101,12 +110,12 @@ class PostgresWakeups(Wakeups):
             self._written.put(None)
 
     def _notify_while_connected(self) -> None:
-        with psycopg.connect(watchful(self._url), autocommit=True, prepare_threshold=None) as connection:
+        with sessions_of(self._url).connect(watchful(self._url), **OPTIONS) as connection:
             self._own = connection.info.backend_pid
             pause = SHORTEST
             while not self._closed:
                 self._wait_for_writes()
-                connection.execute(f"NOTIFY {CHANNEL}")
+                _check_is_primary(connection, f"pg_notify('{CHANNEL}', '')")
                 time.sleep(pause)
                 pause = SHORTEST if self._written.empty() else min(pause * 2, LONGEST)
 
@@ -114,3 +123,11 @@ class PostgresWakeups(Wakeups):
         self._written.get()
         while not self._written.empty():
             self._written.get()
+
+
+def _check_is_primary(connection: Session, doing: str = "NULL") -> None:
+    """Refuse a session whose server has become read-only: nothing that is written since passes there. A server that
+    does not answer at all ends the session by the bound on replies."""
+    row = connection.execute(f"SELECT current_setting('transaction_read_only'), {doing}".encode()).fetchone()
+    if row is None or row[0] != "off":
+        raise psycopg.OperationalError("the server has become read-only")

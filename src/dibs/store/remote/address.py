@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from dibs.errors import InvalidValue
+from dibs.redacting import redact_url
 from dibs.store.remote.call import Call
 from dibs.version import __version__
 
@@ -26,7 +27,7 @@ class Address:
         if parts.username is not None or parts.password is not None:
             raise InvalidValue("The server's URL carries a name or a password.", hint="Give the key as api_key=….")
         if not parts.hostname or parts.query or parts.fragment or not _port_is_fine(url):
-            raise InvalidValue(f"{url!r} names no server.", hint="Use http://host:8787 or https://host.")
+            raise InvalidValue(f"{redact_url(url)!r} names no server.", hint="Use http://host:8787 or https://host.")
         if api_key is not None and (type(api_key) is not str or not _VISIBLE.fullmatch(api_key)):
             raise InvalidValue("The API key is not one of dibs.", hint="A key looks like dibs_<id>_<secret>.")
         self.host = parts.netloc

@@ -1,4 +1,4 @@
-"""The house over HTTP: workers, schedules, keys, and the upkeep that a server does by itself as well."""
+"""Administrative calls over HTTP: workers, schedules, retention, keys, and upkeep, which a server also does itself."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import msgspec
 from dibs.codec import encode, encode_params
 from dibs.errors import InvalidValue, KeyNotFound
 from dibs.key import ApiKey, MintedKey, NewKey, is_key_id, write_limit
+from dibs.retention import RetentionChange, RetentionRule, RetentionTarget
 from dibs.schedule import NewSchedule, Schedule, Source, check_schedule_name
 from dibs.store.operation import Operation
+from dibs.store.operations.pruning import Pruned, PrunePosition
 from dibs.store.operations.registering import Heartbeat, WorkerInfo
 from dibs.store.operations.scheduling import Due
-from dibs.store.operations.tending import BATCH, Retention
+from dibs.store.operations.tending import BATCH
 from dibs.store.remote import wire
-from dibs.store.remote.call import Call, Steps, asking, get, looking, place, post
+from dibs.store.remote.call import Call, Steps, asking, get, looking, place, post, without_nones
 from dibs.store.remote.tasks import in_utc
 from dibs.store.remote.wire import WireBackoff
-from dibs.task import Task
+from dibs.task import Task, check_integer, check_seconds
 
 
 class RemoteHouse:
-    """What goes on around the tasks."""
+    """Administrative calls: workers, schedules, upkeep, retention, keys."""
 
     def heartbeat(self, beat: Heartbeat) -> Operation[None]:
         """Register the worker, or note that it still lives (or is leaving)."""
@@ -102,19 +104,42 @@ class RemoteHouse:
         """Seconds until the clock alone makes something claimable."""
         return looking("next_due", get("/api/tasks/next-due"), wire.read_seconds)
 
-    def prune(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
-        """Delete finished tasks past their retention."""
-        call = post("/api/upkeep/prune", {**_retention_body(retention), "limit": limit})
-        return asking("prune", call, wire.read_count)
+    def prune(self, limit: int = BATCH, after: PrunePosition | None = None) -> Operation[Pruned]:
+        """Delete finished tasks past their retention: one batch of a pass."""
+        body = {"limit": limit, "after": None if after is None else after.write()}
+        return asking("prune", post("/api/upkeep/prune", body), wire.read_pruned)
 
-    def prune_history(self, retention: Retention, limit: int = BATCH) -> Operation[int]:
+    def prune_history(self, limit: int = BATCH) -> Operation[int]:
         """Delete history past its retention."""
-        call = post("/api/upkeep/prune-history", {**_retention_body(retention), "limit": limit})
-        return asking("prune_history", call, wire.read_count)
+        return asking("prune_history", post("/api/upkeep/prune-history", {"limit": limit}), wire.read_count)
 
-    def prune_workers(self, retention: Retention) -> Operation[int]:
-        """Forget workers that have not been heard of for long."""
-        return asking("prune_workers", post("/api/upkeep/prune-workers", _retention_body(retention)), wire.read_count)
+    def prune_workers(self) -> Operation[int]:
+        """Delete workers whose last heartbeat is past their retention."""
+        return asking("prune_workers", post("/api/upkeep/prune-workers"), wire.read_count)
+
+    # Retention
+
+    def set_retention(self, target: RetentionTarget, keep: float | None) -> Operation[RetentionRule]:
+        """Store the rule."""
+        if keep is not None:
+            check_seconds(keep, "keep")
+        # Null means for ever, so it is sent, unlike the other fields.
+        body = msgspec.json.encode({**without_nones(_target(target)), "keep_seconds": keep})
+        return asking("set_retention", Call("POST", "/api/retention", body), wire.read_rule)
+
+    def remove_retention(self, target: RetentionTarget) -> Operation[None]:
+        """Remove the rule. Not safe twice: the second time it is no longer there."""
+        call = post("/api/retention/remove", _target(target), safe=False)
+        return asking("remove_retention", call, wire.read_done)
+
+    def retention(self) -> Operation[list[RetentionRule]]:
+        """Every rule."""
+        return looking("retention", get("/api/retention"), wire.read_rules)
+
+    def retention_changes(self, limit: int = 1000) -> Operation[list[RetentionChange]]:
+        """The newest changes of the rules."""
+        check_integer(limit, "limit", 1, 1000)
+        return looking("retention_changes", get("/api/retention/changes", {"limit": limit}), wire.read_rule_changes)
 
     # Keys
 
@@ -169,5 +194,10 @@ def _schedule_body(new: NewSchedule, source: Source) -> dict[str, Any]:
     }
 
 
-def _retention_body(retention: Retention) -> dict[str, Any]:
-    return {f"{name}_seconds": kept for name, kept in msgspec.structs.asdict(retention).items()}
+def _target(target: RetentionTarget) -> dict[str, Any]:
+    return {
+        "records": str(target.records),
+        "queue": target.queue,
+        "task_type": target.type,
+        "workflow": target.workflow,
+    }

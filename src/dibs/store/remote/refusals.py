@@ -59,6 +59,7 @@ _BUILDERS: dict[str, Callable[[Reply], DibsError]] = {
     "bad_request": _plain(InvalidValue),
     "too_large": _plain(InvalidValue),
     "schema_violation": _plain(errors.SchemaViolation),
+    "validation_too_slow": _plain(errors.ValidationTooSlow),
     "invalid_graph": _plain(errors.InvalidGraph),
     "workflow_not_found": lambda said: errors.WorkflowNotFound(said.workflow_id or 0),
     "workflow_state": lambda said: errors.WrongWorkflowState(
@@ -70,16 +71,22 @@ _BUILDERS: dict[str, Callable[[Reply], DibsError]] = {
     "task_not_found": lambda said: errors.TaskNotFound(said.task_id or 0),
     "task_type_not_found": _plain(errors.TaskTypeNotFound),
     "schedule_not_found": lambda said: errors.ScheduleNotFound(said.name or ""),
+    "retention_not_found": _plain(errors.RetentionNotFound),
     "key_not_found": lambda said: errors.KeyNotFound(said.error, key_id=said.key),
     "key_conflict": lambda said: errors.KeyConflict(said.key or "", said.task_id, workflow_id=said.workflow_id),
     "claim_lost": lambda said: errors.ClaimLost(said.error, task_id=said.task_id or 0, token=said.token or 0),
+    "outcome_conflict": lambda said: errors.OutcomeConflict(
+        said.error, task_id=said.task_id or 0, token=said.token or 0
+    ),
     "not_your_claim": lambda said: errors.NotYourClaim(said.error, task_id=said.task_id or 0, token=said.token or 0),
     "not_claimable": lambda said: errors.NotClaimable(said.error, task_id=said.task_id or 0, state=said.status or ""),
     "already_claimed": lambda said: errors.AlreadyClaimed(
-        said.message or said.error, task_id=said.task_id or 0, worker_id=said.worker_id
+        said.message or said.error, task_id=said.task_id or 0, worker_id=said.worker_id, token=said.token
     ),
     "wrong_state": lambda said: errors.WrongState(said.error, task_id=said.task_id or 0, state=said.status or ""),
     "store_error": _plain(StoreError),
+    "store_refused": _plain(errors.StoreRefused),
+    "internal_error": _plain(errors.StoreRefused),
     "store_busy": _plain(errors.StoreBusy),
     "store_unavailable": _plain(errors.StoreUnavailable),
     "stopping": _plain(errors.StoreUnavailable),

@@ -27,6 +27,7 @@ class RemoteStore(RemoteOperations):
     """Connects when first needed, and anew in a forked child."""
 
     served = True
+    caution: str | None = None
 
     def __init__(self, url: str, api_key: str | None) -> None:
         self._address = Address(url, api_key)

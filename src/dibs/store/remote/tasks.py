@@ -13,11 +13,10 @@ from dibs.codec import check_name, encode, encode_params
 from dibs.errors import InvalidValue
 from dibs.store.operation import Operation
 from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
-from dibs.store.operations.managing import REDRIVE_BATCH, DeadFilter, Moved
+from dibs.store.operations.managing import ALL_DEAD, REDRIVE_BATCH, DeadFilter, Moved
 from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.registering import TaskType
 from dibs.store.operations.searching import SPAN, TaskPage, TaskSearch
-from dibs.store.operations.typecache import compile_schema
 from dibs.store.remote import wire
 from dibs.store.remote.call import LIMIT, Call, asking, get, joined, looking, place, post, without_nones
 from dibs.store.remote.wire import WireBackoff
@@ -38,8 +37,6 @@ class RemoteTasks:
     ) -> Operation[TaskType]:
         """Register a new version of a task type, unless its newest is the same."""
         check_name(name, "The task type")
-        if schema is not None:
-            compile_schema(schema)
         given = {
             "name": name,
             "schema": None if schema is None else msgspec.Raw(encode(schema, "schema")),
@@ -71,9 +68,26 @@ class RemoteTasks:
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` tasks of the dead letter that match."""
         check_integer(limit, "limit", 1, REDRIVE_BATCH)
-        given = {"queue": which.queue, "task_type": which.type, "error": which.error, "limit": limit}
-        call = post("/api/dead-letter/redrive", given, safe=False)
+        call = post("/api/dead-letter/redrive", {**_dead_body(which), "limit": limit}, safe=False)
         return asking("redrive", call, wire.read_redriven, wakes=True)
+
+    def discard(self, task_id: int) -> Operation[Task]:
+        """Take a failed task out of the dead letter."""
+        return asking("discard", post(place("tasks", task_id, "discard")), wire.read_task)
+
+    def discard_many(
+        self, ids: Sequence[int], only: Sequence[str] | None = None, which: DeadFilter = ALL_DEAD
+    ) -> Operation[int]:
+        """Discard those of these tasks that are in the dead letter and match. `only` is left to the server, which knows
+        the queues of its key."""
+        given = {"ids": list(ids), **_dead_body(which), "limit": max(len(ids), 1)}
+        return asking("discard_many", post("/api/dead-letter/discard", given, safe=False), wire.read_discarded)
+
+    def discard_some(self, which: DeadFilter, limit: int) -> Operation[int]:
+        """Discard up to `limit` tasks of the dead letter that match."""
+        check_integer(limit, "limit", 1, REDRIVE_BATCH)
+        call = post("/api/dead-letter/discard", {**_dead_body(which), "limit": limit}, safe=False)
+        return asking("discard_some", call, wire.read_discarded)
 
     def cancel_matching(self, which: TaskMatch, cursor: int | None) -> Operation[Moved]:
         """Cancel some of the tasks that match. Safe twice: a task that is cancelled stays so."""
@@ -104,6 +118,10 @@ class RemoteTasks:
 
     def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
         """A page of tasks, newest first."""
+        if which.dead:
+            asked = _dead_body(DeadFilter(queue=which.queue, type=which.type, error=which.error))
+            call = get("/api/dead-letter", {**asked, "limit": which.limit, "cursor": which.cursor})
+            return looking("list", call, wire.read_tasks)
         query = {
             "status": None if which.state is None else str(which.state),
             "task_type": which.type,
@@ -158,6 +176,11 @@ def match_body(which: TaskMatch) -> dict[str, Any]:
         "since": in_utc(which.since),
         "until": in_utc(which.until),
     }
+
+
+def _dead_body(which: DeadFilter) -> dict[str, str | None]:
+    """The filter in the words of the API."""
+    return {"queue": which.queue, "task_type": which.type, "error": which.error}
 
 
 def filters_body(filters: Filters) -> dict[str, Any]:

@@ -13,17 +13,19 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from dibs.claim import Claim, Standing
-from dibs.errors import StoreError
+from dibs.errors import InvalidValue, StoreError
 from dibs.key import ApiKey, MintedKey, Scope, read_limit
+from dibs.retention import Records, RetentionChange, RetentionRule
 from dibs.retry import Backoff
 from dibs.schedule import CatchUp, Schedule, Source
 from dibs.store.doctor import Check
 from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Reason, Stats
 from dibs.store.operations.managing import Moved
+from dibs.store.operations.pruning import Pruned, PrunePosition
 from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
 from dibs.store.operations.scheduling import Due
 from dibs.store.operations.searching import TaskPage
-from dibs.task import Failure, State, Task
+from dibs.task import Failure, SetAside, State, Task
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -58,6 +60,7 @@ class WireTask(msgspec.Struct):
     error: Failure | None = None
     workflow_id: int | None = None
     traceparent: str | None = None
+    set_aside: SetAside | None = None
 
     def read(self, deduplicated: bool = False) -> Task:
         """The task. By place, not by name: half the time, and a claim of a thousand asks for a thousand."""
@@ -66,7 +69,7 @@ class WireTask(msgspec.Struct):
             self.max_attempts, self.token, self.created_at, self.run_at, self.type_version, self.timeout_seconds,
             self.claimed_at, self.lease_until, self.finished_at, self.worker_id, self.idempotency_key,
             self.cancel_requested, self.progress, self.progress_message, self.result, self.error, deduplicated,
-            self.dropped, self.workflow_id, self.traceparent,
+            self.dropped, self.workflow_id, self.traceparent, self.set_aside,
         )  # fmt: skip
 
     def claim(self) -> Claim:
@@ -124,6 +127,43 @@ class WireSchedule(msgspec.Struct):
         )  # fmt: skip
 
 
+class WireRule(msgspec.Struct):
+    """A retention rule."""
+
+    records: Records
+    keep_seconds: float | None
+    queue: str | None = None
+    task_type: str | None = None
+    workflow: str | None = None
+    changed_at: datetime | None = None
+    changed_by: str | None = None
+
+    def read(self) -> RetentionRule:
+        """The rule."""
+        return RetentionRule(
+            self.records, self.keep_seconds, self.queue, self.task_type, self.workflow, self.changed_at, self.changed_by
+        )
+
+
+class WireRuleChange(msgspec.Struct):
+    """A change of a retention rule."""
+
+    id: int
+    at: datetime
+    by: str | None
+    records: Records
+    keep_seconds: float | None
+    removed: bool
+    queue: str | None = None
+    task_type: str | None = None
+    workflow: str | None = None
+
+    def read(self) -> RetentionChange:
+        """The change."""
+        target = self.queue, self.task_type, self.workflow
+        return RetentionChange(self.id, self.at, self.by, self.records, self.keep_seconds, self.removed, *target)
+
+
 class WireDue(msgspec.Struct):
     """A schedule whose tick has come."""
 
@@ -164,12 +204,13 @@ class WireStats(msgspec.Struct):
     finished_last_hour: dict[str, int]
     wait_seconds: Percentiles
     run_seconds: Percentiles
+    dead_letter: int = 0
 
     def read(self) -> Stats:
         """The numbers."""
         return Stats(
             self.depth, self.by_queue, self.by_type, self.oldest_pending_age_seconds, self.finished_last_minute,
-            self.finished_last_hour, self.wait_seconds, self.run_seconds,
+            self.finished_last_hour, self.wait_seconds, self.run_seconds, self.dead_letter,
         )  # fmt: skip
 
 
@@ -195,6 +236,9 @@ class WireKey(msgspec.Struct):
     revoked_at: datetime | None = None
     last_used_at: datetime | None = None
     key: str = ""
+
+    def __repr__(self) -> str:
+        return f"WireKey({self.id!r}, {self.name!r})"
 
     def read(self) -> ApiKey:
         """What is known of the key. How long it is left is not: that is for the database's clock to say."""
@@ -307,6 +351,18 @@ class _Schedules(msgspec.Struct):
     schedules: list[WireSchedule]
 
 
+class _Rule(msgspec.Struct):
+    rule: WireRule
+
+
+class _Rules(msgspec.Struct):
+    rules: list[WireRule]
+
+
+class _RuleChanges(msgspec.Struct):
+    changes: list[WireRuleChange]
+
+
 class _Dues(msgspec.Struct):
     due: list[WireDue]
 
@@ -325,6 +381,21 @@ class _Keys(msgspec.Struct):
 
 class _Count(msgspec.Struct):
     count: int
+
+
+class _Discarded(msgspec.Struct):
+    discarded: int
+
+
+class _Pruned(msgspec.Struct):
+    count: int
+    next: str | None = None
+
+    def read(self) -> Pruned:
+        try:
+            return Pruned(self.count, None if self.next is None else PrunePosition.read(self.next))
+        except InvalidValue as error:
+            raise not_understood(error.message) from None
 
 
 class _Redriven(msgspec.Struct):
@@ -382,11 +453,16 @@ read_workers = reader(_Workers, lambda said: [worker.read() for worker in said.w
 read_stats = reader(_Stats, lambda said: said.stats.read())
 read_schedule = reader(_Schedule, lambda said: said.schedule.read())
 read_schedules = reader(_Schedules, lambda said: [schedule.read() for schedule in said.schedules])
+read_rule = reader(_Rule, lambda said: said.rule.read())
+read_rules = reader(_Rules, lambda said: [rule.read() for rule in said.rules])
+read_rule_changes = reader(_RuleChanges, lambda said: [change.read() for change in said.changes])
 read_due = reader(_Dues, lambda said: [Due(due.schedule.read(), due.now) for due in said.due])
 read_checks = reader(_Checks, lambda said: said.checks)
 read_minted = reader(WireKey, lambda said: MintedKey(said.key, said.read()))
 read_keys = reader(_Keys, lambda said: [key.read() for key in said.keys])
 read_count = reader(_Count, lambda said: said.count)
+read_discarded = reader(_Discarded, lambda said: said.discarded)
+read_pruned = reader(_Pruned, lambda said: said.read())
 read_redriven = reader(_Redriven, lambda said: said.redriven)
 read_seconds = reader(_Seconds, lambda said: said.seconds)
 read_woken = reader(Woken, lambda said: said)

@@ -34,6 +34,7 @@ from dibs.store.remote import wire_workflows as wire
 from dibs.store.remote.call import LIMIT, Call, asking, get, looking, place, post, without_nones
 from dibs.store.remote.tasks import in_utc, task_body
 from dibs.store.remote.wire import read_count
+from dibs.task import check_integer
 
 REFUSALS = frozenset({404, 409})
 """What the server answers to a wish to finalize that it does not grant: an answer, not an error."""
@@ -114,24 +115,25 @@ class RemoteWorkflows:
 
     def claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
         """Ask for the right to finalize. Safe twice: who has it gets it again."""
-        call = _wish(workflow_id, "claim", processor, lease)
+        call = _wish(workflow_id, "claim", {"processor_id": processor, "timeout_seconds": lease / 1e6})
         return asking("claim_finalization", call, wire.read_finalization_claim)
 
-    def renew_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
-        """Extend the claim, if this processor has it."""
-        call = _wish(workflow_id, "renew", processor, lease)
+    def renew_finalization(
+        self, workflow_id: int, processor: str, token: int, lease: int
+    ) -> Operation[FinalizationClaim]:
+        """Extend the claim that this processor has under this token. Safe twice."""
+        call = _wish(workflow_id, "renew", {**_holder(processor, token), "timeout_seconds": lease / 1e6})
         return asking("renew_finalization", call, wire.read_finalization_claim)
 
-    def release_finalization(self, workflow_id: int, processor: str) -> Operation[bool]:
-        """Give the claim up. Not safe twice: the second time it is nobody's."""
+    def release_finalization(self, workflow_id: int, processor: str, token: int) -> Operation[bool]:
+        """Give the claim up. Not safe twice: the second time nobody has it, and the answer is False."""
         path = place("workflows", workflow_id, "finalization", "release")
-        call = post(path, {"processor_id": processor}, safe=False, or_none="workflow_not_found")
+        call = post(path, _holder(processor, token), safe=False, or_none="workflow_not_found")
         return asking("release_finalization", call, lambda said: said is not None and wire.read_released(said))
 
     def finalize(self, workflow_id: int, processor: str, token: int) -> Operation[Finalized]:
         """Act on how the workflow stands. Not safe twice: the claim ends with it."""
-        given = {"processor_id": processor, "token": token}
-        call = post(place("workflows", workflow_id, "finalize"), given, safe=False)
+        call = post(place("workflows", workflow_id, "finalize"), _holder(processor, token), safe=False)
         return asking("finalize", call, wire.read_finalized, wakes=True)
 
     def finalization_attempts(self, workflow_id: int) -> Operation[list[FinalizationAttempt]]:
@@ -188,9 +190,15 @@ def step_body(step: NewStep) -> msgspec.Raw:
     return msgspec.Raw(body if step.task is None else body[:-1] + b"," + task_body(step.task)[1:])
 
 
-def _wish(workflow_id: int, verb: str, processor: str, lease: int) -> Call:
-    body = msgspec.json.encode({"processor_id": processor, "timeout_seconds": lease / 1e6})
-    return Call("POST", place("workflows", workflow_id, "finalization", verb), body, answers=REFUSALS)
+def _wish(workflow_id: int, verb: str, given: dict[str, Any]) -> Call:
+    place_of = place("workflows", workflow_id, "finalization", verb)
+    return Call("POST", place_of, msgspec.json.encode(given), answers=REFUSALS)
+
+
+def _holder(processor: str, token: int) -> dict[str, Any]:
+    """The processor and the token of a claim, checked: the server would refuse a bad token as bad JSON."""
+    check_name(processor, "The processor's id")
+    return {"processor_id": processor, "token": check_integer(token, "token", 0, 2**63 - 1)}
 
 
 def _check_fits(what: str, size: int, count: int = 1) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreUnavailable
-from dibs.store.operation import WIDTH, Row, Rows, Statement, Together
+from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreRefused, StoreUnavailable
+from dibs.store.operation import WIDTH, Keep, Mark, Row, Rows, Statement, Step, Undo
 from dibs.store.sqlfiles import SqlFiles, Words
 
 SQL = SqlFiles("dibs.store.sqlite")
@@ -36,7 +36,7 @@ def clock() -> int:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that is durable and in WAL mode.
+    """A connection to an existing file, durable and in WAL mode. StoreUnavailable where there is no file.
 
     Of several that switch a new file to WAL at the same moment, SQLite refuses all but one at once, without waiting:
     they try again.
@@ -52,16 +52,28 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode=rw"  # without it SQLite creates the file: see creating.py
     try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        connection = sqlite3.connect(
+            uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
     except sqlite3.OperationalError as error:
-        raise StoreUnavailable(f"Cannot open {path}: {error}.", hint="Check that its folder exists.") from None
+        raise _cannot_open(path, error) from None
     try:
         _configure(connection)
     except sqlite3.Error as error:
         connection.close()
         raise translate(error) from error
     return connection
+
+
+def _cannot_open(path: Path, error: sqlite3.Error) -> StoreUnavailable:
+    if path.exists():
+        return StoreUnavailable(f"Cannot open {path}: {error}.", hint="Check that this user may read and write it.")
+    if not path.parent.exists():
+        return StoreUnavailable(f"Cannot open {path}: {error}.", hint="Check that its folder exists.")
+    hint = "Move the file back together with its -wal, or begin with an empty one: migrate() (`dibs migrate`)."
+    return StoreUnavailable(f"There is no file {path}.", hint=hint)
 
 
 def _configure(connection: sqlite3.Connection) -> None:
@@ -95,10 +107,10 @@ class Executor:
         self._now = now
         self._by = by
 
-    def __call__(self, statement: Statement | Together) -> Rows:
+    def __call__(self, statement: Step) -> Rows:
         """The rows of the statement; a change is also appended to the history."""
-        if isinstance(statement, Together):  # every operation is a transaction here
-            return []
+        if not isinstance(statement, Statement):
+            return self._control(statement)
         if statement.values is not None:
             return self._insert(statement.name, statement.values)
         sql = SQL.text(statement.name, statement.words)
@@ -116,6 +128,25 @@ class Executor:
         if statement.change and rows:
             self._append_history(rows)
         return rows
+
+    def _control(self, step: Step) -> Rows:
+        """A step that is no statement. Together asks for nothing: every operation is a transaction here."""
+        match step:
+            case Mark():
+                self._connection.execute("SAVEPOINT item")
+            case Keep():
+                self._connection.execute("RELEASE item")
+            case Undo(error):
+                return self._undo(error)
+        return []
+
+    def _undo(self, error: Exception) -> Rows:
+        refusal = as_refusal(error)
+        if not self._connection.in_transaction:  # the error has ended the transaction
+            raise error
+        self._connection.execute("ROLLBACK TO item")
+        self._connection.execute("RELEASE item")
+        return [(refusal,)]
 
     def _insert(self, name: str, values: Sequence[Row]) -> Rows:
         for some in _portions(values):
@@ -136,7 +167,7 @@ class Executor:
 
 
 _LISTS = ("ids", "keys", "queues", "said")
-_TOGETHER = frozenset({"complete"})
+_TOGETHER = frozenset({"complete", "find_keys"})
 """Statements that take all their rows at once, as `said`."""
 
 _RETURNING = frozenset({"count_steps", "progress", "renew", "start", "told"})
@@ -163,7 +194,23 @@ def _rows_of(count: int, width: int) -> Words:
     return (("rows", ", ".join([row] * count)),)
 
 
-def translate(error: sqlite3.Error) -> DibsError:
+def as_refusal(error: Exception) -> DibsError:
+    """The error as a refusal of what was written. Raises an error that is about the file, a lock or the program."""
+    refusal = translate(error) if isinstance(error, (sqlite3.Error, *UNENCODABLE)) else error
+    if isinstance(refusal, StoreError) and not isinstance(refusal, StoreRefused):
+        raise error
+    if not isinstance(refusal, DibsError):
+        raise error
+    return refusal
+
+
+UNENCODABLE = (UnicodeError, OverflowError)
+"""Errors that Python raises for a value before the database sees the value."""
+
+REFUSALS = ("SQLITE_CONSTRAINT", "SQLITE_TOOBIG", "SQLITE_MISMATCH", "SQLITE_RANGE", "SQLITE_ERROR")
+
+
+def translate(error: Exception) -> DibsError:
     """What an error of SQLite means to a user of dibs."""
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -182,4 +229,6 @@ def translate(error: sqlite3.Error) -> DibsError:
     if "no such table: dibs_" in str(error):
         hint = "Call migrate() once; a connection that you hand in must be to the same file as the URL."
         return SchemaMissing(f"This database has no dibs tables ({error}).", hint=hint)
+    if code.startswith(REFUSALS) or isinstance(error, UNENCODABLE):
+        return StoreRefused(f"SQLite refused the write: {error}.")
     return StoreError(f"SQLite said: {error}.", hint="If this is no misuse of a handed-in connection, report a bug.")

@@ -10,6 +10,7 @@ from pathlib import Path
 from dibs.store.doctor import Check, Verdict, judge, judge_schema
 from dibs.store.sqlite.connection import SQL
 from dibs.store.sqlite.migrating import KNOWN
+from dibs.store.sqlite.release import FIXED, has_wal_fix
 
 WAL_WARNING = 256 * 1024 * 1024
 RESTORE = "Restore a backup, or save what can be read with `sqlite3 FILE .recover`."
@@ -25,10 +26,9 @@ def _file(connection: sqlite3.Connection, path: Path) -> Iterator[Check]:
     version = sqlite3.sqlite_version
     yield judge(
         "sqlite version",
-        _has_wal_fix(sqlite3.sqlite_version_info),
+        has_wal_fix(sqlite3.sqlite_version_info),
         f"SQLite {version}",
-        "It has the WAL-reset bug, which can corrupt a file that several processes write while checkpointing. "
-        "Use 3.51.3, 3.50.7 or 3.44.6 and later.",
+        f"It has the WAL-reset bug, which can corrupt a file that several processes write while checkpointing. {FIXED}",
         otherwise=Verdict.WARN,
     )
     wal = path.with_name(path.name + "-wal")
@@ -50,14 +50,6 @@ def _unless_damaged(name: str, look: Callable[[], Check]) -> Check:
         if not error.sqlite_errorname.startswith("SQLITE_CORRUPT"):
             raise
         return judge(name, False, f"it cannot be read: {error}", RESTORE)
-
-
-def _has_wal_fix(version: tuple[int, int, int]) -> bool:
-    if version[:2] == (3, 44):
-        return version >= (3, 44, 6)
-    if version[:2] == (3, 50):
-        return version >= (3, 50, 7)
-    return version >= (3, 51, 3)
 
 
 def _settings(connection: sqlite3.Connection) -> Iterator[Check]:

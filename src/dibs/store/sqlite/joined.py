@@ -6,7 +6,7 @@ import sqlite3
 from typing import Any
 
 from dibs.store.operation import Operation, drive
-from dibs.store.sqlite.connection import Clock, Executor, add_functions, translate
+from dibs.store.sqlite.connection import UNENCODABLE, Clock, Executor, add_functions, translate
 
 
 def run_joined(operation: Operation[Any], connection: sqlite3.Connection, clock: Clock) -> Any:
@@ -20,7 +20,7 @@ def run_joined(operation: Operation[Any], connection: sqlite3.Connection, clock:
     connection.row_factory, connection.text_factory = None, str
     try:
         return _run(operation, connection, clock)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, *UNENCODABLE) as error:
         raise translate(error) from error
     finally:
         connection.row_factory, connection.text_factory = settings

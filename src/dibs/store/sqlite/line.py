@@ -13,6 +13,8 @@ import queue
 import threading
 from pathlib import Path
 
+from dibs.store.sqlite.creating import create_companion
+
 LINES = os.name == "posix"
 """Elsewhere everybody tries out of turn."""
 
@@ -24,6 +26,7 @@ class Line:
     """The place of this process. One of its threads waits at a time: the one that leads the writer."""
 
     def __init__(self, database: Path) -> None:
+        self._database = database
         self._path = database.with_name(f"{database.name}-line")
         self._sent: queue.SimpleQueue[bool] = queue.SimpleQueue()  # our thread, to stand in line; False: to end
         self._guard = threading.Lock()  # of all below
@@ -76,7 +79,7 @@ class Line:
     def _opened(self) -> bool:
         if self._file is None and LINES and not self._closed:
             try:
-                self._file = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._file = create_companion(self._path, self._database)
             except OSError:
                 return False  # a folder that is read-only by now, say: writing will tell
         return self._file is not None and not self._closed

@@ -16,12 +16,14 @@ from dibs.step import ClaimReason, WorkflowState
 from dibs.store.operation import Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
-from dibs.store.operations.enqueueing import NewRow, NewRows, Stored
+from dibs.store.operations.enqueueing import NewRows, Stored, find_keys
 from dibs.store.operations.finalizing import Answered, already_complete, not_found
+from dibs.store.operations.newrow import NewRow
 from dibs.store.operations.racing import CHUNK, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
 from dibs.store.sqlfiles import Words
 from dibs.store.sqlite import tallying
+from dibs.task import State
 
 _ORDERS = {
     Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
@@ -74,6 +76,10 @@ class SqliteOperations(SqlOperations):
     def hold_roots(self, ids: list[int]) -> Steps[None]:
         """See Advancing. This transaction is the only one that writes."""
         yield from ()
+
+    def leave(self, recovered: Rows) -> Steps[None]:
+        """See Tending. RETURNING sees only the new row, so the holder must stay until the history is written."""
+        yield Statement("leave_tasks", {"ids": [row[0] for row in recovered if row[3] == State.PENDING]})
 
     def standing_at(self) -> Steps[Position]:
         """See Tallying."""
@@ -168,11 +174,8 @@ def _dealt(ids: list[int], hands: Hands | None) -> Iterator[tuple[dict[str, Any]
 
 
 def _without_taken_keys(rows: NewRows) -> Steps[NewRows]:
-    keys = [row.key for row in rows.values() if row.key is not None]
-    if not keys:
-        return rows
-    taken = {row[1] for row in (yield Statement("find_keys", {"keys": keys}))}
-    return {place: row for place, row in rows.items() if row.key not in taken}
+    taken = yield from find_keys(rows.values())
+    return {place: row for place, row in rows.items() if row.name not in taken} if taken else rows
 
 
 def _stored(row: NewRow, task_id: int, now: int) -> Stored:

@@ -12,15 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dibs.errors import InvalidValue, StoreError
+from dibs.errors import InvalidValue, SchemaMissing, StoreError
 from dibs.store.doctor import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, Steps, drive
-from dibs.store.operations.typecache import TypeCache, known_types, types_of_its_own
-from dibs.store.sqlite import doctor, forking, maintenance
+from dibs.store.operations.typecache import TypeCache
+from dibs.store.sqlite import doctor, forking, maintenance, release
 from dibs.store.sqlite.connection import Clock, Executor, ReadOnly, clock, connect, translate
+from dibs.store.sqlite.creating import create
 from dibs.store.sqlite.joined import run_joined
-from dibs.store.sqlite.migrating import migrate
+from dibs.store.sqlite.migrating import KNOWN, migrate
 from dibs.store.sqlite.operations import SqliteOperations
 from dibs.store.sqlite.readers import READERS, Readers
 from dibs.store.sqlite.wakeups import SqliteWakeups
@@ -40,6 +41,7 @@ class SqliteStore(SqliteOperations):
         self.clock = clock
         self._types = TypeCache()
         self._may_migrate = migrate
+        self._was_there = False  # the file was opened: from then on it is opened again, but not created again
         self._opening = threading.RLock()
         self._open: _Open | None = None  # for as long as anything of it may be open
         self._finalizer: weakref.finalize[..., SqliteStore] | None = None
@@ -47,7 +49,7 @@ class SqliteStore(SqliteOperations):
     @property
     def types(self) -> TypeCache:
         """The registered task types, as this process knows them."""
-        return known_types(self._types)
+        return self._types
 
     @property
     def wakeups(self) -> SqliteWakeups:
@@ -92,6 +94,8 @@ class SqliteStore(SqliteOperations):
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
+        self._was_there = False
+        create(self.path, keep_log=True)
         connection = connect(self.path)
         try:
             return [migration.name for migration in migrate(connection, self.clock, note=note)]
@@ -111,6 +115,7 @@ class SqliteStore(SqliteOperations):
 
     def doctor(self) -> list[Check]:
         """Look for damage and for settings that would cost a guarantee."""
+        self._refuse_if_missing()
         connection = connect(self.path)
         try:
             return doctor.examine(connection, self.path)
@@ -118,6 +123,11 @@ class SqliteStore(SqliteOperations):
             raise translate(error) from error
         finally:
             connection.close()
+
+    @property
+    def caution(self) -> str | None:
+        """See Store."""
+        return release.caution()
 
     def vitals(self) -> Operation[Vitals]:
         """See Measuring. The write-ahead log is a file of its own, of which SQL knows nothing."""
@@ -131,6 +141,8 @@ class SqliteStore(SqliteOperations):
     def close(self) -> None:
         """Let go of the file; the next operation opens it again."""
         with self._opening:
+            if self._open is not None and self._open.in_place():
+                self._was_there = False  # a file that is deleted while it is closed is deleted on purpose
             self._close()
 
     async def close_async(self) -> None:
@@ -144,8 +156,7 @@ class SqliteStore(SqliteOperations):
             )
         if not on.in_transaction:  # inside one, migrating would wait for the user's own lock
             self._opened()
-        with types_of_its_own():
-            return operation.result(run_joined(operation, on, self.clock))
+        return operation.result(run_joined(operation, on, self.clock))
 
     def _check_in_place(self, opened: _Open) -> None:
         """A file that is gone takes everything with it that is written to it, without an error: say so, and let go."""
@@ -154,7 +165,8 @@ class SqliteStore(SqliteOperations):
         self._let_go(opened)
         raise StoreError(
             f"The file {self.path} was deleted or replaced while it was open.",
-            hint="What was written since went with the old file. Stop every program before you move the file.",
+            hint="What was written since went with the old file. Move it back together with its -wal, or begin with "
+            "an empty file: migrate() (`dibs migrate`). Stop every program before you move a file.",
         )
 
     def _check_writable(self, opened: _Open, error: StoreError) -> None:
@@ -181,9 +193,26 @@ class SqliteStore(SqliteOperations):
         with self._opening:
             if self._open is None:
                 self._types.forget()
+                self._create_if_new()
                 self._open = _Open(self.path, self.clock, self._may_migrate)
+                self._was_there = True
                 self._finalizer = weakref.finalize(self, _close_forgotten, self._open)  # a program need not close()
             return self._open
+
+    def _create_if_new(self) -> None:
+        """A file that this store has had open before and that is missing now was moved away: an empty one in its place
+        would hide that, and SQLite would delete the old one's write-ahead log for its sake."""
+        if self._was_there:
+            return
+        if self._may_migrate:
+            create(self.path)
+        else:
+            self._refuse_if_missing()
+
+    def _refuse_if_missing(self) -> None:
+        if not self._was_there and self.path.parent.exists() and not self.path.exists():
+            names = ", ".join(migration.name for migration in KNOWN)
+            raise SchemaMissing(f"There is no file {self.path}. A new one needs these migrations: {names}.")
 
     def before_fork(self) -> None:
         """Let go of the file, and let nobody open it before the fork is done."""

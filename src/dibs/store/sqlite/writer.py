@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from dibs.errors import DibsError, OutcomeUnknown, StoreBusy, StoreError
 from dibs.store.operation import Operation, as_one, drive
-from dibs.store.sqlite.connection import Clock, Executor, connect, translate
+from dibs.store.sqlite.connection import UNENCODABLE, Clock, Executor, connect, translate
 from dibs.store.sqlite.line import Line
 
 T = TypeVar("T")
@@ -252,7 +252,7 @@ class Writer:
             self._connection.execute("COMMIT")
         except Exception as error:
             self._roll_back()
-            return translate(error) if isinstance(error, sqlite3.Error) else error
+            return translate(error) if isinstance(error, (sqlite3.Error, *UNENCODABLE)) else error
         return (result,)
 
     def _commit_together(self, jobs: list[_Job]) -> Sequence[Answer]:
@@ -290,7 +290,7 @@ class Writer:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK TO operation")
                 self._connection.execute("RELEASE operation")
-            return translate(error) if isinstance(error, sqlite3.Error) else error
+            return translate(error) if isinstance(error, (sqlite3.Error, *UNENCODABLE)) else error
         self._connection.execute("RELEASE operation")
         return (result,)
 

@@ -1,8 +1,11 @@
-// Buttons that do something: asked before where it matters, done without a reload, the answer shown at the top.
+// Buttons that do something: with a question before what stops or deletes, without a reload, the answer as a message.
 
 import { replaceParts } from "./live.js";
 
+const DOUBLE_CLICK = 500; // milliseconds in which a second click belongs to the first one
+
 export function startActs() {
+  if (document.querySelector("#said p")) forgetSoon(6000);
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (!form.matches("form[data-act]")) return;
@@ -37,11 +40,16 @@ function sameplace(url) {
   return new URL(url).pathname === location.pathname;
 }
 
-// Ask in our own dialog; true if the answer is yes.
+// Ask in our own dialog; true if the answer is yes. The dialog may open under the cursor: the second click of a double
+// click must not answer it.
 export function confirmed(question, label) {
   const dialog = document.getElementById("confirm");
+  const yes = document.getElementById("confirm-yes");
   document.getElementById("confirm-text").textContent = question;
-  document.getElementById("confirm-yes").textContent = label || "Do it";
+  yes.textContent = label || "Do it";
+  yes.classList.add("settling"); // takes no clicks; the keyboard reaches it
+  clearTimeout(settling);
+  settling = setTimeout(() => yes.classList.remove("settling"), DOUBLE_CLICK);
   dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((resolve) => {
@@ -60,14 +68,19 @@ function sayProblem(page) {
 }
 
 let forgetting = null;
+let settling = null;
 
-// Show a sentence at the top for a while.
+// Show a sentence over the page for a while.
 export function tell(words, bad = false) {
   const place = document.getElementById("said");
   const line = document.createElement("p");
   line.textContent = words;
   line.classList.toggle("bad", bad);
   place.replaceChildren(line);
+  forgetSoon(bad ? 15000 : 6000);
+}
+
+function forgetSoon(milliseconds) {
   clearTimeout(forgetting);
-  forgetting = setTimeout(() => place.replaceChildren(), bad ? 15000 : 6000);
+  forgetting = setTimeout(() => document.getElementById("said").replaceChildren(), milliseconds);
 }

@@ -87,7 +87,7 @@ function show(total) {
   const bar = document.getElementById("working-bar");
   document.getElementById("working").hidden = false;
   const count = (number) => number.toLocaleString("en");
-  document.getElementById("working-words").textContent = `${count(total.moved)} done, looked through ${count(total.looked)} tasks…`;
+  document.getElementById("working-words").textContent = `${count(total.moved)} done${total.looked ? `, looked through ${count(total.looked)} tasks` : ""}…`;
   if (total.of > total.looked) {
     bar.max = total.of;
     bar.value = total.looked;
@@ -96,5 +96,6 @@ function show(total) {
 
 function summary(action, moved) {
   const tasks = moved === 1 ? "1 task" : `${moved.toLocaleString("en")} tasks`;
+  if (action === "discard") return `Discarded ${tasks}.`;
   return action === "cancel" ? `Cancelled ${tasks}, or asked to stop.` : `Sent ${tasks} back to be claimed.`;
 }

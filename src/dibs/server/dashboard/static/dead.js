@@ -1,4 +1,4 @@
-// The dead letter: groups are sent back batch by batch.
+// The dead letter: groups are sent back or discarded batch by batch.
 
 import { startBulk } from "./bulk.js";
 

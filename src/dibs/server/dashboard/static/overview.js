@@ -4,7 +4,7 @@ import { Chart, amount, duration } from "./chart.js";
 
 const OPEN = ["claimed", "pending", "scheduled", "blocked"]; // what is still to be done, shown at first
 const FINISHED = ["failed", "cancelled", "completed"];
-const NAMES = { claimed: "running", failed: "dead letter" };
+const NAMES = { claimed: "running" };
 const FLOWS = ["enqueued", "completed", "failed"];
 const PERCENTILES = ["p50", "p95", "p99"];
 
@@ -62,8 +62,8 @@ function follow(pulse) {
   figure("failed", whole(pulse.rates.failed * 60));
   figure("oldest", pulse.oldest === null ? "–" : duration(pulse.oldest));
   figure("workers", whole(pulse.workers));
-  const dead = figure("dead", whole(pulse.depth.failed));
-  dead?.closest(".figure").classList.toggle("bad", pulse.depth.failed > 0);
+  const dead = figure("dead", whole(pulse.dead));
+  dead?.closest(".figure").classList.toggle("bad", pulse.dead > 0);
 }
 
 function figure(name, text) {

@@ -45,7 +45,7 @@ async function goOn() {
     tellLooked(words, total, "…", stop);
     if (!(await lookOn(total))) break;
   }
-  if (!total.next && total.found === 0) words.textContent = `Looked through ${total.looked.toLocaleString("en")} tasks: none matches.`;
+  if (!total.next && total.found === 0) words.textContent = `Looked through ${total.looked ? count(total.looked) : "all"} tasks: none matches.`;
   else tellLooked(words, total, ".", total.next ? link(total.next, total.found < PAGE ? "Look on" : "Older →") : "");
 }
 
@@ -66,9 +66,14 @@ function lookedIn(page) {
   return Number(page.getElementById("found").dataset.looked);
 }
 
+// A key that is limited to queues is not told how many tasks were looked through: most may be of other queues.
 function tellLooked(words, total, end, then) {
-  const count = (number) => number.toLocaleString("en");
-  words.replaceChildren(`Looked through ${count(total.looked)} tasks, found ${count(total.found)}${end} `, then);
+  const found = total.looked ? `Looked through ${count(total.looked)} tasks, found` : "Found";
+  words.replaceChildren(`${found} ${count(total.found)}${end} `, then);
+}
+
+function count(number) {
+  return number.toLocaleString("en");
 }
 
 function stopButton(total) {

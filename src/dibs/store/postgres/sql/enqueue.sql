@@ -1,9 +1,9 @@
--- Promise: one new task for each row whose key is free, pending if it is due and scheduled if not, each with its
+-- Promise: one new task for each row whose key is free in its queue, pending if it is due and scheduled if not, each with its
 -- first line of history. Parameters: said (a JSON array of the tasks), now, by.
 -- Rows: (place, id, state, created_at) of those inserted; the first of the array has the place 1.
--- Index: dibs_tasks_key decides who owns a key. Safe: of many callers with one key, the first to insert wins; the
--- others wait for its commit and leave their row out. Keys are inserted in order, so that two batches with the same
--- keys wait for each other one way round and cannot deadlock.
+-- Index: dibs_tasks_key decides which task owns a key of a queue. Safe: of many callers with one key and queue, the
+-- first to insert wins; the others wait for its commit and leave their row out. Rows are inserted in the order of key
+-- and queue, so that two batches with the same keys wait for each other one way round and cannot deadlock.
 WITH {{moment}},
 given AS MATERIALIZED (
     SELECT nextval('dibs_tasks_id_seq') AS id, task.*
@@ -25,8 +25,8 @@ changed AS (
            moment.now, coalesce(task.run_at, moment.now + task.delay, moment.now), moment.now, task.key,
            task.key_content, task.trace, {{random_place: task.max_attempts}}, {{weighted_place: task.max_attempts}}
     FROM given AS task, moment
-    ORDER BY task.key COLLATE "C", task.id
-    ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING
+    ORDER BY task.key COLLATE "C", task.queue COLLATE "C", task.id
+    ON CONFLICT (key, queue) WHERE key IS NOT NULL DO NOTHING
     RETURNING id AS task_id, 'enqueued' AS event, NULL::text AS from_state, state AS to_state, NULL::text AS by_worker,
         token AS under_token, NULL::text AS detail, created_at
 ),

@@ -1,7 +1,8 @@
 -- Promise: up to `limit` tasks that have been in this final state for longer than `kept` are deleted.
--- Steps go with their workflow (see prune_steps.sql).
+-- For states whose tasks all have the same retention (see prune_walked.sql). Steps are pruned with their workflow (see
+-- prune_steps.sql).
 -- Parameters: state, kept, limit, now, by. Rows: history columns. Index: dibs_tasks_finished.
--- Safe: rows that somebody is retrying (or another prune is deleting) are skipped.
+-- Safe: rows that another client is retrying, or another prune is deleting, are skipped.
 WITH {{moment}},
 old AS MATERIALIZED (
     SELECT id FROM dibs_tasks

@@ -6,11 +6,11 @@
 -- Index: dibs_tasks_leases. Safe: judged by the lease alone, never by who seems alive, and looked at again under the
 -- row's lock, so a renewal or a finish that comes first wins; the old token is dead as soon as the state is no
 -- longer 'claimed', and the next claim issues another.
--- `claimed_at` is emptied with such a claim, as if it had not been; that also tells RETURNING, which sees the row as it
--- is now, which of the two it was.
+-- `claimed_at` is cleared with such a claim. A task that is pending again has no holder any more; the history takes the
+-- worker from the row as it was when it was locked.
 WITH {{moment}},
 lost AS MATERIALIZED (
-    SELECT id FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= (SELECT now FROM moment) {{which}}
+    SELECT id, worker_id, ahead FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= (SELECT now FROM moment) {{which}}
     ORDER BY lease_until LIMIT {{limit}} FOR UPDATE SKIP LOCKED
 ),
 changed AS (
@@ -23,7 +23,10 @@ changed AS (
         finished_at = CASE WHEN task.cancel_requested OR (task.attempts_left <= 1 AND NOT task.ahead)
                            THEN moment.now END,
         ready_at = moment.now,
-        claimed_at = CASE WHEN NOT task.ahead THEN task.claimed_at END,
+        worker_id = CASE WHEN task.cancel_requested OR (task.attempts_left <= 1 AND NOT task.ahead)
+                         THEN task.worker_id END,
+        claimed_at = CASE WHEN (task.cancel_requested OR task.attempts_left <= 1) AND NOT task.ahead
+                          THEN task.claimed_at END,
         lease_until = NULL,
         ahead = false,
         dropped = task.dropped + task.ahead::integer,
@@ -32,8 +35,8 @@ changed AS (
     FROM lost, moment
     WHERE task.id = lost.id
     RETURNING task.id AS task_id, 'recovered' AS event, 'claimed' AS from_state, task.state AS to_state,
-        task.worker_id AS by_worker, task.token AS under_token,
-        CASE WHEN task.claimed_at IS NULL THEN '{"started":false}' END AS detail,
+        lost.worker_id AS by_worker, task.token AS under_token,
+        CASE WHEN lost.ahead THEN '{"started":false}' END AS detail,
         task.queue, task.type
 ),
 {{noted}}

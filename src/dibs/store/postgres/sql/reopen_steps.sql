@@ -3,7 +3,8 @@
 WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task
-    SET state = 'blocked', attempts = 0, cancel_requested = false, finished_at = NULL,
+    SET state = 'blocked', attempts = 0, cancel_requested = false, finished_at = NULL, worker_id = NULL,
+        claimed_at = NULL, set_aside = NULL,
         run_at = CASE WHEN %(from_state)s = 'failed' THEN moment.now ELSE task.run_at END
     FROM moment
     WHERE task.id = ANY(%(ids)s::bigint[]) AND {{still: %(from_state)s}}

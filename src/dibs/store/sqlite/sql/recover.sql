@@ -6,7 +6,8 @@
 -- Index: dibs_tasks_leases. Safe: judged by the lease alone, never by who seems alive; the old token is dead as
 -- soon as the state is no longer 'claimed', and the next claim issues another.
 -- `claimed_at` is emptied with such a claim, as if it had not been; that also tells RETURNING, which sees the row as it
--- is now, which of the two it was.
+-- is now, which of the two it was. For the same reason the holder is still there; leave_tasks.sql, which follows, clears
+-- the holder of those that are pending.
 UPDATE dibs_tasks
 SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN attempts_left <= 1 AND NOT ahead THEN 'failed'
                  ELSE 'pending' END,

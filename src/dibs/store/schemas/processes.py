@@ -1,0 +1,260 @@
+"""Child processes that validate, each killed at its time limit.
+
+jsonschema-rs holds the interpreter's lock while it validates (measured: 0.41 s of validation stopped every other thread
+for 0.41 s), and a thread cannot be killed. A process can. It costs some 50 ms to start and 0.1 to 0.2 ms for each
+question after that, so only validations whose work is large or unknown are done here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+
+from dibs.errors import StoreBusy, StoreError
+from dibs.store.schemas import compiling
+from dibs.store.schemas.compiling import ALIVE, HEADER, InvalidSchema
+
+PROCESSES = 4
+OF_ONE_SCHEMA = 2
+"""Processes that one schema may occupy, so that slow values of one task type do not stop the validation of others."""
+
+DESCRIBING = 0.5
+"""Seconds for finding out where invalid params are invalid. That they are is known by then."""
+
+PROGRAM = "import sys; sys.path[:0] = sys.argv[1:2]; sys.path += sys.argv[2:]; import compiling; compiling.main()"
+"""It imports the module by itself: the package around it would take some 100 ms more."""
+
+KEPT_ENVIRONMENT = ("SYSTEMROOT", "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "TEMP")
+"""The rest, which may contain passwords, is none of the child's business."""
+
+
+class TooSlow(Exception):
+    """The validation took more time than it was given, or more memory than it may take; its text says which."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`message`: what is wrong, None where describing it took too long."""
+
+    valid: bool
+    place: str = ""
+    message: str | None = None
+
+
+class Processes:
+    """The validating processes of one process, started when first needed."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._changed = threading.Condition()  # guards the two below
+        self._idle: list[_Child] = []
+        self._busy: Counter[Hashable] = Counter()
+
+    def ask(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> Verdict:
+        """Compile the schema and validate the params, within so many seconds; TooSlow after that."""
+        until = time.monotonic() + seconds
+        with self._turn(schema, seconds):
+            while True:
+                child = self._take()
+                try:
+                    verdict = child.ask(schema, params, decided=decided, seconds=max(until - time.monotonic(), 0.05))
+                except _Gone:  # it ended before it read the request: it had been idle for too long
+                    child.kill()
+                    continue
+                except BaseException:
+                    child.kill()
+                    raise
+                self._give_back(child)
+                return verdict
+
+    def close(self) -> None:
+        """End the processes that are idle."""
+        if self.pid == os.getpid():
+            with self._changed:
+                idle, self._idle = self._idle, []
+            for child in idle:
+                child.kill()
+
+    @contextlib.contextmanager
+    def _turn(self, schema: str, seconds: float) -> Iterator[None]:
+        key = hash(schema)
+
+        def free() -> bool:
+            return self._busy.total() < PROCESSES and self._busy[key] < OF_ONE_SCHEMA
+
+        with self._changed:
+            if not self._changed.wait_for(free, seconds):
+                raise StoreBusy(
+                    f"No process for validating params was free within {seconds:.1f} seconds.",
+                    hint="Other params that take long to validate are waiting; trying again is safe.",
+                )
+            self._busy[key] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy[key] -= 1
+                self._busy += Counter()  # forget what is zero
+                self._changed.notify_all()
+
+    def _take(self) -> _Child:
+        with self._changed:
+            while self._idle:
+                child = self._idle.pop()
+                if child.alive:
+                    return child
+                child.kill()
+        return _Child()
+
+    def _give_back(self, child: _Child) -> None:
+        if child.alive:
+            with self._changed:
+                self._idle.append(child)
+        else:
+            child.kill()
+
+
+class _Gone(Exception):
+    """The child process ended before it had read the request."""
+
+
+class _Child:
+    """One process, asked by one thread at a time."""
+
+    def __init__(self) -> None:
+        library, ours = Path(jsonschema_rs.__file__).parent.parent, Path(compiling.__file__).parent
+        command = [_interpreter(), "-I", "-c", PROGRAM, str(library), str(ours)]
+        environment = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own file, no shell
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=sys.platform != "win32",
+            )
+        except OSError as error:
+            raise StoreError(
+                f"The process that validates params could not be started: {error}.",
+                hint="Params of this size, or of a schema like this, are validated in a process of their own. "
+                "Allow this program to start processes, or simplify the schema.",
+            ) from None
+
+    @property
+    def alive(self) -> bool:
+        """True until the process has ended."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End the process. Once more does no harm."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        self._process.wait()
+
+    def ask(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> Verdict:
+        """See Processes.ask."""
+        request = {"schema": schema, "params": params, "decided": decided, "seconds": seconds + 1}
+        with self._time_limit(DESCRIBING if decided else seconds) as timer:
+            self._send(msgspec.json.encode(request))
+            answer = self._receive()
+        if answer is None:
+            if decided:
+                return Verdict(False)
+            raise TooSlow(f"longer than {seconds:.1f} seconds" if timer.fired else "too much memory")
+        if "refused" in answer:
+            raise InvalidSchema(answer["refused"])
+        if answer["valid"]:
+            return Verdict(True)
+        with self._time_limit(DESCRIBING):
+            described = self._receive() or {}
+        return Verdict(False, described.get("place", ""), described.get("message"))
+
+    def _send(self, request: bytes) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(HEADER.pack(len(request)) + request)
+            self._process.stdin.flush()
+        except OSError:
+            raise _Gone from None
+        if self._process.stdout.read(1) != ALIVE:
+            raise _Gone
+
+    def _receive(self) -> Any:
+        """The next answer; None where the process has ended."""
+        assert self._process.stdout is not None
+        header = self._process.stdout.read(HEADER.size)
+        if len(header) < HEADER.size:
+            return None
+        (size,) = HEADER.unpack(header)
+        body = self._process.stdout.read(size)
+        return msgspec.json.decode(body) if len(body) == size else None
+
+    @contextlib.contextmanager
+    def _time_limit(self, seconds: float) -> Iterator[_Timer]:
+        timer = _Timer(seconds, self._process)
+        timer.start()
+        try:
+            yield timer
+        finally:
+            timer.cancel()
+
+
+class _Timer(threading.Timer):
+    """Kills the process after so many seconds: whoever reads from it then finds the end."""
+
+    def __init__(self, seconds: float, process: subprocess.Popen[bytes]) -> None:
+        super().__init__(seconds, self._kill)
+        self.daemon = True
+        self.fired = False
+        self._process = process
+
+    def _kill(self) -> None:
+        self.fired = True
+        self._process.kill()
+
+
+_processes: Processes | None = None
+_starting = threading.Lock()
+
+
+def processes() -> Processes:
+    """Those of this process; a forked child has its own, and leaves its parent's alone."""
+    global _processes  # noqa: PLW0603
+    with _starting:
+        if _processes is None or _processes.pid != os.getpid():
+            _processes = Processes()
+            atexit.register(_processes.close)
+        return _processes
+
+
+def _interpreter() -> str:
+    """Python itself: in a program that embeds it, sys.executable is that program."""
+    if Path(sys.executable or "").name.lower().startswith(("python", "pypy")):
+        return sys.executable
+    names = ("python.exe",) if sys.platform == "win32" else ("bin/python3", "bin/python")
+    for name in names:
+        if (found := Path(sys.prefix, name)).exists():
+            return str(found)
+    raise StoreError(
+        "The process that validates params could not be started: this program does not know where Python is.",
+        hint="Params of this size, or of a schema like this, are validated in a process of their own. "
+        "Set sys.executable, or simplify the schema.",
+    )

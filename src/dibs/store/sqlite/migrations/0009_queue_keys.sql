@@ -1,0 +1,42 @@
+-- Queues as tenants, and a dead letter that can be emptied.
+--
+-- An idempotency key belongs to a queue: two queues can have the same key for different tasks. The key of a workflow
+-- belongs to the set of queues that its graph named when it was started (key_queues). `key` is the first column of the
+-- index, so that a search for a key in all queues needs no other one.
+-- A workflow without tasks is in the default queue, no longer in none.
+-- A worker's record belongs to the queue limit of the API key that wrote it (limited_to: JSON, empty for no limit), so
+-- that a worker of the same name elsewhere neither overwrites nor replaces it.
+-- set_aside says why a failed task is not in the dead letter: its workflow went on without it ('ignored'), or somebody
+-- discarded it ('discarded'). dibs_tasks_dead holds the dead letter and nothing else.
+-- Older code inserts keys by the index that is dropped here, and does not know set_aside; so it cannot use this schema.
+
+DROP INDEX dibs_tasks_key;
+CREATE UNIQUE INDEX dibs_tasks_key ON dibs_tasks (key, queue) WHERE key IS NOT NULL;
+
+ALTER TABLE dibs_workflows ADD COLUMN key_queues TEXT;
+UPDATE dibs_workflows SET queues = '["default"]' WHERE queues = '[]';
+UPDATE dibs_workflows SET key_queues = queues WHERE key IS NOT NULL;
+DROP INDEX dibs_workflows_key;
+CREATE UNIQUE INDEX dibs_workflows_key ON dibs_workflows (key, key_queues) WHERE key IS NOT NULL;
+
+CREATE TABLE dibs_workers_by_limit (
+    id           TEXT    NOT NULL,
+    incarnation  TEXT    NOT NULL,
+    limited_to   TEXT    NOT NULL DEFAULT '',
+    queues       TEXT,
+    types        TEXT,
+    metadata     TEXT    NOT NULL,
+    started_at   INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL,
+    stopped_at   INTEGER,
+    PRIMARY KEY (id, incarnation, limited_to)
+) STRICT, WITHOUT ROWID;
+INSERT INTO dibs_workers_by_limit (id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at)
+SELECT id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at FROM dibs_workers;
+DROP TABLE dibs_workers;
+ALTER TABLE dibs_workers_by_limit RENAME TO dibs_workers;
+
+ALTER TABLE dibs_tasks ADD COLUMN set_aside TEXT;
+UPDATE dibs_tasks SET set_aside = 'ignored'
+WHERE state = 'failed' AND id IN (SELECT task_id FROM dibs_steps WHERE passed = 1);
+CREATE INDEX dibs_tasks_dead ON dibs_tasks (state, finished_at) WHERE state = 'failed' AND set_aside IS NULL;

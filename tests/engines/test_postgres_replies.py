@@ -1,0 +1,306 @@
+"""No call waits for ever for PostgreSQL: the session of a reply that does not come within its bound is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import dibs
+from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.postgres import replies
+from dibs.store.postgres.connection import SQL, watchful
+from dibs.store.postgres.store import PostgresStore
+from dibs.store.postgres.wakeups import PostgresWakeups
+from tests.helpers import handlers
+from tests.helpers.books import assert_balanced
+from tests.helpers.databases import run_sql
+from tests.helpers.handlers import nap
+from tests.helpers.waiting import until
+
+on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+
+BOUND = 1.0
+
+
+def bounded(url: str, seconds: float = BOUND) -> str:
+    return f"{url}&reply_timeout={seconds}"
+
+
+@contextmanager
+def frozen(*pids: int) -> Iterator[None]:
+    """Processes of the server that do nothing, while the kernel goes on acknowledging what they are sent."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def sessions(url: str, state: str = "%") -> list[int]:
+    """The processes of the server that serve other sessions of the database."""
+    others = (
+        "datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        f" AND state LIKE '{state}'"
+    )
+    return [pid for (pid,) in run_sql(url, f"SELECT pid FROM pg_stat_activity WHERE {others}")]
+
+
+@on_postgres
+def test_a_read_that_is_not_answered_is_repeated_on_a_new_session(open_app: Callable[..., Any], url: str) -> None:
+    app = open_app(bounded(url))
+    task = app.enqueue("t")
+    app.get(task.id)
+    with frozen(*sessions(url)):
+        began = time.monotonic()
+        assert app.get(task.id).state == "pending"
+        assert BOUND * 0.5 < time.monotonic() - began < 10
+
+
+@on_postgres
+def test_the_outcome_of_a_write_that_is_not_answered_is_unknown(open_app: Callable[..., Any], url: str) -> None:
+    app = open_app(bounded(url))
+    app.enqueue("before")
+    with frozen(*sessions(url)):
+        began = time.monotonic()
+        with pytest.raises(dibs.OutcomeUnknown, match=r"did not answer enqueue within 1\.0 s"):
+            app.enqueue("t", key="once")
+        assert time.monotonic() - began < 10
+        first = app.enqueue("t", key="once")  # on a new session
+    assert app.enqueue("t", key="once").id == first.id
+    until(lambda: app.stats().depth == {"pending": 2})
+
+
+@on_postgres
+@pytest.mark.parametrize("writing", [False, True])
+def test_sessions_that_are_idle_on_a_frozen_server_are_not_asked_one_by_one(url: str, writing: bool) -> None:
+    with dibs.Dibs(bounded(url)) as app:
+        threads = [threading.Thread(target=app.stats) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with frozen(*sessions(url)):
+            began = time.monotonic()
+            if writing:
+                with pytest.raises(dibs.OutcomeUnknown):
+                    app.pause("default")  # an enqueue may read the task types first, and a read is repeated
+            assert len(app.list_tasks()) == 0
+            assert time.monotonic() - began < 6  # asked one after the other, they would take eight seconds
+
+
+@on_postgres
+def test_a_late_error_of_an_old_session_does_not_cost_new_sessions(url: str) -> None:
+    with closing(PostgresStore(url)) as store:
+        connections = store._opened().connections
+        with connections.pool().connection() as old, connections.pool().connection() as other:
+            connections.broke(old, psycopg.OperationalError("gone"))
+            assert not connections.trusts(old)
+            assert not connections.trusts(other)
+            new = type(old)(old.pgconn)
+            connections.broke(other, psycopg.OperationalError("gone as well"))
+            assert connections.trusts(new)
+            connections.broke(new, psycopg.errors.DeadlockDetected("not a matter of the connection"))
+            assert connections.trusts(new)
+
+
+@on_postgres
+def test_the_log_says_what_was_waited_for(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with dibs.Dibs(bounded(url)) as app, caplog.at_level(logging.WARNING, "dibs.postgres"):
+        app.get(app.enqueue("t").id)
+        with frozen(*sessions(url)):
+            app.get(1)
+    [line] = [record.getMessage() for record in caplog.records if record.name == "dibs.postgres"]
+    assert "has not answered get for 1.0 s" in line
+
+
+@on_postgres
+def test_a_call_that_waits_for_a_lock_gives_up_before_its_session_is_closed(
+    open_app: Callable[..., Any], url: str
+) -> None:
+    app = open_app(bounded(url))
+    app.enqueue("before")
+    with psycopg.connect(url) as other, other.transaction():
+        other.execute("LOCK TABLE dibs_tasks IN ACCESS EXCLUSIVE MODE")
+        before = sessions(url)
+        with pytest.raises(dibs.StoreBusy, match="lock timeout"):
+            app.enqueue("t")
+        assert sorted(sessions(url)) == sorted(before)
+    app.enqueue("t")
+
+
+@on_postgres
+def test_a_lock_timeout_of_the_administrator_holds(url: str) -> None:
+    own = f"{url}&options=-c%20lock_timeout%3D123ms"
+    with closing(PostgresStore(own)) as store, store._opened().connections.pool().connection() as borrowed:
+        assert borrowed.execute("SHOW lock_timeout").fetchone() == ("123ms",)
+
+
+@on_postgres
+def test_sessions_wait_for_locks_half_as_long_as_for_a_reply(url: str) -> None:
+    for place, shown in ((url, "15s"), (bounded(url, 8), "4s"), (bounded(url, 0), "0")):
+        with closing(PostgresStore(place)) as store, store._opened().connections.pool().connection() as borrowed:
+            assert borrowed.execute("SHOW lock_timeout").fetchone() == (shown,)
+
+
+@on_postgres
+@pytest.mark.parametrize("name", ["prune", "stats"])
+def test_a_long_operation_may_take_longer(url: str, name: str) -> None:
+    with closing(PostgresStore(bounded(url, 0.2))) as store:
+        assert store.run(Operation(name, sleeping(1.0), writes=False)) == 1.0
+        with pytest.raises(dibs.StoreUnavailable, match="did not answer get within"):
+            store.run(Operation("get", sleeping(1.0), writes=False))
+
+
+def sleeping(seconds: float) -> Callable[[], Steps[float]]:
+    def steps() -> Steps[float]:
+        yield Statement("doze", {"seconds": seconds})
+        return seconds
+
+    return steps
+
+
+@pytest.fixture(autouse=True)
+def statement_that_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement of the test's own beside those of dibs."""
+    plain, sleep = SQL.text, b"SELECT pg_sleep(%(seconds)s)"
+    monkeypatch.setattr(SQL, "text", lambda name, *words: sleep if name == "doze" else plain(name, *words))
+
+
+@on_postgres
+def test_an_abandoned_read_ends_on_the_server_too(url: str) -> None:
+    running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep(%'"
+    with closing(PostgresStore(bounded(url, 0.2))) as store:
+        with pytest.raises(dibs.StoreUnavailable):
+            store.run(Operation("get", sleeping(60.0), writes=False))
+        until(lambda: run_sql(url, running) == [(0,)])
+
+
+@on_postgres
+def test_an_abandoned_write_is_not_cancelled(url: str) -> None:
+    """A cancel could end the wait of its COMMIT for a synchronous standby, and show a row that is not replicated."""
+    running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep(%'"
+    with closing(PostgresStore(bounded(url, 0.2))) as store:
+        with pytest.raises(dibs.OutcomeUnknown):
+            store.run(Operation("enqueue", sleeping(2.0)))
+        assert run_sql(url, running) == [(1,)]
+        until(lambda: run_sql(url, running) == [(0,)])
+
+
+@on_postgres
+def test_a_bound_of_zero_is_none(url: str) -> None:
+    with closing(PostgresStore(bounded(url, 0))) as store:
+        assert store.run(Operation("get", sleeping(0.5), writes=False)) == 0.5
+        with store._opened().connections.pool().connection() as borrowed:
+            assert borrowed.reply_within == 0
+
+
+def test_the_bound_comes_from_the_url_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, said = "postgresql://host/db", "postgresql://host/db?reply_timeout=7&application_name=x"
+    assert replies.reply_timeout_of(plain) == replies.REPLY_TIMEOUT
+    monkeypatch.setenv("DIBS_REPLY_TIMEOUT", "12.5")
+    assert replies.reply_timeout_of(plain) == 12.5
+    assert replies.reply_timeout_of(said) == 7
+
+
+@pytest.mark.parametrize(
+    ("url", "left"),
+    [
+        ("postgresql://h/db?reply_timeout=7", "postgresql://h/db"),
+        ("postgresql://h/db?reply_timeout=7&sslmode=disable", "postgresql://h/db?sslmode=disable"),
+        ("postgresql://h/db?sslmode=disable&reply_timeout=7", "postgresql://h/db?sslmode=disable"),
+        ("postgresql://h/db?host=a,b&reply_timeout=7&port=1,2", "postgresql://h/db?host=a,b&port=1,2"),
+        ("postgresql://h/db", "postgresql://h/db"),
+    ],
+)
+def test_libpq_does_not_see_the_bound(url: str, left: str) -> None:
+    assert replies.without_reply_timeout(url) == left
+    assert watchful(url) == watchful(left)
+
+
+@pytest.mark.parametrize("given", ["soon", "-1", "nan", "inf"])
+def test_a_bound_that_is_no_time_is_refused(given: str) -> None:
+    with (
+        pytest.raises(dibs.InvalidValue, match="reply_timeout is"),
+        dibs.Dibs(f"postgresql://h/db?reply_timeout={given}") as app,
+    ):
+        app.stats()
+
+
+def test_operations_with_a_bound_of_their_own_exist() -> None:
+    source = "".join(path.read_text(encoding="utf-8") for path in Path(replies.__file__).parents[1].rglob("*.py"))
+    for name in (replies.LONG | replies.SHORT) - {"doctor"}:
+        assert f'Operation("{name}"' in source, name
+
+
+@on_postgres
+def test_wake_ups_leave_a_server_that_does_not_answer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dibs.store.postgres.wakeups.LOOK_EVERY", 0.1)
+    wakeups = PostgresWakeups(bounded(url, 0.5))
+    waiting = threading.Thread(target=wait_often, args=(wakeups,))
+    waiting.start()
+    wakeups.wrote()
+    stale = set(until(lambda: len(found := sessions(url)) == 2 and found))
+    with frozen(*stale):
+        wakeups.wrote()
+        until(lambda: len(set(sessions(url)) - stale) == 2, 15)
+    wakeups.close()
+    waiting.join()
+
+
+def wait_often(wakeups: PostgresWakeups) -> None:
+    """As a worker without tasks does, until the wake-ups are closed."""
+    while not wakeups._closed:
+        wakeups.wait(wakeups.generation, 0.5)
+
+
+@on_postgres
+def test_ctrl_c_and_cancelling_do_not_wait_for_a_frozen_server(url: str) -> None:
+    async def cancel_a_call() -> float:
+        app = dibs.AsyncDibs(bounded(url, 2))
+        await app.enqueue("t")
+        with frozen(*sessions(url)):
+            call = asyncio.create_task(app.get(1))
+            await asyncio.sleep(0.3)  # it is under way; nothing tells when
+            call.cancel()
+            began = time.monotonic()
+            with suppress(asyncio.CancelledError, dibs.StoreError):
+                await call
+            took = time.monotonic() - began
+        await app.close()
+        return took
+
+    assert asyncio.run(cancel_a_call()) < 15
+
+
+@on_postgres
+def test_a_worker_goes_on_when_its_sessions_freeze(url: str) -> None:
+    """Claimer, lease keeper and finisher each lose their session, and take a new one."""
+    with handlers.at(bounded(url)) as app:
+        worker = app.worker(lease=6, upkeep_every=0.5, concurrency=4)
+        running = threading.Thread(target=worker.run)
+        running.start()
+        app.enqueue_many([nap.new(seconds=0.05) for _ in range(200)])
+        until(lambda: app.stats().depth.get("completed", 0) > 20, 30)
+        with frozen(*sessions(url, "idle")):  # one that holds a lock of the server would stop all the others
+            until(lambda: completed(url) == 200, 60)
+        worker.stop()
+        running.join(30)
+        assert_balanced(app)
+
+
+def completed(url: str) -> int:
+    return int(run_sql(url, "SELECT count(*) FROM dibs_tasks WHERE state = 'completed'")[0][0])

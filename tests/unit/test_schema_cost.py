@@ -1,0 +1,91 @@
+"""The estimate of validation work: small for ordinary schemas, large or unbounded for those that may be slow."""
+
+from __future__ import annotations
+
+import json
+import time
+from math import inf
+from typing import Any
+
+import pytest
+
+from dibs.store.schemas.cost import UNBOUNDED, cost_of
+from dibs.store.schemas.processes import Processes, TooSlow
+from dibs.store.schemas.schema import HERE, Schema
+from tests.contract.test_validation_limits import CATEGORY, ENDLESS, TREE, nested_references
+
+MODEL = {
+    "$defs": {"address": {"properties": {"street": {"type": "string"}, "city": {"$ref": "#/$defs/city"}}},
+              "city": {"type": "object", "properties": {"name": {"type": "string", "pattern": "^[A-Z][a-z]{1,80}$"}}}},
+    "properties": {f"field{n}": {"anyOf": [{"type": "string"}, {"type": "null"}]} for n in range(30)}
+    | {"home": {"$ref": "#/$defs/address"}, "work": {"$ref": "#/$defs/address"}},
+    "required": ["field0", "home"],
+}  # fmt: skip
+
+
+def test_an_ordinary_schema_is_validated_in_this_process_up_to_large_params() -> None:
+    assert Schema(json.dumps(MODEL)).work({}, 10_000) < HERE
+
+
+def test_a_recursion_without_alternatives_costs_no_more_at_depth() -> None:
+    assert cost_of(CATEGORY).peak(64) < 20
+
+
+def test_each_level_of_a_recursion_with_two_alternatives_doubles_the_work() -> None:
+    cost = cost_of(TREE)
+    assert cost.peak(11) / cost.peak(10) == pytest.approx(2)
+    assert cost.peak(64) > 2**40
+
+
+def test_references_that_are_used_twice_count_twice() -> None:
+    assert cost_of(nested_references(10)).peak(0) >= 2**10
+    assert cost_of(ENDLESS).peak(0) >= 2**60
+
+
+UNKNOWN: list[Any] = [
+    {"$ref": "#"},
+    {"allOf": [{"$ref": "#"}]},
+    {"$dynamicAnchor": "n", "properties": {"a": {"$dynamicRef": "#n"}}},
+    {"$defs": {"a": {"$id": "other", "type": "object"}}, "properties": {"a": {"$ref": "#/$defs/a"}}},
+    {"$defs": {"a": {"$anchor": "there"}}, "$ref": "#there"},
+    {"properties": {"a": {"pattern": "^(?!b)"}}},
+    {"properties": {"a": {"format": "regex"}}},
+]
+
+
+@pytest.mark.parametrize("schema", UNKNOWN, ids=json.dumps)
+def test_a_schema_whose_work_is_unknown_has_no_bound(schema: Any) -> None:
+    assert cost_of(schema) is UNBOUNDED
+    assert cost_of(schema).peak(0) == inf
+
+
+def test_the_estimate_itself_is_short_for_a_large_recursive_schema() -> None:
+    names = [f"n{number}" for number in range(1_500)]
+    defs = {
+        name: {"anyOf": [{"properties": {"a": {"$ref": f"#/$defs/{names[(place * 7 + 1) % 1_500]}"}}}] * 2}
+        for place, name in enumerate(names)
+    }
+    began = time.process_time()
+    cost_of({"$defs": defs, "$ref": "#/$defs/n0"})
+    assert time.process_time() - began < 2.0
+
+
+def test_a_process_that_ended_while_it_was_idle_is_replaced() -> None:
+    processes = Processes()
+    try:
+        assert processes.ask("{}", "{}", decided=False, seconds=10).valid
+        [child] = processes._idle
+        child._process.kill()
+        assert processes.ask("false", "{}", decided=False, seconds=10).message is not None
+    finally:
+        processes.close()
+
+
+def test_a_validation_that_takes_too_much_memory_or_time_ends_its_process_alone() -> None:
+    processes = Processes()
+    try:
+        with pytest.raises(TooSlow, match="longer than"):
+            processes.ask(json.dumps(ENDLESS), "{}", decided=False, seconds=0.5)
+        assert processes.ask("{}", "{}", decided=False, seconds=10).valid
+    finally:
+        processes.close()

@@ -1,0 +1,130 @@
+"""Ctrl-C in a script that uses dibs: KeyboardInterrupt reaches the script, with a traceback about the script."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dibs
+from dibs.server.config import ServerConfig
+from dibs.server.running import serving
+from dibs.store.open import open_store
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+
+SYNC = """
+import sys
+import dibs
+
+app = dibs.Dibs(sys.argv[1])
+task = app.enqueue("resize")
+print("ready", flush=True)
+{call}
+"""
+ASYNC = """
+import asyncio, sys
+import dibs
+
+app = dibs.AsyncDibs(sys.argv[1])
+
+async def main():
+    task = await app.enqueue("resize")
+    print("ready", flush=True)
+    {call}
+
+asyncio.run(main())
+"""
+CALLS = {
+    "wait": (SYNC, "task.wait()"),
+    "claim": (SYNC, "app.claim('w', types=['none'], wait=60)"),
+    "poll": (SYNC, "dibs.TaskPoller(app, 'w', dibs.PollerConfig(types=['none'])).poll_loop(print)"),
+    "await wait": (ASYNC, "await task.wait()"),
+    "await claim": (ASYNC, "await app.claim('w', types=['none'], wait=60)"),
+}
+
+
+@pytest.fixture(params=["sqlite", "postgres", "http"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def any_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """A store of each kind; over HTTP without keys."""
+    with ExitStack() as ends:
+        if kind == "postgres":
+            databases = request.getfixturevalue("postgres_databases")
+            database = databases.lend()
+            ends.callback(databases.take_back, database)
+            yield database
+            return
+        url = f"sqlite:///{tmp_path}/dibs.db"
+        if kind == "http":
+            store: Any = open_store(url)
+            url = ends.enter_context(serving(store, ServerConfig(port=0, keys=False)))
+        yield url
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_ctrl_c_shows_the_line_of_the_script_and_little_of_the_library(any_url: str, call: str, tmp_path: Path) -> None:
+    template, code = CALLS[call]
+    script = tmp_path / "script.py"
+    script.write_text(template.format(call=code))
+    command = [sys.executable, str(script), any_url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        interrupt_once_it_waits(process)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT, said  # not swallowed: the shell sees that it was interrupted
+    assert said.rstrip().endswith("KeyboardInterrupt")
+    assert code in said
+    frames = [line for line in said.splitlines() if line.lstrip().startswith('File "')]
+    library = [line for line in frames if "script.py" not in line and "asyncio" not in line]
+    assert len(library) <= 3, said
+    assert all("client" in line or "task.py" in line or "poller.py" in line for line in library), said
+
+
+def interrupt_once_it_waits(process: subprocess.Popen[str]) -> None:
+    """The script may still be on its way to where it waits: wherever it is, it is inside of the call soon."""
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.send_signal(signal.SIGINT)
+
+
+class Stopped(KeyboardInterrupt):
+    """What a program's own handler of SIGINT raises."""
+
+
+@pytest.fixture
+def own_handler() -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise Stopped("by hand")
+
+    before = signal.signal(signal.SIGINT, stop)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("own_handler")
+def test_what_a_handler_of_the_signal_raises_reaches_the_program(tmp_path: Path) -> None:
+    with dibs.Dibs(f"sqlite:///{tmp_path}/dibs.db") as app:
+        task = app.enqueue("resize")
+        timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
+        timer.start()
+        with pytest.raises(Stopped, match="by hand") as raised:
+            task.wait(30)
+        timer.join()
+        names = [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
+        assert names[1:] == ["wait", "wait", "_follow"]
+        assert app.claim("w").task.id == task.id  # type: ignore[union-attr]
