@@ -14,6 +14,7 @@ from tests.cli.running import PROCESSES, run_dibs_here, run_dibs_process
 from tests.cli.test_fast_start import commands
 
 COMMANDS = (
+    "dead discard --all --yes",
     "dead list",
     "dead redrive",
     "doctor",
@@ -26,6 +27,10 @@ COMMANDS = (
     "queues list",
     "queues pause default",
     "queues resume default",
+    "retention changes",
+    "retention list",
+    "retention remove completed",
+    "retention set completed 1h",
     "schedules add hourly @hourly resize",
     "schedules disable nightly",
     "schedules enable nightly",

@@ -50,7 +50,7 @@ KEY = dibs.ApiKey("abcdefghijkl", "ci", (dibs.Scope.READ,), ("mail",), None, NOW
 ENTRY = dibs.HistoryEntry(1, 7, dibs.Event.ENQUEUED, None, dibs.State.PENDING, None, 0, None, NOW, {})
 
 CASES: list[tuple[Any, Any, set[str]]] = [
-    (shape.task, TASK, {"deduplicated", "trace"}),
+    (shape.task, TASK, {"deduplicated", "trace", "set_aside"}),
     (shape.failure, dibs.Failure("ValueError", "no", "trace"), {"type"}),
     (shape.history_entry, ENTRY, set()),
     (shape.queue, dibs.QueueInfo("default", True, NOW, {"pending": 1}), set()),

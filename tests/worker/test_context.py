@@ -170,7 +170,7 @@ def test_options_of_one_call_do_not_stay(app: Dibs) -> None:
     assert (special.priority, special.queue, special.max_attempts, special.timeout) == (9, "other", 7, 30)
     assert (special.state, special.key) == (State.SCHEDULED, "once")
     assert (plain.priority, plain.queue, plain.state, plain.key) == (1, "default", State.PENDING, None)
-    assert job.options(key="once").enqueue(1).deduplicated
+    assert job.options(key="once", queue="other").enqueue(1).deduplicated
 
 
 def test_new_tasks_are_enqueued_many_at_once(app: Dibs) -> None:
