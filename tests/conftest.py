@@ -68,7 +68,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give each test the engines and modes of the matrix; generate nothing else."""
     group, suite = matrix.group_of(metafunc.definition.path), suite_for(metafunc.config, metafunc.definition.path)
-    named_engines, named_modes = _named(metafunc, "engine"), _named(metafunc, "mode")
+    named_engines, named_modes = _named(metafunc.definition, "engine"), _named(metafunc.definition, "mode")
     has_engine = "engine" in metafunc.fixturenames and not named_engines
     has_mode = "mode" in metafunc.fixturenames and not named_modes
     if has_engine and has_mode:
@@ -82,9 +82,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("mode", modes or [NOWHERE.mode], indirect=True)
 
 
-def _named(metafunc: pytest.Metafunc, parameter: str) -> list[str]:
+def _named(test: pytest.Function, parameter: str) -> list[str]:
     """The values of a parameter that a test names itself, alone or with other parameters."""
-    for mark in metafunc.definition.iter_markers("parametrize"):
+    for mark in test.iter_markers("parametrize"):
         names = mark.args[0].split(",") if isinstance(mark.args[0], str) else list(mark.args[0])
         if parameter in names:
             place = names.index(parameter)
@@ -111,7 +111,12 @@ def _is_chosen(config: pytest.Config, item: pytest.Item) -> bool:
         return False
     if params.get("mode") in ("sync", "async") and "engine" in params:
         return True  # its way was chosen when it was generated
-    return params["engine"] in group.engines(suite) if "engine" in params else group.runs_once_in(suite)
+    names_engine = isinstance(item, pytest.Function) and _named(item, "engine")
+    return (
+        params["engine"] in group.engines(suite)
+        if "engine" in params and not names_engine
+        else group.runs_once_in(suite)
+    )
 
 
 def _turn(item: pytest.Item) -> int:
@@ -190,8 +195,10 @@ def url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
 
 
 def _has_own_connections(item: pytest.Item) -> bool:
-    """True for a test that is about connections: all tests of an engine, and those that say so."""
-    return "engines" in item.path.parts or item.get_closest_marker("own_connections") is not None
+    """True for a test that is about connections: all tests of an engine, all faults, and those that say so."""
+    return (
+        not {"engines", "stress"}.isdisjoint(item.path.parts) or item.get_closest_marker("own_connections") is not None
+    )
 
 
 @pytest.fixture

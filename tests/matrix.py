@@ -4,8 +4,8 @@ A *way* is an engine and a mode. `make test` is what a contributor runs before a
 prove beyond that, and repeats nothing of `make test`. `make stress` runs everything in every way. Print the matrix with
 `make matrix`.
 
-A test that takes no engine runs once, in the first of the three that its group takes part in. A test that names its
-engine itself runs on that engine, in the first of the three that has the engine for its group.
+A test that takes no engine, or names its engine itself, runs once, in the first of the three that its group takes part
+in.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ GROUPS = (
             "workflow/test_finalization.py",
         ),
         test="SsPpH",
-        proof="hQ",
-        stress="q",
+        proof="Q",
+        stress="hq",
     ),
     Group(
         "contracts of the main verbs",
@@ -101,17 +101,18 @@ GROUPS = (
             *(f"workflow/test_{name}.py" for name in ("graphs", "growing")),
         ),
         test="SpH",
-        proof="sPh",
-        stress="Qq",
+        proof="",
+        stress="sPhQq",
     ),
     Group("statistics of random orders", ("contract/test_order_statistics.py",), test="", proof="SP", stress=""),
-    Group("limits of validation", ("contract/test_validation_limits.py",), test="S", proof="pH", stress="sPhQq"),
+    Group("limits of validation", ("contract/test_validation_limits.py",), test="", proof="SpH", stress="sPhQq"),
+    Group("plan guards", ("engines/test_plans.py",), test="", proof=ONCE, stress=""),
     Group("the model test", ("contract/test_model.py",), test="SP", proof="", stress="spHhQq"),
-    Group("other contracts", ("contract/*.py", "workflow/*.py"), test="Sp", proof="sPH", stress="hQq"),
+    Group("other contracts", ("contract/*.py", "workflow/*.py"), test="Sp", proof="H", stress="sPhQq"),
     Group("engines", ("engines/*.py",), test="SsPp", proof="", stress="HhQq"),
     Group("units and documents", ("unit/*.py", "docs/*.py"), test=ONCE + "SP", proof="", stress=""),
     Group(
-        "above the store, where engines differ",
+        "worker and server, where engines differ",
         (
             *(f"server/test_{name}.py" for name in ("claiming", "events", "pulse", "resources")),
             *(f"worker/test_{name}.py" for name in ("kill", "outages", "pickup", "shutdown")),
@@ -122,11 +123,12 @@ GROUPS = (
         stress="",
     ),
     Group("Schemathesis", ("server/test_schemathesis.py",), test="", proof="SP", stress=""),
-    Group("the demo", ("cli/test_demo.py",), test="", proof=ONCE + "SP", stress=""),
+    Group("the demo", ("cli/test_demo.py",), test="", proof=ONCE + "S", stress="P"),
     Group("workers in other languages", ("server/test_examples.py",), test="", proof="S", stress=""),
-    Group("above the store", ("worker/*.py", "server/*.py", "cli/*.py"), test="S", proof="P", stress=""),
+    Group("worker, server and pages", ("worker/*.py", "server/*.py"), test="S", proof="P", stress=""),
+    Group("the command line", ("cli/*.py",), test="S", proof="", stress="P"),
     Group("alert rules in a real Prometheus", ("deploy/*.py",), test="", proof=ONCE + "SP", stress=""),
-    Group("the dashboard in a browser", ("browser/*.py",), test="", proof="SP", stress=""),
+    Group("the dashboard in a browser", ("browser/*.py",), test="", proof="S", stress="P"),
     Group("faults in their short version", ("stress/*.py",), test="", proof=ONCE + "SPHQ", stress=""),
 )
 

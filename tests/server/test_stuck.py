@@ -162,10 +162,12 @@ from dibs.server.config import ServerConfig
 from dibs.server.running import Server, listen
 from dibs.store.open import open_store
 config = ServerConfig(keys=False, port=0, grace=0.2)
+def stick():
+    print("stuck", flush=True)
+    time.sleep(600)
 def get_stuck():
     import asyncio
-    print("stuck", flush=True)
-    asyncio.get_running_loop().call_soon(time.sleep, 600)
+    asyncio.get_running_loop().call_soon(stick)
 Server(create_app(open_store(sys.argv[1]), config), get_stuck, alone=True).run([listen("127.0.0.1", 0)])
 """
 

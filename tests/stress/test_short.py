@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import matrix
 from tests.conftest import SERVED
 from tests.stress.found import all_scenarios
 from tests.stress.scenario import ENGINES, Scenario, Stage, perform
@@ -16,7 +17,15 @@ from tests.stress.scenario import ENGINES, Scenario, Stage, perform
 SEED = 7
 
 
-PLAYS = [(each, engine) for each in all_scenarios() for engine in each.engines]
+def engines_of(scenario: Scenario) -> list[str]:
+    """All of its engines in `make stress`. In `make proof` a server in front of SQLite is enough, where there is one:
+    the same server, and PostgreSQL, are each played as well."""
+    if matrix.is_stress() or "http" not in scenario.engines:
+        return list(scenario.engines)
+    return [engine for engine in scenario.engines if engine != "http+postgres"]
+
+
+PLAYS = [(each, engine) for each in all_scenarios() for engine in engines_of(each)]
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ SHARED = {
 }
 NOT_FOUND = {
     "/api/schedules/": "schedule_not_found",
+    "/api/retention/": "retention_not_found",
     "/api/task-types/": "task_type_not_found",
     "/api/keys/": "key_not_found",
     "/api/workflows/": "workflow_not_found",

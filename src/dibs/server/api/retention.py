@@ -5,7 +5,7 @@ A key that is limited to queues sees the defaults and the rules of its queues, a
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -13,7 +13,7 @@ from msgspec import Meta
 from dibs import shape
 from dibs.body.fields import Body, Count, Keep, Name, not_both
 from dibs.key import Scope
-from dibs.retention import Records, RetentionChange, RetentionRule, RetentionTarget, RuleScope
+from dibs.retention import FINISHED, Records, RetentionChange, RetentionRule, RetentionTarget, RuleScope
 from dibs.server.api.answers import Done
 from dibs.server.auth import Caller
 from dibs.server.endpoint import Answer, Call, endpoint
@@ -26,10 +26,20 @@ Workflow = Annotated[Name, Meta(description="Only workflows of this name, with t
 ONE_TARGET = (not_both("queue", "task_type"), not_both("queue", "workflow"), not_both("task_type", "workflow"))
 
 
+def _has_no(name: str) -> dict[str, Any]:
+    """The rule that history and workers have one retention for the whole store, without this field."""
+    whole_store = [records.value for records in Records if records not in FINISHED]
+    given = {"records": {"enum": whole_store}, name: {"not": {"type": "null"}}}
+    return {"not": {"required": ["records", name], "properties": given}}
+
+
+WHOLE_STORE = tuple(_has_no(name) for name in ("queue", "task_type", "workflow"))
+
+
 class TargetBody(Body, frozen=True, kw_only=True):
     """The rule that is meant. Without a queue, task type or workflow it is the default of the store."""
 
-    rules = ONE_TARGET
+    rules = ONE_TARGET + WHOLE_STORE
 
     records: Annotated[
         Records, Meta(description="What is kept. History and workers have one rule for the whole store.")
