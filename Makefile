@@ -29,7 +29,7 @@ setup: .venv/.installed ## make .venv with everything installed, unless it is up
 demo: setup ## start a server with its dashboard and three workers on a lively sample; ARGS="--port 9000" goes on to it
 	@$(BIN)/dibs demo $(ARGS)
 
-test: setup ## run the tests, on SQLite and on a real PostgreSQL: under five minutes on two cores
+test: setup ## run the tests, on SQLite and on a real PostgreSQL: some six minutes on two cores
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 proof: setup ## run what CI proves beyond `make test`: other engines and modes, faults, browser, Prometheus, other Pythons

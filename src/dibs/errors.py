@@ -172,7 +172,7 @@ class OutcomeConflict(ClaimLost):
     """A claim that has ended is ended again with another result or another error. It changed nothing."""
 
     code = "outcome_conflict"
-    default_hint = "The first outcome is kept. Repeat a call only with the same content; new work needs a new claim."
+    default_hint = "Repeat a call only with the same content; new work needs a new claim."
 
 
 class NotClaimable(DibsError):

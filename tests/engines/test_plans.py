@@ -1,6 +1,6 @@
 """Plan guards: with a million pending and a million finished tasks, an operation touches what it needs, by its index.
 
-The databases are made once for a test run. `make test` makes them a tenth as large; `make stress` and
+The databases are made once for a test run. `make proof` makes them a tenth as large; `make stress` and
 DIBS_TEST_MILLION=1000000 make them whole.
 """
 
