@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -166,6 +167,15 @@ def postgres_databases(postgres_server: str, postgres_template: str) -> Iterator
     databases.close()
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file to copy: a copy takes a tenth of the time of the migrations."""
+    file = tmp_path_factory.mktemp("template") / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{file}") as app:
+        app.migrate()
+    return file
+
+
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> str:
     """The engine under test."""
@@ -186,7 +196,8 @@ def house() -> Iterator[Any]:
 def url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """A new, migrated database of the engine under test."""
     if SERVED.get(engine, engine) == "sqlite":
-        yield f"sqlite:///{tmp_path}/dibs.db"
+        template: Path = request.getfixturevalue("sqlite_template")
+        yield f"sqlite:///{shutil.copy(template, tmp_path / 'dibs.db')}"
         return
     databases: postgres.Lending = request.getfixturevalue("postgres_databases")
     database = databases.lend(keep_connections=not _has_own_connections(request.node))

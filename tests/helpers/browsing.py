@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from tests.helpers.plain_http import NO_TLS
+
 _CSRF = re.compile(r'<meta name="csrf" content="([0-9a-f]{64})">')
 
 
@@ -16,7 +18,7 @@ class Under(httpx.HTTPTransport):
     """To an application that lives under a path of its own, as if it were at the root."""
 
     def __init__(self, path: str) -> None:
-        super().__init__()
+        super().__init__(verify=NO_TLS)
         self._path = path.encode()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

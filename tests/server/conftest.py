@@ -22,6 +22,7 @@ from dibs.server.running import running
 from dibs.server.service import Service
 from dibs.store.open import open_store
 from tests.helpers.clients import Clock
+from tests.helpers.plain_http import NO_TLS
 from tests.helpers.served import House
 
 TIMEOUT = 20.0
@@ -48,7 +49,7 @@ class Served:
 
     def client_with(self, **headers: str) -> httpx.Client:
         """A client that sends these headers."""
-        client = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
+        client = httpx.Client(verify=NO_TLS, base_url=self.url, headers=headers, timeout=TIMEOUT)
         return self._closing.enter_context(client)
 
 

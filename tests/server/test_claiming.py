@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 import dibs
+from tests.helpers.plain_http import NO_TLS
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
 
@@ -290,7 +291,7 @@ def test_who_has_waited_longest_is_served_first(server: Served) -> None:
 
 
 def test_a_task_is_not_kept_for_a_client_that_left(server: Served, app: dibs.Dibs) -> None:
-    leaving = httpx.Client(base_url=server.url, timeout=0.2)
+    leaving = httpx.Client(verify=NO_TLS, base_url=server.url, timeout=0.2)
     with pytest.raises(httpx.ReadTimeout):
         claim(leaving, wait_seconds=20)
     leaving.close()

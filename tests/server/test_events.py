@@ -19,6 +19,7 @@ from dibs.server import feed
 from dibs.server.config import ServerConfig
 from dibs.server.running import serving
 from dibs.store.open import open_store
+from tests.helpers.plain_http import NO_TLS
 from tests.helpers.sse import Heard, Stream, listening
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
@@ -181,7 +182,7 @@ def test_a_stream_ends_when_its_key_expires(keyed: Served) -> None:
 
 def test_streams_end_when_the_server_stops(url: str, app: dibs.Dibs) -> None:
     config = ServerConfig(port=0, keys=False, access_log=False, upkeep=False)
-    with httpx.Client(timeout=20) as client:
+    with httpx.Client(verify=NO_TLS, timeout=20) as client:
         with serving(open_store(url), config) as address:  # type: ignore[arg-type]
             request = client.build_request("GET", f"{address}/api/events")
             stream = Stream(client.send(request, stream=True))

@@ -22,6 +22,7 @@ import dibs
 from dibs.server.config import ServerConfig
 from dibs.server.running import serving
 from dibs.store.open import open_store
+from tests.helpers.plain_http import NO_TLS
 from tests.helpers.postgres import Cluster, new_data_folder
 from tests.helpers.servers import Heard, Raw, ServerProcess, server_process
 from tests.helpers.waiting import until
@@ -74,7 +75,7 @@ class Storm:
             thread.join()
 
     def _send(self, number: int) -> None:
-        with httpx.Client(base_url=self._url, headers=self._headers, timeout=20) as client:
+        with httpx.Client(verify=NO_TLS, base_url=self._url, headers=self._headers, timeout=20) as client:
             for count in range(100_000):
                 if self._over.is_set():
                     return
@@ -234,7 +235,10 @@ def test_what_was_acknowledged_before_kill_9_is_stored_and_repeating_all_is_exac
         process.ends()
     assert storm.unexpected == []
     assert storm.acknowledged.items() <= stored(app).items()
-    with server_process(url, tmp_path) as process, httpx.Client(base_url=process.url, headers=headers) as client:
+    with (
+        server_process(url, tmp_path) as process,
+        httpx.Client(verify=NO_TLS, base_url=process.url, headers=headers) as client,
+    ):
         for key in storm.sent:
             answer = enqueue(client, key)
             assert answer.status_code in ((200,) if key in storm.acknowledged else (200, 201))
@@ -343,7 +347,7 @@ def test_requests_are_refused_while_the_store_is_away_and_served_when_it_is_ther
     file.mkdir()  # nothing that could be opened
     config = ServerConfig(port=0, keys=False)
     store: Any = open_store(f"sqlite:///{file}")
-    with serving(store, config) as place, httpx.Client(base_url=place, timeout=20) as client:
+    with serving(store, config) as place, httpx.Client(verify=NO_TLS, base_url=place, timeout=20) as client:
         for refused in (client.get("/ready"), client.get("/api/tasks"), enqueue(client, "a")):
             assert refused.status_code == 503
             assert refused.json()["code"] in ("store_unavailable", "store_error")

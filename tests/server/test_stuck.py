@@ -19,6 +19,7 @@ import dibs
 from dibs.server import liveness
 from dibs.server.api import health
 from tests.contract.test_validation_limits import ENDLESS, TREE, tree
+from tests.helpers.plain_http import NO_TLS
 from tests.helpers.servers import server_process
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
@@ -35,7 +36,7 @@ def slow_requests(url: str, count: int = 3) -> Iterator[list[httpx.Response]]:
     answers: list[httpx.Response] = []
 
     def send() -> None:
-        with httpx.Client(base_url=url, timeout=60) as client, contextlib.suppress(httpx.TransportError):
+        with httpx.Client(verify=NO_TLS, base_url=url, timeout=60) as client, contextlib.suppress(httpx.TransportError):
             answers.append(enqueue(client, "endless", {}))
 
     threads = [threading.Thread(target=send) for _ in range(count)]

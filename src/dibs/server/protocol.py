@@ -104,6 +104,11 @@ class Connection(HttpToolsProtocol):
             self._running = self.cycle
         elif ahead == MAX_PIPELINE:
             raise ValueError("too many requests at once")  # answered like any other that cannot be read
+        else:
+            # uvicorn stops reading behind a queued request. A connection that is not read does not notice that its
+            # client is gone, and the running request may be a claim that waits for a minute. MAX_PIPELINE bounds
+            # what is read ahead.
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         """An answer is there, and the turn is the next request's."""

@@ -49,20 +49,21 @@ class WaitingRoom:
         self._lines: dict[Kind, deque[Waiter]] = {}
         self._servers: set[asyncio.Task[None]] = set()
         self._closed = False
-
-    @property
-    def waiting(self) -> int:
-        """How many wait."""
-        return sum(len(line) for line in self._lines.values())
+        self.waiting = 0
+        """How many requests wait, with those that look at the store at this moment."""
 
     async def wait(self, request: ClaimRequest, sign: Sign, seconds: float, gone: asyncio.Future[Any]) -> list[Claim]:
         """What could be claimed within so many seconds; nothing for a client that has gone in the meantime."""
         if self._closed:
             return []
         waiter = Waiter(request, sign)
-        self._join(waiter)
-        await asyncio.wait({waiter.claims, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        claims = await self._leave(waiter)
+        self.waiting += 1
+        try:
+            self._join(waiter)
+            await asyncio.wait({waiter.claims, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            claims = await self._leave(waiter)
+        finally:
+            self.waiting -= 1
         if gone.done() and claims:
             await self.release(claims)
             return []

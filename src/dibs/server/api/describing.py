@@ -1,7 +1,11 @@
-"""The API's description, for programs and for people. It is made once in the life of a process."""
+"""The API's description, for programs and for people. It is made once in the life of a process.
+
+Making the description takes most of a second, so a thread makes it and the event loop goes on.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
@@ -46,7 +50,7 @@ def stylesheet() -> bytes:
 @endpoint("GET", "/api/openapi.json", tag=TAG, answers={200: (dict[str, Any], "The description.")})
 async def openapi(call: Call) -> None:
     """This API in OpenAPI 3.1, for programs."""
-    await answer_bytes(call.http[2], 200, document(), (JSON,))
+    await answer_bytes(call.http[2], 200, await asyncio.to_thread(document), (JSON,))
 
 
 @endpoint("GET", "/api/docs", tag=TAG, media="text/html", answers={200: (str, "A page.")})
@@ -54,7 +58,8 @@ async def docs(call: Call) -> None:
     """This API for people: the page that you read."""
     scope, _, send = call.http
     host = (header(scope, b"host") or b"").decode("latin-1")
-    await answer_bytes(send, 200, page(f"{scope['scheme']}://{host}"), (HTML,))
+    content = await asyncio.to_thread(page, f"{scope['scheme']}://{host}")
+    await answer_bytes(send, 200, content, (HTML,))
 
 
 @endpoint("GET", "/api/docs.css", tag=TAG, media="text/css", answers={200: (str, "A stylesheet.")})
