@@ -123,8 +123,8 @@ def test_the_log_says_what_was_waited_for(url: str, caplog: pytest.LogCaptureFix
         app.get(app.enqueue("t").id)
         with frozen(*sessions(url)):
             app.get(1)
-    [line] = [record.getMessage() for record in caplog.records if record.name == "dibs.postgres"]
-    assert "has not answered get for 1.0 s" in line
+    first, *_ = [record.getMessage() for record in caplog.records if record.name == "dibs.postgres"]
+    assert "has not answered get for 1.0 s" in first  # on a busy machine the new session may need a second as well
 
 
 @on_postgres
