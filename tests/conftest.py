@@ -206,10 +206,8 @@ def url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
 
 
 def _has_own_connections(item: pytest.Item) -> bool:
-    """True for a test that is about connections: all tests of an engine, all faults, and those that say so."""
-    return (
-        not {"engines", "stress"}.isdisjoint(item.path.parts) or item.get_closest_marker("own_connections") is not None
-    )
+    """True for a test that is about connections: all faults, and the tests with the mark."""
+    return "stress" in item.path.parts or item.get_closest_marker("own_connections") is not None
 
 
 @pytest.fixture

@@ -11,10 +11,13 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import typer
+import typer.main
 
 from dibs.cli import app, refusing
 from tests.helpers.starting import start
@@ -68,11 +71,17 @@ def run_dibs_here(*args: str, url: str | None = None, cwd: Path | None = None, s
         patch.setattr(sys, "stdin", given)
         patch.chdir(cwd or Path.cwd())
         try:
-            code = refusing.run(app, args)
+            code = refusing.run(built(), args)
         except Exception:  # as Python ends a process
             traceback.print_exc()
             code = 1
     return Done(code, _text(out), _text(err))
+
+
+@cache
+def built() -> typer.Typer:
+    """The commands, built once. Typer builds all of them anew for each call, and that takes 50 ms."""
+    return cast("typer.Typer", typer.main.get_command(app))  # it is called as the application is called
 
 
 def _capture() -> io.TextIOWrapper:

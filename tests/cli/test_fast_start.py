@@ -30,11 +30,12 @@ ASK_ALL = """
 import contextlib, io, json, sys
 from dibs.cli import app
 from dibs.cli.refusing import run
-answers = []
+from typer.main import get_command
+built, answers = get_command(app), []
 for command in json.loads(sys.argv[1]):
     known = set() if not answers else set(sys.modules)
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        code = run(app, [*command, "--help"])
+        code = run(built, [*command, "--help"])
     answers.append([command, code, out.getvalue(), sorted(set(sys.modules) - known)])
 print(json.dumps(answers))
 """

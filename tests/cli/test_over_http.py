@@ -11,6 +11,7 @@ import pytest
 
 import dibs
 from dibs.server.config import ServerConfig
+from dibs.store.remote import conversation
 from tests.cli.running import Done, run_dibs
 
 PROGRAM = """
@@ -122,6 +123,7 @@ def test_a_key_that_is_not_let_in_is_as_good_as_no_store(server: str, key: str) 
     assert not key or key not in done.out + done.err
 
 
-def test_a_server_that_is_not_there_is_no_store() -> None:
+def test_a_server_that_is_not_there_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "PATIENCE", 0.3)
     done = run_dibs("tasks", "list", "--json", url="http://127.0.0.1:9")
     assert (done.code, done.json["code"]) == (3, "store_unavailable")

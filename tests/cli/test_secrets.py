@@ -135,12 +135,15 @@ def supervised(url: str, folder: Path, command: list[str], processes: int = 2) -
 
 
 def command_lines(parent: int, count: int) -> list[bytes]:
-    """The command lines of the children, once there are so many."""
+    """The command lines of the children, once there are so many. A child that has been forked shows the command line of
+    its parent until the child executes its own program; such a child does not count yet."""
     lines = []
+    of_parent = Path(f"/proc/{parent}/cmdline").read_bytes()
     for folder in Path("/proc").iterdir():
         try:
             if folder.name.isdigit() and f"\nPPid:\t{parent}\n" in (folder / "status").read_text():
                 lines.append((folder / "cmdline").read_bytes())
         except OSError:  # it has ended
             continue
+    lines = [line for line in lines if line != of_parent]
     return lines if len(lines) >= count else []

@@ -41,6 +41,7 @@ def borrow(app: Any, url: str) -> Iterator[Borrow]:
     yield open_one
     for mine in opened:
         mine.close()
+    run_sql(url, "DROP TABLE orders")  # a database with its own tables again can be lent to the next test
 
 
 def orders(url: str) -> int:

@@ -34,6 +34,7 @@ PATIENCE = 10.0
 
 # A connection that was being opened or taken when the interrupt came is closed when nobody knows it any more.
 pytestmark = [
+    pytest.mark.own_connections,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
 

@@ -12,9 +12,12 @@ import pytest
 import dibs
 from dibs import Event, NewTask, State, Task, Verdict
 from dibs.observe.verify import Acknowledged, dump, verify
+from tests import matrix
 from tests.helpers.processes import ask_all, processes
 
 PROCESSES = 10
+CHURNED = 2000 if matrix.is_stress() else 800
+"""Tasks of the long run; the run has every kind of event more than ten times with either number."""
 
 
 @pytest.mark.parametrize("tasks", [10, 5])
@@ -33,7 +36,7 @@ def test_every_task_ends_once_whatever_ten_processes_do_to_it(url: str, tmp_path
     seed = random.randrange(2**32)
     print(f"seed {seed}, history in {tmp_path}")
     with dibs.Dibs(url) as app, processes(url, PROCESSES) as members:
-        enqueued = app.enqueue_many(a_mixture(2000))
+        enqueued = app.enqueue_many(a_mixture(CHURNED))
         workers = [f"worker-{n % 3}" for n in range(PROCESSES)]
         commands = [{"do": "churn", "seed": seed + n, "worker": worker} for n, worker in enumerate(workers)]
         answers = ask_all(members, commands)

@@ -47,7 +47,7 @@ from tests.helpers.million import FUTURE, SERIES, START, WAITING, WIDE, Shape
 from tests.helpers.plans import Work, explain_postgres, explain_sqlite
 from tests.helpers.waiting import until
 
-pytestmark = [pytest.mark.million, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.own_connections, pytest.mark.million, pytest.mark.timeout(600)]
 
 ROWS = int(os.environ.get("DIBS_TEST_MILLION") or (1_000_000 if matrix.is_stress() else 100_000))
 FEW = 10_000

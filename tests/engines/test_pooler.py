@@ -18,7 +18,7 @@ from tests.helpers.waiting import until
 
 CLIENTS, TIMES = 4, 20
 
-pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+pytestmark = [pytest.mark.parametrize("engine", ["postgres"], indirect=True), pytest.mark.own_connections]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from tests.helpers import postgres
 from tests.helpers.silent import silent_server
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.own_connections
+
 SETTINGS = {
     "connect_timeout": "10",
     "keepalives_idle": "15",

@@ -26,7 +26,7 @@ from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
 from tests.helpers.workflows import start, states, step
 
-pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+pytestmark = [pytest.mark.parametrize("engine", ["postgres"], indirect=True), pytest.mark.own_connections]
 
 LEVELS = ["repeatable read", "serializable"]
 OPENERS, STEPS, WORKERS = 6, 24, 6
@@ -38,11 +38,18 @@ def set_default(url: str, name: str, value: str) -> None:
     run_sql(url, f"ALTER DATABASE {database} SET {name} = '{value}'")
 
 
+def reset_defaults(url: str) -> None:
+    """Take back every default of the database."""
+    [(database,)] = run_sql(url, "SELECT current_database()")
+    run_sql(url, f"ALTER DATABASE {database} RESET ALL")
+
+
 @pytest.fixture(params=LEVELS)
-def strict_url(url: str, request: pytest.FixtureRequest) -> str:
+def strict_url(url: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """A migrated database with another default isolation level."""
     set_default(url, "default_transaction_isolation", request.param)
-    return url
+    yield url
+    reset_defaults(url)  # a database with the usual settings can be lent to the next test
 
 
 @pytest.mark.parametrize("level", LEVELS)

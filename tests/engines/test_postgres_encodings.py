@@ -19,6 +19,8 @@ from tests.helpers import postgres
 from tests.helpers.borrowed import Borrowed
 from tests.helpers.databases import run_sql
 
+pytestmark = pytest.mark.own_connections
+
 TEXT = "Grüße, 世界 💚"
 
 

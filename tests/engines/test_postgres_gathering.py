@@ -19,7 +19,7 @@ from tests.helpers.waiting import until
 
 CALLERS = 16
 
-pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+pytestmark = [pytest.mark.parametrize("engine", ["postgres"], indirect=True), pytest.mark.own_connections]
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from dibs.store.postgres import telling
 from tests.helpers.postgres import Cluster, database_url, new_data_folder
 from tests.helpers.waiting import let_pass, until
 
+pytestmark = pytest.mark.own_connections
+
 AWAY = "postgresql://me@127.0.0.1:1/nothing"
 
 

@@ -18,7 +18,7 @@ from tests.helpers.borrowed import Borrowed
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
 
-pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+pytestmark = [pytest.mark.parametrize("engine", ["postgres"], indirect=True), pytest.mark.own_connections]
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from tests.helpers.databases import run_sql
 from tests.helpers.postgres import Cluster, new_data_folder
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.own_connections
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:

@@ -17,6 +17,8 @@ from dibs.task import NewTask
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.own_connections
+
 TASKS = 300
 AS_THEY_LIE = ("enable_indexscan", "enable_bitmapscan", "enable_nestloop", "enable_mergejoin")
 """Without these the planner reads the whole table, row by row as they lie there."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -19,6 +17,7 @@ from dibs.store.operations import racing
 from tests.helpers.chance import NEVER, chance_of_count
 from tests.helpers.clients import Clock
 from tests.helpers.databases import Rows, run_sql
+from tests.helpers.processes import processes
 from tests.helpers.waiting import until
 
 RACES = ("random", "weighted")
@@ -250,37 +249,17 @@ def test_who_was_there_before_the_race_and_who_came_later_have_the_same_chance(a
 
 # Many at once
 
-PROGRAM = """
-import sys, dibs
-with dibs.Dibs(sys.argv[1]) as app:
-    app.queues()
-    print("ready", flush=True)
-    sys.stdin.readline()
-    for n in range(60):
-        app.enqueue_many([dibs.NewTask("resize", max_attempts=3)] * (1 + n % 3))
-"""
-
 
 @each_race
 def test_tasks_that_processes_enqueue_while_a_race_begins_are_all_claimed_once(
     app: dibs.Dibs, url: str, slowly: None, order: str
 ) -> None:
     fill(app, 100)
-    programs = [
-        subprocess.Popen([sys.executable, "-c", PROGRAM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    for program in programs:
-        assert program.stdout is not None
-        program.stdout.readline()
-    for program in programs:
-        assert program.stdin is not None
-        program.stdin.write("go\n")
-        program.stdin.flush()
-    claimed = [app.claim("worker-1", order=order).task_id]
-    for program in programs:
-        program.communicate(timeout=60)
-        assert program.returncode == 0
+    with processes(url, 3) as members:
+        for member in members:
+            member.send(do="enqueue_batches", count=60)
+        claimed = [app.claim("worker-1", order=order).task_id]
+        assert [member.hear() for member in members] == [120] * 3
     claimed += [claim.task_id for claim in app.claim_many("worker-1", 5, order=order)]
     claimed += drain(app, order, 50)
     assert sorted(claimed) == [task.id for task in sorted(all_tasks(app), key=lambda task: task.id)]

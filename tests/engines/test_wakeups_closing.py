@@ -19,6 +19,8 @@ from dibs.store.wakeups import Wakeups
 from dibs.worker.part import Part
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.own_connections
+
 AWAY = "postgresql://me@127.0.0.1:1/nothing"
 
 MAKERS: dict[str, Callable[[Path], Wakeups]] = {

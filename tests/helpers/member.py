@@ -150,6 +150,11 @@ def enqueue_one_by_one(app: dibs.Dibs, name: str, count: int) -> float:
     return longest
 
 
+def enqueue_batches(app: dibs.Dibs, name: str, count: int) -> int:
+    """Enqueue so many batches of one to three tasks; how many tasks these were."""
+    return sum(len(app.enqueue_many([NewTask("resize", max_attempts=3)] * (1 + n % 3))) for n in range(count))
+
+
 def take_permits(app: dibs.Dibs, name: str, key_id: str, requests: int, times: int) -> int:
     """How many permits of a daily limit it got, one by one."""
     limit = dibs.RateLimit(requests, 86400)
@@ -166,6 +171,7 @@ COMMANDS: dict[str, Any] = {
     "churn": churn,
     "enqueue_until_killed": enqueue_until_killed,
     "enqueue_one_by_one": enqueue_one_by_one,
+    "enqueue_batches": enqueue_batches,
     "take_permits": take_permits,
 }
 

@@ -10,6 +10,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 import warnings
 import weakref
@@ -80,6 +81,7 @@ class Lending:
         self._lent[lent.url] = lent
         if keep_connections:
             KEPT.setdefault(lent.url, KeptConnections(lent.url))
+            SESSIONS[lent.url] = lent
         else:
             if kept := KEPT.pop(lent.url, None):
                 kept.end()
@@ -89,6 +91,7 @@ class Lending:
     def take_back(self, url: str) -> None:
         """Empty the database for the next test; drop it if a test has changed its tables or settings."""
         lent = self._lent.pop(url)
+        SESSIONS.pop(url, None)
         if lent.has_shape(self._shape):
             lent.empty()
             self._free.append(lent)
@@ -109,20 +112,30 @@ class Lending:
 
 
 class Lent:
-    """A database, and the session that empties it."""
+    """A database, and the session that empties it. Tests that look at the rows themselves use the same session."""
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.in_use = threading.Lock()
+        self._pid = os.getpid()
         self._connection = self._connect()
         self._times = 0
 
     def _connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url, autocommit=True, application_name=OURS)
 
-    def has_shape(self, shape: Any) -> bool:
-        """Wait until the processes of the last test have disconnected; True if the tables are as in the template."""
+    @property
+    def session(self) -> psycopg.Connection[Any] | None:
+        """The open session; None in a forked child, which must not use the socket of its parent."""
+        if self._pid != os.getpid():
+            return None
         if self._connection.closed:
             self._connection = self._connect()
+        return self._connection
+
+    def has_shape(self, shape: Any) -> bool:
+        """Wait until the processes of the last test have disconnected; True if the tables are as in the template."""
+        assert self.session is not None
         self._wait_until_alone()
         return self._connection.execute(_SHAPE).fetchone() == shape
 
@@ -181,6 +194,25 @@ class KeptConnections(Connections):
 
 KEPT: dict[str, KeptConnections] = {}
 """By the URL of a lent database."""
+
+SESSIONS: dict[str, Lent] = {}
+"""Lent databases whose session a test may use, by their URL."""
+
+
+@contextlib.contextmanager
+def session(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A session in autocommit mode: the open session of a lent database unless another thread uses that session,
+    otherwise a new session. A new server process costs more than what most tests ask it for."""
+    lent = SESSIONS.get(url)
+    if lent is not None and lent.session is not None and lent.in_use.acquire(blocking=False):
+        try:
+            yield lent.session
+        finally:
+            lent.in_use.release()
+    else:
+        with psycopg.connect(url, autocommit=True) as connection:
+            yield connection
+
 
 KEPT_LOOPS: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 """Event loops that live as long as the test process; their pools are closed by `close_pools_of`."""

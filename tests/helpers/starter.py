@@ -8,6 +8,8 @@ process. See starting.py.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import gc
 import importlib
 import json
@@ -17,8 +19,11 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 import time
 from typing import Any
+
+import typer.main
 
 import dibs
 
@@ -34,8 +39,15 @@ def import_all() -> None:
     for name in (*modules, *ALSO):
         if not name.endswith("__main__"):
             importlib.import_module(name)
+    build_commands_once()
     gc.collect()
     gc.freeze()
+
+
+def build_commands_once() -> None:
+    """Build the commands of dibs before the fork: Typer builds all of them anew for each call, and that takes 50 ms."""
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    typer.main.get_command(dibs.cli.app)
 
 
 def next_command(asked: socket.socket) -> dict[str, Any] | None:
@@ -81,9 +93,34 @@ def become(args: list[str], env: dict[str, str], cwd: str) -> None:
     sys.argv[1:] = args
 
 
+def run(module: str) -> int:
+    """Run the module as the main program; its exit code. What else the module raises ends this process as usual."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        return end.code or 0
+    return 0
+
+
+def leave(code: int) -> None:
+    """End as Python does, but do not take the modules apart: that would touch, and so copy, all memory of the process
+    from which this process was forked, and that takes 30 ms of CPU time."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except (OSError, ValueError):
+        return  # Python has its own way to end a process that cannot write
+    os._exit(code)
+
+
 if __name__ == "__main__":
     requests = socket.socket(fileno=int(sys.argv[1]))
     import_all()
     if (wanted := next_command(requests)) is not None:
         become(wanted["args"], wanted["env"], wanted["cwd"])
-        runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
+        leave(run(wanted["module"]))

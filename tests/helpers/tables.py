@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Callable
 from typing import Any
 
-import psycopg
-
+from tests.helpers import postgres
 from tests.helpers.databases import Rows, sqlite_path
 
 TABLES = (
@@ -33,6 +33,12 @@ TABLES = (
 
 def read(url: str) -> dict[str, Rows]:
     """Every row of every table of dibs, with all its columns, also those that no verb shows."""
-    connection: Any = sqlite3.connect(sqlite_path(url)) if url.startswith("sqlite") else psycopg.connect(url)
-    with contextlib.closing(connection):
-        return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in TABLES}
+    if not url.startswith("sqlite"):
+        with postgres.session(url) as session:
+            return _read(lambda select: session.execute(select, prepare=False))  # a test may change the columns
+    with contextlib.closing(sqlite3.connect(sqlite_path(url))) as connection:
+        return _read(connection.execute)
+
+
+def _read(execute: Callable[[str], Any]) -> dict[str, Rows]:
+    return {table: sorted(execute(f"SELECT * FROM {table}"), key=repr) for table in TABLES}

@@ -11,12 +11,16 @@ from typing import Any
 
 import dibs
 from dibs import Event, NewTask
+from tests import matrix
 from tests.helpers.books import assert_balanced, percentile
 from tests.helpers.handlers import doze, heard, nap, remain
 from tests.helpers.hands import Crew, Hand
 from tests.helpers.waiting import until
 
-WORKERS, ROUNDS, A_ROUND = 4, 20, 100
+WORKERS, A_ROUND = 4, 100
+ROUNDS = 20 if matrix.is_stress() else 12
+"""Kills."""
+
 LEASE, UPKEEP = 2.0, 0.5
 SLACK = 10.0
 """Seconds that a slow machine may add."""

@@ -68,12 +68,27 @@ class Server(uvicorn.Server):
         self._service = app.service
         self._tell_started = started
         self._alone = alone
+        self._serving: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         await super().startup(sockets)
         if self.started and self._tell_started is not None:
             self._tell_started()
+
+    async def main_loop(self) -> None:
+        """Serve until asked to stop."""
+        serving = asyncio.create_task(super().main_loop())
+        self._serving = asyncio.get_running_loop(), serving
+        await asyncio.wait([serving])
+
+    def ask_to_stop(self) -> None:
+        """Ask from another thread. uvicorn looks ten times a second whether it should exit: end its pause."""
+        self.should_exit = True
+        if self._serving is not None:
+            loop, serving = self._serving
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(serving.cancel)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, let requests end, close."""
@@ -204,7 +219,7 @@ def running(app: Gate) -> Iterator[str]:
         _wait_until_started(server, thread)
         yield url_of(config.host, listening)
     finally:
-        server.should_exit = True
+        server.ask_to_stop()
         thread.join()
 
 
