@@ -1,7 +1,7 @@
 # dibs: the commands. Python 3.11 or newer, pip and make are all they need.
 
 PYTHON = python3
-JOBS = 3
+JOBS = 4
 ARGS =
 BIN = .venv/bin
 BENCH = core worker http workflows dashboard
