@@ -1,4 +1,4 @@
-"""Break one condition of one `.sql` file, in memory: what a suite is worth shows when the code is wrong."""
+"""Break one condition of one section of SQL, in memory: what a suite is worth shows when the code is wrong."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from dibs.store.migrate import Migration
 from dibs.store.operations import finalizing
 from dibs.store.postgres import migrating
-from dibs.store.sqlfiles import SqlFiles
+from dibs.store.sql import SqlFiles
 
 ENGINES = ("sqlite", "postgres")
 
 FENCES = {
-    "token": re.compile(r"(task\.)?\btoken = (:token|said\.token|%\(token\)s)"),
-    "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|said\.worker_id|%\(worker_id\)s)(?= AND)"),
+    "token": re.compile(r"(task\.)?\btoken = (:token|said\.token)"),
+    "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|said\.worker_id)(?= AND)"),
     "state": re.compile(r"(\+?task\.)?\bstate = 'claimed'(?=\s*(RETURNING|ON CONFLICT|$))|\{\{still: 'claimed'\}\}"),
 }
 WRITES = re.compile("UPDATE|INSERT")
@@ -24,9 +24,9 @@ ALWAYS = "1 = 1"
 
 CONDITIONS = {
     "asked": {
-        "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|%\(worker_id\)s)"),
-        "request": re.compile(r"(task\.)?\brequest = (:request|%\(request\)s)"),
-        "incarnation": re.compile(r"(task\.)?\bincarnation (IS :incarnation|IS NOT DISTINCT FROM %\(incarnation\)s)"),
+        "worker": re.compile(r"(task\.)?\bworker_id = :worker_id"),
+        "request": re.compile(r"(task\.)?\brequest = :request"),
+        "incarnation": re.compile(r"(task\.)?\bincarnation (IS :incarnation|IS NOT DISTINCT FROM :incarnation)"),
         "lease": re.compile(r"(task\.)?\blease_until > (:now|\(SELECT now FROM moment\))"),
     },
     "settle_steps": {"once": re.compile(r"(step\.)?\bpassed IS NULL")},

@@ -47,7 +47,7 @@ class Tally:
             counts[name] += by
 
     def rows(self) -> list[dict[str, Any]]:
-        """For count_steps.sql."""
+        """For `count_steps`."""
         return [{"id": workflow_id, **counts} for workflow_id, counts in sorted(self._changes.items())]
 
 

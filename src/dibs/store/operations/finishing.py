@@ -19,7 +19,7 @@ from dibs.store.operation import WIDTH, Keep, Mark, Operation, Row, Rows, Statem
 from dibs.store.operations.checking import Checks
 from dibs.store.operations.growing import Growing, Growth
 from dibs.store.operations.rows import STATES, read_task
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 from dibs.task import FINAL, Event, Failure, State, Task, from_micros
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ CANCELLABLE = frozenset(each for each in State if each not in FINAL)
 RETRYABLE = frozenset({State.FAILED, State.CANCELLED, State.SCHEDULED})
 
 Standings = dict[int, Row]
-"""task -> its row of hold_tasks.sql: (id, state, queue, workflow_id, cancel_requested)"""
+"""task -> its row of `hold_tasks`: (id, state, queue, workflow_id, cancel_requested)"""
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ WORKFLOWS = 100
 """Workflows that one operation deletes in each state, at most."""
 
 QUEUES_READ = 300
-"""Characters of a workflow's list of queues that its index holds (see old_workflow_lines.sql)."""
+"""Characters of a workflow's list of queues that its index holds (see `old_workflow_lines`)."""
 
 OLDEST, NEWEST = 0, 2**63 - 1
 Moment = Annotated[int, Meta(ge=OLDEST, le=NEWEST)]

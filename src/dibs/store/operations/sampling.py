@@ -113,7 +113,7 @@ class Sampling:
 
 
 def read_counts(rows: Rows) -> list[Count]:
-    """The counts in the rows of counts.sql."""
+    """The counts in the rows of `counts`."""
     return [
         Count(queue, name, STATES[state], count, seconds(age), set_aside)
         for queue, name, state, count, age, set_aside in rows
@@ -121,7 +121,7 @@ def read_counts(rows: Rows) -> list[Count]:
 
 
 def read_move(row: Row) -> Move:
-    """The move in a row of moves.sql."""
+    """The move in a row of `moves`."""
     queue, event, from_state, to_state, count, _ = row
     return Move(queue, Event(event), None if from_state is None else STATES[from_state], STATES[to_state], count)
 
@@ -191,7 +191,7 @@ def _alike(messages: list[str]) -> list[str]:
 
 
 def kind_of(head: str | None) -> str:
-    """The name of the kind of an error, by its beginning (error_head.sql): two errors have the same name if and only if
+    """The name of the kind of an error, by its beginning (`error_head`): two errors have the same name if and only if
     they are grouped together, so that those of a group can be found again. It is safe in an address or a form, which
     an error is not: a browser changes its line breaks."""
     error_type, message = _parts(head)

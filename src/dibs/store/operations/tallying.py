@@ -106,7 +106,7 @@ class Tallying(ABC):
 
 
 def moved(position: Position, rows: Sequence[Row], limit: int) -> Progress:
-    """The progress that rows of moves.sql tell of; the gaps are as before."""
+    """The progress that rows of `moves` tell of; the gaps are as before."""
     last = max((row[-1] for row in rows), default=position.last)
     whole = sum(row[-2] for row in rows) < limit
     return Progress(Position(last, position.gaps), [read_move(row) for row in rows], whole)

@@ -29,9 +29,9 @@ from dibs.redacting import MASK, redact_url
 from dibs.store.operation import Keep, Mark, Rows, Statement, Step, Undo
 from dibs.store.postgres.replies import AnySession, AsyncSession, Session, lock_timeout_of, without_reply_timeout
 from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, begins_for_user
-from dibs.store.sqlfiles import SqlFiles
+from dibs.store.sql import SqlFiles
 
-SQL = SqlFiles("dibs.store.postgres")
+SQL = SqlFiles("dibs.store.postgres", "pyformat")
 
 POOL = 10
 POOL_TIMEOUT = 30.0

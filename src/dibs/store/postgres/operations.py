@@ -17,7 +17,7 @@ from dibs.store.operations.finalizing import finalization_lost
 from dibs.store.operations.racing import CHUNK, RACES, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
 from dibs.store.postgres import tallying
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 from dibs.store.vitals import Vitals
 
 SLACK = 32

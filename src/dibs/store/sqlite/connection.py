@@ -15,7 +15,7 @@ import msgspec
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from dibs.store.operation import WIDTH, Keep, Mark, Row, Rows, Statement, Step, Undo
-from dibs.store.sqlfiles import SqlFiles, Words
+from dibs.store.sql import SqlFiles, Words
 
 SQL = SqlFiles("dibs.store.sqlite")
 Clock = Callable[[], int]
@@ -91,7 +91,7 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """The exponential draws of the races (see fresh_keys.sql); SQLite is not always built with logarithms."""
+    """The exponential draws of the races (see `fresh_keys`); SQLite is not always built with logarithms."""
     connection.create_function("dibs_exponential", 0, _exponential)
 
 

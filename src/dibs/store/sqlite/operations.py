@@ -21,7 +21,7 @@ from dibs.store.operations.finalizing import Answered, already_complete, not_fou
 from dibs.store.operations.newrow import NewRow
 from dibs.store.operations.racing import CHUNK, Line, Undrawn
 from dibs.store.operations.tallying import Position, Progress
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 from dibs.store.sqlite import tallying
 from dibs.task import State
 
@@ -183,7 +183,7 @@ def _stored(row: NewRow, task_id: int, now: int) -> Stored:
 
 
 def _values(stored: Stored) -> tuple[Any, ...]:
-    """The columns of enqueue.sql."""
+    """The columns of `enqueue`."""
     row, task_id, state, now = stored
     return (
         task_id, row.type, row.type_version, row.queue, state, row.priority, row.params, row.max_attempts, row.timeout,

@@ -1,0 +1,106 @@
+-- Counts, trends and samples for dashboards and metrics.
+-- Locks: none; these statements read.
+
+-- name: counts
+-- Promise: how many tasks there are by queue, type and state, the longest wait of a pending one, and how many of the
+-- failed ones are not in the dead letter. Rows: (queue, type, state, count, age of the oldest pending, set aside).
+WITH {{moment}}
+SELECT queue, type, state, count(*),
+       CASE state WHEN 'pending' THEN (SELECT now FROM moment) - min(ready_at) END,
+       count(set_aside)
+FROM dibs_tasks GROUP BY queue, type, state
+
+-- name: throughput
+-- Promise: how many tasks reached each final state within the window. Parameters: window, queues, now.
+-- Rows: (state, count). Index: dibs_tasks_finished.
+WITH {{moment}}
+SELECT state, count(*) FROM dibs_tasks AS task
+WHERE state IN ('completed', 'failed', 'cancelled') AND finished_at > (SELECT now FROM moment) - :window
+  {{conditions}}
+GROUP BY state
+
+-- name: recent
+-- Promise: how long the last completed tasks waited and ran, among the newest `reach` of all queues.
+-- Parameters: reach, limit, queues. Rows: (waited, ran).
+-- Index: dibs_tasks_finished, from its end; never further than `reach`, however rare the queues are.
+SELECT claimed_at - ready_at, finished_at - claimed_at
+FROM (SELECT queue, ready_at, claimed_at, finished_at FROM dibs_tasks
+      WHERE state = 'completed' ORDER BY finished_at DESC LIMIT {{reach}}) AS task
+WHERE true {{conditions}} ORDER BY finished_at DESC LIMIT {{limit}}
+
+-- name: workflow_counts
+-- Promise: how many workflows there are in each state, sub-workflows included.
+-- Rows: (state, count).
+SELECT state, count(*) FROM dibs_workflows GROUP BY state
+
+-- name: failures
+-- Promise: of the newest `reach` tasks of the dead letter the last ones, the newest first, each with the beginning of its error as JSON,
+-- without the traceback: to parse all of them here would take ten times as long as to read them.
+-- Parameters: reach, limit, queues. Rows: (id, type, beginning of the error, finished_at).
+-- Index: dibs_tasks_dead, from its end; never further than `reach`, however rare the queues are.
+SELECT task.id, task.type, {{error_head}}, task.finished_at
+FROM (SELECT id, type, queue, error, finished_at FROM dibs_tasks
+      WHERE state = 'failed' AND set_aside IS NULL ORDER BY finished_at DESC LIMIT {{reach}}) AS task
+WHERE true {{conditions}} ORDER BY task.finished_at DESC LIMIT {{limit}}
+
+-- name: count_failed
+-- Promise: how many tasks are in the dead letter, counted up to `limit`. Parameters: limit. Rows: (count).
+-- Index: dibs_tasks_dead.
+SELECT count(*)
+FROM (SELECT id FROM dibs_tasks WHERE state = 'failed' AND set_aside IS NULL ORDER BY finished_at DESC LIMIT {{limit}}) AS dead
+
+-- name: gaps
+-- Promise: the ids that are missing between the entries after this one, up to `limit` entries: they were rolled back,
+-- pruned, or are still to be committed. Parameters: after, limit. Rows: (first, last), in order.
+-- Index: the primary key of the history alone.
+SELECT before + 1, id - 1
+FROM (SELECT id, lag(id, 1, :after::bigint) OVER (ORDER BY id) AS before
+      FROM (SELECT id FROM dibs_history WHERE id > :after ORDER BY id LIMIT {{limit}}) AS seen) AS pair
+WHERE id > before + 1 ORDER BY id
+
+-- name: filled
+-- Promise: the ids within these gaps that can be seen by now, up to `limit`. Parameters: firsts, lasts, limit.
+-- Rows: (id), in order. Index: the primary key of the history, once for each gap.
+SELECT past.id
+FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS gap (first, last)
+CROSS JOIN LATERAL (SELECT id FROM dibs_history WHERE id BETWEEN gap.first AND gap.last) AS past
+ORDER BY past.id LIMIT {{limit}}
+
+-- name: late_moves
+-- Promise: `moves`, for the entries within these gaps. Parameters: firsts, lasts, limit.
+-- Rows: (queue, event, from_state, to_state, count, highest entry). Index: the primary key of the history, once for
+-- each gap.
+SELECT queue, event, from_state, to_state, count(*), max(id)
+FROM (SELECT past.id, past.event, past.from_state, past.to_state,
+             (SELECT queue FROM dibs_tasks WHERE id = past.task_id) AS queue
+      FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS gap (first, last)
+      CROSS JOIN LATERAL (SELECT id, task_id, event, from_state, to_state FROM dibs_history
+                          WHERE id BETWEEN gap.first AND gap.last) AS past
+      ORDER BY past.id LIMIT {{limit}}) AS moved
+GROUP BY queue, event, from_state, to_state
+
+-- name: sample_heads
+-- Promise: the samples from this moment on, in order, each without its queues, which come last in it: they are nine tenths
+-- of the text, and a chart of the whole needs none of them. Parameters: at. Rows: (at, head). Index: the primary key.
+SELECT at, split_part(body, ',"queues":', 1) FROM dibs_samples WHERE at >= :at ORDER BY at
+
+-- name: prune_samples
+-- Promise: up to `limit` samples from before this moment are deleted, the oldest first.
+-- Parameters: before, limit. Rows: (at). Index: the primary key. Safe: rows that another prune is deleting are skipped.
+WITH old AS MATERIALIZED (
+    SELECT at FROM dibs_samples WHERE at < :before ORDER BY at LIMIT {{limit}} FOR UPDATE SKIP LOCKED
+)
+DELETE FROM dibs_samples AS sample USING old WHERE sample.at = old.at RETURNING sample.at
+
+-- name: vitals
+-- Promise: how many bytes the tables of dibs take with their indexes, and for how many seconds the oldest transaction of
+-- this database has been open, prepared ones included; of other users' only with the role pg_read_all_stats.
+-- Rows: (bytes, seconds).
+SELECT
+    (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
+     WHERE relkind = 'r' AND starts_with(relname::text, 'dibs_') AND pg_table_is_visible(oid)),
+    (SELECT coalesce(extract(epoch FROM clock_timestamp() - min(begun)), 0)::float8
+     FROM (SELECT xact_start AS begun FROM pg_stat_activity
+           WHERE datname = current_database() AND backend_type = 'client backend'
+           UNION ALL
+           SELECT prepared FROM pg_prepared_xacts WHERE database = current_database()) AS open_ones)

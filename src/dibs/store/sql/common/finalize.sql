@@ -1,0 +1,41 @@
+-- Finalization: the last decision about a workflow, made by one processor at a time.
+-- Locks: those of the engine, see the file of the same theme there.
+
+-- name: leave_finalization
+-- Promise: nothing was to be finalized: the claim is given up, and the workflow is checked again when a step ends, or at
+-- the next upkeep if nothing is active. Parameters: id. Rows: none.
+UPDATE dibs_workflows
+SET finalization_by = NULL, finalization_until = NULL, due_at = CASE WHEN active = 0 THEN due_at END
+WHERE id = :id
+
+-- name: first_failure
+-- Promise: the step that failed first in this workflow. Parameters: id. Rows: (name, task_id, state, error); at most one.
+SELECT step.name, task.id, task.state, task.error
+FROM dibs_steps AS step JOIN dibs_tasks AS task ON task.id = step.task_id
+WHERE step.workflow_id = :id AND step.kind <> 'finalizer' AND NOT step.passed AND task.state IN ('failed', 'cancelled')
+ORDER BY task.state = 'failed' DESC, task.finished_at, task.id
+LIMIT 1
+
+-- name: begin_finalizer
+-- Promise: the workflow's steps are done and its finalizer begins; the right to finalize passes to the finalizer's own
+-- claim. Parameters: id. Rows: (finalizer_id). Safe: the tree is held, and `state` lets nobody begin it twice.
+UPDATE dibs_workflows SET state = 'finalizing', due_at = NULL, finalization_by = NULL, finalization_until = NULL
+WHERE id = :id AND state = 'running' AND finalizer_id IS NOT NULL
+RETURNING finalizer_id
+
+-- name: begin_finalizer_step
+-- Promise: the finalizer waits for nothing any more. Parameters: id. Rows: none.
+UPDATE dibs_steps SET waits = 0 WHERE task_id = :id
+
+-- name: finalization_attempts
+-- Promise: every recorded wish to finalize the workflow, in order. Parameters: id.
+-- Rows: (id, workflow_id, processor, claimed, reason, state, message, already_claimed_by, token, at).
+SELECT id, workflow_id, processor, claimed, reason, state, message, already_claimed_by, token, at
+FROM dibs_finalization_attempts WHERE workflow_id = :id ORDER BY id
+
+-- name: latest_attempts
+-- Promise: the newest recorded wishes to finalize the workflow, newest first. Parameters: id, limit.
+-- Rows: (id, workflow_id, processor, claimed, reason, state, message, already_claimed_by, token, at).
+-- Index: dibs_finalization_attempts_workflow.
+SELECT id, workflow_id, processor, claimed, reason, state, message, already_claimed_by, token, at
+FROM dibs_finalization_attempts WHERE workflow_id = :id ORDER BY id DESC LIMIT {{limit}}
