@@ -17,7 +17,9 @@ ENGINES = ("sqlite", "postgres")
 FENCES = {
     "token": re.compile(r"(task\.)?\btoken = (:token|said\.token)"),
     "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|said\.worker_id)(?= AND)"),
-    "state": re.compile(r"(\+?task\.)?\bstate = 'claimed'(?=\s*(RETURNING|ON CONFLICT|$))|\{\{still: 'claimed'\}\}"),
+    "state": re.compile(
+        r"(\+?task\.)?\bstate = 'claimed'(?=\s*(RETURNING|ON CONFLICT|$))|\{\{unindexed: state\}\} = 'claimed'"
+    ),
 }
 WRITES = re.compile("UPDATE|INSERT")
 ALWAYS = "1 = 1"

@@ -41,11 +41,6 @@ def limited(count: int) -> tuple[tuple[str, str]]:
     return (("limit", f"{count:d}"),)
 
 
-def conditions(given: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str]:
-    """The word for the conditions of those filters that are given: each is a fragment of its own (`by_state`, …)."""
-    return "conditions", " ".join(f"{{{{by_{name}}}}}" for name in names if given.get(name) is not None)
-
-
 HISTORY_COLUMNS = ("task_id", "event", "from_state", "to_state", "worker_id", "token", "detail")
 WIDTH = len(HISTORY_COLUMNS)
 

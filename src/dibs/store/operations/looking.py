@@ -13,7 +13,8 @@ from dibs.claim import MAX_BATCH, check_names
 from dibs.codec import check_name, decode
 from dibs.errors import InvalidValue, TaskNotFound
 from dibs.step import Kind
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.registering import WorkerState, read_workers
 from dibs.store.operations.rows import STATES, moment, read_task, read_workflow, seconds

@@ -13,8 +13,9 @@ from dibs.claim import check_names
 from dibs.codec import check_name
 from dibs.errors import InvalidValue, TaskNotFound, WrongState
 from dibs.step import ENDED, WORKFLOW_STEP, Workflow
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
 from dibs.store.operations.advancing import PRUNED, WAITING, Advancing, Tally
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.rows import read_task
 from dibs.task import FINAL, SetAside, State, Task, check_integer
 

@@ -14,7 +14,8 @@ import msgspec
 
 from dibs.claim import check_names
 from dibs.codec import decode
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.looking import RECENT, Percentiles, percentiles, recent
 from dibs.store.operations.rows import STATES, seconds
 from dibs.store.operations.tending import BATCH

@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from dibs.codec import encode
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.matching import TaskMatch
 from dibs.store.operations.rows import STATES, moment, read_task
 from dibs.task import State, Task, check_integer, from_micros, to_micros
@@ -36,7 +37,7 @@ _FEW = {
     State.FAILED: "few_finished",
     State.CANCELLED: "few_finished",
 }
-_CONDITIONS = ("still", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
+_CONDITIONS = ("state_of_row", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
 
 
 class TaskSearch(TaskMatch, frozen=True, kw_only=True):
@@ -149,7 +150,7 @@ def _among(
 def _given(which: TaskSearch) -> dict[str, Any]:
     return {
         **msgspec.structs.asdict(which),
-        "still": State.FAILED.value if which.dead else which.state,
+        "state_of_row": State.FAILED.value if which.dead else which.state,
         "dead": True if which.dead else None,
         "queues": None if which.queues is None else list(which.queues),
         "since": None if which.since is None else to_micros(which.since),

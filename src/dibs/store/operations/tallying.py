@@ -15,7 +15,8 @@ from datetime import datetime
 import msgspec
 
 from dibs.claim import check_names
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions
+from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.registering import WorkerInfo, list_workers
 from dibs.store.operations.sampling import Count, Move, read_counts, read_move
 from dibs.task import check_integer, from_micros

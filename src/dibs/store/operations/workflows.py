@@ -26,10 +26,11 @@ from dibs.step import (
     WorkflowState,
     tasks_in,
 )
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
 from dibs.store.operations.adding import Adding, Home, Part, check_room, queues_of
 from dibs.store.operations.advancing import CANCELLED, DEADLINE, PRUNED, Tally
 from dibs.store.operations.checking import Checks
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.rows import STATES, moment, read_failure, read_workflow
 from dibs.task import NewTask, to_micros
 

@@ -21,7 +21,9 @@ ParameterStyle = Literal["named", "pyformat"]
 _HEADING = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _BLANK = re.compile(r"\n\s*\n+")
-_PLACEHOLDER = re.compile(r"\{\{(\w+)(?:: ([^}]*))?\}\}")
+_PLACEHOLDER = re.compile(r"\{\{(\w+)(?::\s+([^{}]*))?\}\}")
+"""The innermost one: the argument of another may hold it."""
+
 _PARAMETER = re.compile(r"""(?P<left_alone>'[^']*'|"[^"]*"|::)|:(?P<name>[a-z]\w*)""")
 
 
@@ -78,7 +80,10 @@ class SqlFiles:
             found = words[word] if word in words else self.read(word)
             return self._fill(found, words | {"argument": argument or ""})
 
-        return _PLACEHOLDER.sub(fill, text)
+        count = 1
+        while count:
+            text, count = _PLACEHOLDER.subn(fill, text)
+        return text
 
 
 def read_folder(folder: Traversable) -> Iterator[Section]:

@@ -12,7 +12,7 @@
 -- there is nothing to claim.
 --
 -- Safe: a candidate is only a guess. It is locked, if nobody else holds its lock, and looked at again under the lock
--- (`still` pending), so of two claims that guess the same task one gets it and the other takes its next guess.
+-- (`unindexed` pending), so of two claims that guess the same task one gets it and the other takes its next guess.
 -- The LIMITs stand over the locking, in a materialized CTE: no more rows are locked than claimed, and the UPDATE
 -- cannot run the choice a second time. Candidates come out of their CTE in the order in which it sorted them.
 -- Where there is a single line nothing needs to be merged, and its tasks are locked as they are read (`from_one_line`).
@@ -27,7 +27,7 @@ picked AS MATERIALIZED (
     (SELECT id, rank FROM (
         SELECT locked.id, candidates.rank
         FROM candidates CROSS JOIN LATERAL (
-            SELECT id FROM dibs_tasks WHERE id = candidates.id AND {{still: 'pending'}} FOR UPDATE SKIP LOCKED
+            SELECT id FROM dibs_tasks WHERE id = candidates.id AND {{unindexed: state}} = 'pending' FOR UPDATE SKIP LOCKED
         ) AS locked
         LIMIT {{count}}
     ) AS locked
@@ -121,7 +121,7 @@ changed AS (
         claimed_at = moment.now, lease_until = moment.now + :lease, ahead = false,
         request = :request, progress = NULL, progress_message = NULL
     FROM moment
-    WHERE task.id = :id AND {{still: 'pending'}}
+    WHERE task.id = :id AND {{unindexed: state}} = 'pending'
       AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE name = task.queue AND paused_at IS NOT NULL)
     RETURNING task.id AS task_id, 'claimed' AS event, 'pending' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, {{task}}
@@ -367,7 +367,7 @@ chunk AS MATERIALIZED (
 ),
 free AS MATERIALIZED (
     SELECT id FROM dibs_tasks
-    WHERE id = ANY (ARRAY(SELECT id FROM chunk)) AND {{still: 'pending'}} AND {{key}} IS NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM chunk)) AND {{unindexed: state}} = 'pending' AND {{key}} IS NULL
     FOR UPDATE SKIP LOCKED
 ),
 drawn AS (
@@ -405,7 +405,7 @@ passed_over AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT id, {{key}} AS key FROM dibs_tasks WHERE {{in_line}} ORDER BY id LIMIT 1) AS oldest
     CROSS JOIN LATERAL (
         SELECT id FROM dibs_tasks
-        WHERE id = oldest.id AND oldest.key IS NULL AND {{still: 'pending'}} AND {{key}} IS NULL
+        WHERE id = oldest.id AND oldest.key IS NULL AND {{unindexed: state}} = 'pending' AND {{key}} IS NULL
         FOR UPDATE SKIP LOCKED
     ) AS locked
 ),

@@ -2,14 +2,6 @@
 -- Locks: the roots of workflow trees in the order of their ids (hold_workflows), then tasks in the order of their ids (in_turn,
 -- hold_tasks); a statement that takes what it finds passes over rows that are locked (SKIP LOCKED).
 
--- name: due_finalizations
--- Promise: up to `limit` workflows that wait for their finalization and that nobody holds, the longest wait first.
--- Parameters: limit, now. Rows: (id). Index: dibs_workflows_due.
-WITH {{moment}}
-SELECT id FROM dibs_workflows
-WHERE due_at IS NOT NULL AND (finalization_until IS NULL OR finalization_until <= (SELECT now FROM moment))
-ORDER BY due_at LIMIT {{limit}}
-
 -- name: claim_finalization
 -- Promise: see dibs_claim_finalization in migrations/0010_finalization_tokens.sql: a function, so that programs in other
 -- languages can claim as well.

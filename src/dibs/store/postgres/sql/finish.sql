@@ -22,7 +22,7 @@ changed AS (
         finished_at = moment.now, lease_until = NULL, ahead = false
     FROM said, moment
     WHERE task.id = ANY(ARRAY(SELECT id FROM said))
-      AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{still: 'claimed'}}
+      AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND {{unindexed: state}} = 'claimed'
       {{whose}}
     RETURNING task.id AS task_id, 'completed' AS event, 'claimed' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, task.attempts, task.run_at,
@@ -68,7 +68,7 @@ changed AS (
         weighted_key = {{weighted_place: task.attempts_left - 1}}
     FROM said, in_turn, moment
     WHERE task.id = in_turn.id AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id
-      AND {{still: 'claimed'}}
+      AND {{unindexed: state}} = 'claimed'
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END AS event,
         'claimed' AS from_state, task.state AS to_state, said.worker_id AS by_worker, task.token AS under_token, task.error AS detail,
         task.attempts, task.run_at, task.queue, task.type
@@ -102,7 +102,7 @@ changed AS (
         weighted_key = {{weighted_place: task.attempts_left}}
     FROM said, in_turn, moment
     WHERE task.id = in_turn.id AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id
-      AND {{still: 'claimed'}}
+      AND {{unindexed: state}} = 'claimed'
     RETURNING task.id AS task_id, CASE task.state WHEN 'cancelled' THEN 'cancelled' ELSE 'released' END AS event,
         'claimed' AS from_state, task.state AS to_state, said.worker_id AS by_worker, task.token AS under_token,
         CASE task.state WHEN 'cancelled' THEN '{"outcome":"released"}' END AS detail,
@@ -126,7 +126,7 @@ changed AS (
         ahead = false
     FROM said, in_turn, moment
     WHERE task.id = in_turn.id AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id
-      AND {{still: 'claimed'}}
+      AND {{unindexed: state}} = 'claimed'
     RETURNING task.id AS task_id, 'cancelled' AS event, 'claimed' AS from_state, task.state AS to_state,
         task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail, task.attempts, task.run_at,
         task.queue, task.type
@@ -144,13 +144,6 @@ JOIN dibs_history AS past ON past.task_id = asked.id AND past.token = asked.toke
 WHERE past.event IN ('completed', 'failed', 'released', 'cancelled')
 ORDER BY past.id
 
--- name: standing
--- Promise: under which claim these tasks are held now, and whether somebody asked them to stop.
--- Parameters: ids. Rows: (id, token, worker_id, cancel_requested); none for a task that nobody holds.
--- Index: the primary key.
-SELECT id, token, worker_id, cancel_requested FROM dibs_tasks
-WHERE id = ANY(:ids::bigint[]) AND {{still: 'claimed'}}
-
 -- name: start
 -- Promise: each task begins now and is charged if its worker is lost, if that worker still holds it under its token.
 -- Parameters: said (a JSON array of objects with id, token, worker_id).
@@ -167,7 +160,7 @@ WITH said AS MATERIALIZED (
 UPDATE dibs_tasks AS task SET ahead = false
 FROM said, in_turn
 WHERE task.id = in_turn.id AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id
-  AND {{still: 'claimed'}}
+  AND {{unindexed: state}} = 'claimed'
 RETURNING task.id, task.token, task.worker_id
 
 -- name: renew
@@ -183,7 +176,7 @@ said AS MATERIALIZED (
 UPDATE dibs_tasks AS task SET lease_until = moment.now + said.lease
 FROM said, in_turn, moment
 WHERE task.id = in_turn.id AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id
-  AND {{still: 'claimed'}}
+  AND {{unindexed: state}} = 'claimed'
 RETURNING task.id, task.token, task.worker_id, task.lease_until, task.cancel_requested
 
 -- name: progress
@@ -198,7 +191,7 @@ WITH said AS MATERIALIZED (
 UPDATE dibs_tasks AS task SET progress = said.progress, progress_message = said.progress_message
 FROM said, in_turn
 WHERE task.id = in_turn.id AND task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id
-  AND {{still: 'claimed'}}
+  AND {{unindexed: state}} = 'claimed'
 RETURNING task.id, task.token, task.worker_id, task.cancel_requested
 
 -- name: keep_checkpoint
@@ -208,7 +201,7 @@ RETURNING task.id, task.token, task.worker_id, task.cancel_requested
 WITH {{moment}},
 held AS MATERIALIZED (
     SELECT id FROM dibs_tasks
-    WHERE id = :id AND token = :token AND worker_id = :worker_id AND {{still: 'claimed'}}
+    WHERE id = :id AND token = :token AND worker_id = :worker_id AND {{unindexed: state}} = 'claimed'
     FOR SHARE
 )
 INSERT INTO dibs_checkpoints (task_id, name, value, token, at)

@@ -1,24 +1,6 @@
 -- Counts, trends and samples for dashboards and metrics.
 -- Locks: none; these statements read.
 
--- name: counts
--- Promise: how many tasks there are by queue, type and state, the longest wait of a pending one, and how many of the
--- failed ones are not in the dead letter. Rows: (queue, type, state, count, age of the oldest pending, set aside).
-WITH {{moment}}
-SELECT queue, type, state, count(*),
-       CASE state WHEN 'pending' THEN (SELECT now FROM moment) - min(ready_at) END,
-       count(set_aside)
-FROM dibs_tasks GROUP BY queue, type, state
-
--- name: throughput
--- Promise: how many tasks reached each final state within the window. Parameters: window, queues, now.
--- Rows: (state, count). Index: dibs_tasks_finished.
-WITH {{moment}}
-SELECT state, count(*) FROM dibs_tasks AS task
-WHERE state IN ('completed', 'failed', 'cancelled') AND finished_at > (SELECT now FROM moment) - :window
-  {{conditions}}
-GROUP BY state
-
 -- name: recent
 -- Promise: how long the last completed tasks waited and ran, among the newest `reach` of all queues.
 -- Parameters: reach, limit, queues. Rows: (waited, ran).
@@ -42,12 +24,6 @@ SELECT task.id, task.type, {{error_head}}, task.finished_at
 FROM (SELECT id, type, queue, error, finished_at FROM dibs_tasks
       WHERE state = 'failed' AND set_aside IS NULL ORDER BY finished_at DESC LIMIT {{reach}}) AS task
 WHERE true {{conditions}} ORDER BY task.finished_at DESC LIMIT {{limit}}
-
--- name: count_failed
--- Promise: how many tasks are in the dead letter, counted up to `limit`. Parameters: limit. Rows: (count).
--- Index: dibs_tasks_dead.
-SELECT count(*)
-FROM (SELECT id FROM dibs_tasks WHERE state = 'failed' AND set_aside IS NULL ORDER BY finished_at DESC LIMIT {{limit}}) AS dead
 
 -- name: gaps
 -- Promise: the ids that are missing between the entries after this one, up to `limit` entries: they were rolled back,
@@ -83,14 +59,6 @@ GROUP BY queue, event, from_state, to_state
 -- Promise: the samples from this moment on, in order, each without its queues, which come last in it: they are nine tenths
 -- of the text, and a chart of the whole needs none of them. Parameters: at. Rows: (at, head). Index: the primary key.
 SELECT at, split_part(body, ',"queues":', 1) FROM dibs_samples WHERE at >= :at ORDER BY at
-
--- name: prune_samples
--- Promise: up to `limit` samples from before this moment are deleted, the oldest first.
--- Parameters: before, limit. Rows: (at). Index: the primary key. Safe: rows that another prune is deleting are skipped.
-WITH old AS MATERIALIZED (
-    SELECT at FROM dibs_samples WHERE at < :before ORDER BY at LIMIT {{limit}} FOR UPDATE SKIP LOCKED
-)
-DELETE FROM dibs_samples AS sample USING old WHERE sample.at = old.at RETURNING sample.at
 
 -- name: vitals
 -- Promise: how many bytes the tables of dibs take with their indexes, and for how many seconds the oldest transaction of

@@ -22,16 +22,6 @@ changed AS (
 {{noted}}
 SELECT * FROM changed
 
--- name: lost_steps
--- Promise: up to `limit` steps whose lease ran out and that end with it: their last attempt is lost, or they were asked to
--- stop. Parameters: limit, now. Rows: (id). Index: dibs_tasks_leases. A look: they are recovered by id, when their
--- workflows are held.
-WITH {{moment}}
-SELECT id FROM dibs_tasks
-WHERE state = 'claimed' AND lease_until <= (SELECT now FROM moment) AND workflow_id IS NOT NULL
-  AND (cancel_requested OR (attempts_left <= 1 AND NOT ahead))
-ORDER BY lease_until LIMIT {{limit}}
-
 -- name: recover
 -- Promise: up to `limit` tasks whose lease ran out are taken back: an attempt is spent, and they are pending again,
 -- or failed when it was their last, or cancelled when somebody asked for that. A task that was claimed ahead of its
@@ -76,43 +66,3 @@ changed AS (
 ),
 {{noted}}
 SELECT * FROM changed
-
--- fragment: with_these_ids
--- Which tasks `recover` takes: these.
-AND id = ANY(:ids::bigint[])
-
--- name: next_due
--- Promise: how long until the clock alone makes something claimable; negative where it could be already.
--- Rows: one, (until the next scheduled task is due, until the next lease runs out, until the next schedule ticks);
--- NULL where there is none. A schedule that is late by more than a minute waits for a worker that can tick it (that
--- knows its time zone, say): upkeep keeps looking after it, but nobody should hurry for it.
--- Indexes: dibs_tasks_due, dibs_tasks_leases, dibs_schedules_due, the first entry of each.
-WITH {{moment}}
-SELECT
-    (SELECT run_at FROM dibs_tasks WHERE state = 'scheduled' ORDER BY run_at LIMIT 1) - now,
-    (SELECT lease_until FROM dibs_tasks WHERE state = 'claimed' ORDER BY lease_until LIMIT 1) - now,
-    (SELECT next_at FROM dibs_schedules WHERE enabled AND next_at >= now - 60000000 ORDER BY next_at LIMIT 1) - now
-FROM moment
-
--- name: next_due_in
--- Promise: as `next_due`, of these queues only: of their tasks those among the first `reach` of the store, so that
--- other queues' tasks cannot slow it down. NULL where none of those is theirs: then the caller polls.
--- Parameters: queues, now. Words: reach. Rows as in `next_due`. Indexes: dibs_tasks_due, dibs_tasks_leases.
-WITH {{moment}}
-SELECT
-    (SELECT run_at FROM (SELECT run_at, queue FROM dibs_tasks WHERE state = 'scheduled'
-                         ORDER BY run_at LIMIT {{reach}}) AS task
-     WHERE task.queue = ANY(:queues::text[]) ORDER BY run_at LIMIT 1) - now,
-    (SELECT lease_until FROM (SELECT lease_until, queue FROM dibs_tasks WHERE state = 'claimed'
-                              ORDER BY lease_until LIMIT {{reach}}) AS task
-     WHERE task.queue = ANY(:queues::text[]) ORDER BY lease_until LIMIT 1) - now,
-    (SELECT min(next_at) FROM dibs_schedules
-     WHERE enabled AND next_at >= now - 60000000 AND queue = ANY(:queues::text[])) - now
-FROM moment
-
--- name: books_states
--- Promise: how many tasks are not in the state where their history ends. Rows: (count). Index: dibs_history_task, for each
--- task; `id + 0` keeps PostgreSQL from walking the whole history backwards instead, once for each task, which it does
--- until it has statistics (34 s for 85,000 entries).
-SELECT count(*) FROM dibs_tasks AS task
-WHERE state <> coalesce((SELECT to_state FROM dibs_history WHERE task_id = task.id ORDER BY id + 0 DESC LIMIT 1), state)

@@ -1,6 +1,14 @@
 -- Finalization: the last decision about a workflow, made by one processor at a time.
 -- Locks: those of the engine, see the file of the same theme there.
 
+-- name: due_finalizations
+-- Promise: up to `limit` workflows that wait for their finalization and that no processor holds, the longest wait first.
+-- Parameters: limit, now. Rows: (id). Index: dibs_workflows_due.
+{{with_moment}}
+SELECT id FROM dibs_workflows {{indexed_by: dibs_workflows_due}}
+WHERE due_at IS NOT NULL AND (finalization_until IS NULL OR finalization_until <= {{now}})
+ORDER BY due_at LIMIT {{limit}}
+
 -- name: leave_finalization
 -- Promise: nothing was to be finalized: the claim is given up, and the workflow is checked again when a step ends, or at
 -- the next upkeep if nothing is active. Parameters: id. Rows: none.

@@ -1,12 +1,17 @@
 -- Reading: tasks, lists, searches, history, and how workflows stand.
 -- Locks: none; these statements read.
 
--- fragment: by_only
--- A condition of `dead_steps`: all tasks of its workflow, and of those that it is a part of, are in these queues.
-AND EXISTS (SELECT 1 FROM dibs_workflows AS workflow
-            WHERE workflow.id = (SELECT coalesce(own.root_id, own.id) FROM dibs_workflows AS own
-                                 WHERE own.id = step.workflow_id)
-            {{by_workflow_queues}})
+-- name: get
+-- Promise: the tasks with these ids that exist. Parameters: ids. Rows: task columns.
+SELECT {{task}} FROM dibs_tasks AS task WHERE id {{in: ids}}
+
+-- name: list
+-- Promise: a page of tasks, newest first. Parameters: limit and those of the conditions. Rows: task columns.
+SELECT {{task}} FROM dibs_tasks AS task WHERE id > 0 {{conditions}} ORDER BY id DESC LIMIT {{limit}}
+
+-- name: queues_of
+-- Promise: the queues of the tasks with these ids that exist. Parameters: ids. Rows: (id, queue). Index: the primary key.
+SELECT id, queue FROM dibs_tasks WHERE id {{in: ids}}
 
 -- name: waits_for
 -- Promise: the parents that this step still waits for. Parameters: id, limit. Rows: (name, task_id, state, queue).
@@ -16,6 +21,21 @@ JOIN dibs_steps AS parent ON parent.task_id = edge.parent_id
 JOIN dibs_tasks AS task ON task.id = parent.task_id
 WHERE edge.child_id = :id AND (parent.passed IS NULL OR NOT parent.passed)
 ORDER BY parent.task_id LIMIT {{limit}}
+
+-- fragment: task_line
+-- The columns of a task in a list, in the order that `read_line` expects: of params and error only the beginning, whatever
+-- their size.
+id, type, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at, lease_until,
+finished_at, progress, workflow_id, key, cancel_requested, substr(params, 1, 200), substr({{error_text}}, 1, 200),
+{{error_head}}
+
+-- name: search_these
+-- Promise: the tasks with these ids that match and are below an id, newest first.
+-- Parameters: ids, below, limit and those of the conditions.
+-- Rows: summaries of tasks (whole tasks, where the word task_line says so). Index: the primary key.
+SELECT {{task_line}} FROM dibs_tasks AS task {{not_indexed}}
+WHERE id < :below {{with_these_ids}} {{conditions}}
+ORDER BY id DESC LIMIT {{limit}}
 
 -- name: stretch
 -- Promise: how far the next `limit` tasks below an id, and above another, reach. Parameters: above, below, limit.
@@ -32,6 +52,44 @@ SELECT id, created_at FROM dibs_tasks WHERE id <= :id ORDER BY id DESC LIMIT 1
 -- Promise: the tasks that have this key, one for each queue that uses it. Parameters: key. Rows: (id). Index: dibs_tasks_key.
 SELECT id FROM dibs_tasks WHERE key = :key
 
+-- name: few_pending
+-- Promise: the pending tasks, of one queue (and one type in it) where given, up to `limit`; if there are fewer rows, these
+-- are all. Parameters: limit and those of the conditions. Rows: (id).
+-- Index: dibs_tasks_by_age, in its order, which keeps the planner from other plans.
+SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_by_age}} WHERE state = 'pending' {{conditions}}
+ORDER BY queue, type, attempts_left, id LIMIT {{limit}}
+
+-- name: few_scheduled
+-- Promise: the scheduled tasks, up to `limit`; if there are fewer rows, these are all. Parameters: limit. Rows: (id).
+-- Index: dibs_tasks_due, in its order, which keeps the planner from other plans.
+SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_due}} WHERE state = 'scheduled'
+ORDER BY run_at LIMIT {{limit}}
+
+-- name: few_claimed
+-- Promise: the claimed tasks, up to `limit`; if there are fewer rows, these are all. Parameters: limit. Rows: (id).
+-- Index: dibs_tasks_leases, in its order, which keeps the planner from other plans.
+SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_leases}} WHERE state = 'claimed'
+ORDER BY lease_until LIMIT {{limit}}
+
+-- name: few_blocked
+-- Promise: the steps that have not ended, up to `limit`; if there are fewer rows, every blocked task is among them.
+-- Parameters: limit. Rows: (id). Index: dibs_steps_open.
+SELECT task_id FROM dibs_steps {{indexed_by: dibs_steps_open}} WHERE passed IS NULL
+ORDER BY workflow_id, task_id LIMIT {{limit}}
+
+-- name: few_finished
+-- Promise: the tasks in this final state, up to `limit`, the newest first; if there are fewer rows, these are all.
+-- Parameters: state, limit. Rows: (id). Index: dibs_tasks_finished, from its end.
+SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_finished}}
+WHERE state IN ('completed', 'failed', 'cancelled') AND state = :state
+ORDER BY finished_at DESC LIMIT {{limit}}
+
+-- name: few_dead
+-- Promise: the tasks of the dead letter, up to `limit`, the newest failures first; if there are fewer rows, these are all.
+-- Parameters: limit. Rows: (id). Index: dibs_tasks_dead, from its end.
+SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_dead}} WHERE state = 'failed' AND set_aside IS NULL
+ORDER BY finished_at DESC LIMIT {{limit}}
+
 -- name: history
 -- Promise: what happened to a task, in order. Parameters: id. Rows: all columns. Index: dibs_history_task.
 SELECT id, task_id, event, from_state, to_state, worker_id, token, by, at, detail FROM dibs_history
@@ -41,6 +99,19 @@ WHERE task_id = :id ORDER BY id
 -- Promise: a page of the history of all tasks, in order. Parameters: after, limit. Rows: all columns.
 SELECT id, task_id, event, from_state, to_state, worker_id, token, by, at, detail FROM dibs_history
 WHERE id > :after ORDER BY id LIMIT {{limit}}
+
+-- name: events_after
+-- Promise: a page of the history of all tasks, in order, with the queue and type of each task that still exists.
+-- Parameters: after, limit, queues. Rows: all columns of the history, queue, type.
+-- Indexes: both primary keys. The queue is looked up for each entry: a join might begin with the tasks.
+SELECT * FROM (
+    SELECT past.id, past.task_id, past.event, past.from_state, past.to_state, past.worker_id, past.token, past.by,
+           past.at, past.detail,
+           (SELECT queue FROM dibs_tasks WHERE id = past.task_id) AS queue,
+           (SELECT type FROM dibs_tasks WHERE id = past.task_id) AS type
+    FROM dibs_history AS past
+) AS entry
+WHERE id > :after {{conditions}} ORDER BY id LIMIT {{limit}}
 
 -- name: last_entry
 -- Promise: the id of the newest entry of the history, 0 where there is none. Rows: (id). Index: the primary key's end.
@@ -60,21 +131,9 @@ SELECT {{workflow}} FROM dibs_workflows AS workflow
 WHERE workflow.step_of IS NULL {{conditions}}
 ORDER BY workflow.id DESC LIMIT {{limit}}
 
--- fragment: by_workflow_cursor
--- A condition of `list_workflows`.
-AND workflow.id < :workflow_cursor
-
--- fragment: by_workflow_floor
--- A condition of `list_workflows`.
-AND workflow.id >= :workflow_floor
-
--- fragment: by_workflow_name
--- A condition of `list_workflows`.
-AND workflow.name = :workflow_name
-
--- fragment: by_workflow_state
--- A condition of `list_workflows`.
-AND workflow.state = :workflow_state
+-- fragment: all_in_queues
+-- A condition: all tasks of the workflow (alias `workflow`) are in these queues. Parameters: queues.
+NOT EXISTS (SELECT 1 FROM {{text_items: workflow.queues}} WHERE NOT (item.value {{in_text: queues}}))
 
 -- name: workflow_stretch
 -- Promise: how far the next `limit` workflows below an id reach. Parameters: below, limit.
@@ -109,3 +168,21 @@ SELECT edge.parent_id, edge.child_id
 FROM dibs_steps AS step JOIN dibs_edges AS edge ON edge.child_id = step.task_id
 WHERE step.workflow_id = :id
 ORDER BY edge.child_id, edge.parent_id
+
+-- name: some_steps
+-- Promise: these steps as they are now, without results and errors. Parameters: ids.
+-- Rows: (task_id, name, kind, type, queue, state, attempts, max_attempts, waits, on_failure, passed, worker_id, claimed_at,
+-- finished_at, the sub-workflow's id, how many steps it has, how many of them have ended). Index: the primary keys.
+SELECT step.task_id, step.name, step.kind, task.type, task.queue, task.state, task.attempts, task.max_attempts,
+       step.waits, step.on_failure, step.passed, task.worker_id, task.claimed_at, task.finished_at, sub.id,
+       sub.steps, sub.ended
+FROM dibs_steps AS step
+JOIN dibs_tasks AS task ON task.id = step.task_id
+LEFT JOIN dibs_workflows AS sub ON sub.step_of = step.task_id
+WHERE step.task_id {{in: ids}}
+
+-- name: step_errors
+-- Promise: the last error of each of these tasks, the first 200 characters. Parameters: ids. Rows: (id, text).
+-- Index: the primary key.
+SELECT id, substr({{error_text}}, 1, 200)
+FROM dibs_tasks WHERE id {{in: ids}} AND error IS NOT NULL

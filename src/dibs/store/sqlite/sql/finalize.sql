@@ -1,13 +1,6 @@
 -- Finalization: the last decision about a workflow, made by one processor at a time.
 -- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
 
--- name: due_finalizations
--- Promise: up to `limit` workflows that wait for their finalization and that nobody holds, the longest wait first.
--- Parameters: limit, now. Rows: (id). Index: dibs_workflows_due.
-SELECT id FROM dibs_workflows INDEXED BY dibs_workflows_due
-WHERE due_at IS NOT NULL AND (finalization_until IS NULL OR finalization_until <= :now)
-ORDER BY due_at LIMIT {{limit}}
-
 -- name: claim_finalization
 -- Promise: the finalization of this workflow belongs to this processor, under the next token, or the same where it has it.
 -- Parameters: id, processor, lease, now. Rows: (token, lease_until).

@@ -78,13 +78,6 @@ SELECT task_id, token, event, to_state, worker_id, detail FROM dibs_history
 WHERE task_id = :id AND token = :token AND event IN ('completed', 'failed', 'released', 'cancelled')
 ORDER BY id
 
--- name: standing
--- Promise: under which claim these tasks are held now, and whether somebody asked them to stop.
--- Parameters: ids. Rows: (id, token, worker_id, cancel_requested); none for a task that nobody holds.
--- Index: the primary key; the plus keeps the planner from walking through dibs_tasks_leases instead.
-SELECT id, token, worker_id, cancel_requested FROM dibs_tasks
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'claimed'
-
 -- name: start
 -- Promise: the task begins now and is charged if its worker is lost, if this worker still holds it under this token.
 -- Parameters: id, token, worker_id. Rows: (id, token, worker_id); none if refused. Safe: as `complete`.

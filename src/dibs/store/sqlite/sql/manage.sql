@@ -1,11 +1,6 @@
 -- What people do to tasks: cancel, retry, discard, redrive the dead letter.
 -- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
 
--- name: hold_tasks
--- Promise: how these tasks stand, until the transaction ends. Parameters: ids.
--- Rows: (id, state, queue, workflow_id, cancel_requested). Index: the primary key. Safe: this transaction alone writes.
-SELECT id, state, queue, workflow_id, cancel_requested FROM dibs_tasks WHERE id IN (SELECT value FROM json_each(:ids))
-
 -- name: cancel
 -- Promise: a waiting task is cancelled, if it still is in the state that was seen.
 -- Parameters: id, from_state, now. Rows: history columns; none if it moved.
@@ -13,27 +8,11 @@ UPDATE dibs_tasks SET state = 'cancelled', cancel_requested = 1, finished_at = :
 WHERE id = :id AND state = :from_state AND state IN ('scheduled', 'blocked', 'pending')
 RETURNING id, 'cancelled', :from_state, state, NULL, token, NULL
 
--- name: cancel_tasks
--- Promise: these waiting tasks are cancelled. Parameters: ids, from_state (of all of them), now.
--- Rows: history columns. Index: the primary key. Safe: `hold_tasks` saw them in the same transaction.
-UPDATE dibs_tasks SET state = 'cancelled', cancel_requested = 1, finished_at = :now
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = :from_state
-RETURNING id, 'cancelled', :from_state, state, NULL, token, NULL
-
 -- name: request_cancel
 -- Promise: the worker of a running task learns at its next renewal that it should stop.
 -- Parameters: id, from_state. Rows: history columns; none if it is no longer running.
 UPDATE dibs_tasks SET cancel_requested = 1
 WHERE id = :id AND state = 'claimed' AND state = :from_state AND NOT cancel_requested
-RETURNING id, 'cancel_requested', 'claimed', state, worker_id, token, NULL
-
--- name: request_cancels
--- Promise: the workers of these running tasks learn at their next renewal that they should stop.
--- Parameters: ids, from_state. Rows: history columns; none for those who were told before.
--- Index: the primary key.
--- Safe: `hold_tasks` saw them in the same transaction.
-UPDATE dibs_tasks SET cancel_requested = 1
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = :from_state AND NOT cancel_requested
 RETURNING id, 'cancel_requested', 'claimed', state, worker_id, token, NULL
 
 -- name: retry
@@ -57,31 +36,6 @@ SET state = 'pending', attempts = 0, cancel_requested = 0, run_at = :now, ready_
     {{fresh_keys: dibs_tasks.max_attempts}}
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = :from_state
 RETURNING id, 'retried', :from_state, state, NULL, token, NULL
-
--- name: restore
--- Promise: those of these failed tasks that were discarded are in the dead letter again, to be retried next.
--- Parameters: ids, now. Rows: history columns. Index: the primary key. Safe: this transaction alone writes.
-UPDATE dibs_tasks SET set_aside = NULL
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'failed' AND set_aside = 'discarded'
-RETURNING id, 'restored', 'failed', state, NULL, token, NULL
-
--- name: discard
--- Promise: those of these tasks that are in the dead letter are discarded: they stay failed and leave the dead letter.
--- Parameters: ids, now. Rows: history columns. Index: the primary key. Safe: this transaction alone writes.
-UPDATE dibs_tasks SET set_aside = 'discarded'
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'failed' AND set_aside IS NULL
-RETURNING id, 'discarded', 'failed', state, NULL, token, NULL
-
--- name: discard_dead
--- Promise: up to `limit` tasks of the dead letter that match are discarded, the oldest failures first.
--- Parameters: queue, type, error (text in its type and message), each if given; now. Words: conditions, limit.
--- Rows: history columns. Index: dibs_tasks_dead. Safe: this transaction alone writes.
-UPDATE dibs_tasks SET set_aside = 'discarded'
-WHERE id IN (
-    SELECT id FROM dibs_tasks INDEXED BY dibs_tasks_dead
-    WHERE state = 'failed' AND set_aside IS NULL {{conditions}}
-    ORDER BY finished_at LIMIT {{limit}})
-RETURNING id, 'discarded', 'failed', state, NULL, token, NULL
 
 -- name: redrive
 -- Promise: up to `limit` tasks of the dead letter that match are pending again, the oldest failures first.

@@ -1,20 +1,6 @@
 -- Counts, trends and samples for dashboards and metrics.
 -- Locks: none; these statements read.
 
--- name: counts
--- Promise: how many tasks there are by queue, type and state, the longest wait of a pending one, and how many of the
--- failed ones are not in the dead letter. Rows: (queue, type, state, count, age of the oldest pending, set aside).
-SELECT queue, type, state, count(*), CASE state WHEN 'pending' THEN :now - min(ready_at) END,
-       count(set_aside)
-FROM dibs_tasks GROUP BY queue, type, state
-
--- name: throughput
--- Promise: how many tasks reached each final state within the window. Parameters: window, queues, now.
--- Rows: (state, count). Index: dibs_tasks_finished.
-SELECT state, count(*) FROM dibs_tasks INDEXED BY dibs_tasks_finished
-WHERE state IN ('completed', 'failed', 'cancelled') AND finished_at > :now - :window {{conditions}}
-GROUP BY state
-
 -- name: recent
 -- Promise: how long the last completed tasks waited and ran, among the newest `reach` of all queues.
 -- Parameters: reach, limit, queues. Rows: (waited, ran).
@@ -52,22 +38,8 @@ FROM (SELECT id, type, queue, error, finished_at FROM dibs_tasks INDEXED BY dibs
       ORDER BY finished_at DESC LIMIT {{reach}})
 WHERE true {{conditions}} LIMIT {{limit}}
 
--- name: count_failed
--- Promise: how many tasks are in the dead letter, counted up to `limit`. Parameters: limit. Rows: (count).
--- Index: dibs_tasks_dead.
-SELECT count(*)
-FROM (SELECT 1 FROM dibs_tasks INDEXED BY dibs_tasks_dead
-      WHERE state = 'failed' AND set_aside IS NULL LIMIT {{limit}})
-
 -- name: sample_heads
 -- Promise: the samples from this moment on, in order, each without its queues, which come last in it: they are nine tenths
 -- of the text, and a chart of the whole needs none of them. Parameters: at. Rows: (at, head). Index: the primary key.
 SELECT at, substr(body, 1, coalesce(nullif(instr(body, ',"queues":'), 0) - 1, length(body)))
 FROM dibs_samples WHERE at >= :at ORDER BY at
-
--- name: prune_samples
--- Promise: up to `limit` samples from before this moment are deleted, the oldest first.
--- Parameters: before, limit. Rows: (at). Index: the primary key.
-DELETE FROM dibs_samples
-WHERE at IN (SELECT at FROM dibs_samples WHERE at < :before ORDER BY at LIMIT {{limit}})
-RETURNING at
