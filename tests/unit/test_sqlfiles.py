@@ -99,6 +99,8 @@ WORDS = {
     "which",
     "whose",
     "rows",
+    "condition",
+    "body",
 }
 
 # The only SQL that is put together in Python. Each part is a constant of its module.

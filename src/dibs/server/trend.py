@@ -60,7 +60,7 @@ class Sample(msgspec.Struct):
 
 
 class FullSample(Sample):
-    """A sample that tells queues apart. They come last in what is written down: `sample_heads` leaves them out."""
+    """A sample that tells queues apart. They come last in the text: `body_without_queues` leaves them out."""
 
     queues: dict[str, Reading] = {}
 

@@ -106,7 +106,7 @@ class Sampling:
 
     def sample_heads(self, at: int) -> Operation[list[tuple[int, str]]]:
         """The same, each up to its queues: what comes after `,"queues":` is most of it, and left out."""
-        return Operation("sample_heads", lambda: _samples(at, "sample_heads"), writes=False)
+        return Operation("sample_heads", lambda: _samples(at, "{{body_without_queues}}"), writes=False)
 
     def prune_samples(self, before: int, limit: int = BATCH) -> Operation[int]:
         """Delete samples from before this moment."""
@@ -137,8 +137,8 @@ def _note(at: int, body: str) -> Steps[bool]:
     return bool(rows)
 
 
-def _samples(at: int, name: str = "samples_since") -> Steps[list[tuple[int, str]]]:
-    rows = yield Statement(name, {"at": at})
+def _samples(at: int, body: str = "body") -> Steps[list[tuple[int, str]]]:
+    rows = yield Statement("samples_since", {"at": at}, words=(("body", body),))
     return [(when, body) for when, body in rows]
 
 

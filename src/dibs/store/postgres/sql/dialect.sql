@@ -49,10 +49,8 @@ noted AS (
 -- fragment: indexed_by
 -- Names the index that the query must use. PostgreSQL has no such clause; the order of the rows leads the planner.
 
-
 -- fragment: not_indexed
 -- Names the primary key as the only way to the rows. PostgreSQL has no such clause.
-
 
 -- fragment: unindexed
 -- The column of a row that is looked up by its id, in a form that no partial index matches: the look-up must use the primary

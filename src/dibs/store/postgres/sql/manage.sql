@@ -2,55 +2,11 @@
 -- Locks: the roots of workflow trees in the order of their ids (hold_workflows), then tasks in the order of their ids (in_turn,
 -- hold_tasks); a statement that takes what it finds passes over rows that are locked (SKIP LOCKED).
 
--- name: cancel
--- Promise: a waiting task is cancelled, if it still is in the state that was seen.
--- Parameters: id, from_state, now, by. Rows: history columns; none if it moved.
-WITH {{moment}},
-changed AS (
-    UPDATE dibs_tasks AS task SET state = 'cancelled', cancel_requested = true, finished_at = moment.now
-    FROM moment
-    WHERE task.id = :id AND {{unindexed: state}} = :from_state AND {{unindexed: state}} IN ('scheduled', 'blocked', 'pending')
-    RETURNING task.id AS task_id, 'cancelled' AS event, :from_state::text AS from_state, task.state AS to_state,
-        NULL::text AS by_worker, task.token AS under_token, NULL::text AS detail
-),
-{{noted}}
-SELECT * FROM changed
-
--- name: request_cancel
--- Promise: the worker of a running task learns at its next renewal that it should stop.
--- Parameters: id, from_state, now, by. Rows: history columns; none if it is no longer running.
-WITH {{moment}},
-changed AS (
-    UPDATE dibs_tasks AS task SET cancel_requested = true
-    WHERE task.id = :id AND {{unindexed: state}} = 'claimed' AND {{unindexed: state}} = :from_state AND NOT task.cancel_requested
-    RETURNING task.id AS task_id, 'cancel_requested' AS event, 'claimed' AS from_state, task.state AS to_state,
-        task.worker_id AS by_worker, task.token AS under_token, NULL::text AS detail
-),
-{{noted}}
-SELECT * FROM changed
-
 -- name: retry
--- Promise: the task is pending again with all its attempts, if it still is in the state that was seen.
--- The token stays: it grows with the next claim, so whoever held the task before stays fenced off.
--- Parameters: id, from_state, now, by. Rows: history columns; none if it moved.
-WITH {{moment}},
-changed AS (
-    UPDATE dibs_tasks AS task
-    SET state = 'pending', attempts = 0, cancel_requested = false, run_at = moment.now, ready_at = moment.now,
-        finished_at = NULL, worker_id = NULL, claimed_at = NULL, set_aside = NULL,
-        random_key = {{random_place: task.max_attempts}}, weighted_key = {{weighted_place: task.max_attempts}}
-    FROM moment
-    WHERE task.id = :id AND {{unindexed: state}} = :from_state AND {{unindexed: state}} IN ('failed', 'cancelled', 'scheduled')
-    RETURNING task.id AS task_id, 'retried' AS event, :from_state::text AS from_state, task.state AS to_state,
-        NULL::text AS by_worker, task.token AS under_token, NULL::text AS detail
-),
-{{noted}}
-SELECT * FROM changed
-
--- name: retry_tasks
--- Promise: these tasks are pending again with all their attempts; as `retry`, for many in the same state.
--- Parameters: ids, from_state (of all of them), now, by. Rows: history columns. Index: the primary key.
--- Safe: `hold_tasks` has locked the rows.
+-- Promise: these tasks are pending again with all their attempts, if they still are in the state that the caller saw.
+-- The token stays: it grows with the next claim, so the worker that held the task before stays fenced off.
+-- Parameters: ids, from_state (of all of them: failed, cancelled or scheduled), now, by. Rows: history columns; none for a
+-- task that moved. Index: the primary key. Safe: as `cancel`.
 WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task

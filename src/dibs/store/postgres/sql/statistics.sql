@@ -55,11 +55,6 @@ FROM (SELECT past.id, past.event, past.from_state, past.to_state,
       ORDER BY past.id LIMIT {{limit}}) AS moved
 GROUP BY queue, event, from_state, to_state
 
--- name: sample_heads
--- Promise: the samples from this moment on, in order, each without its queues, which come last in it: they are nine tenths
--- of the text, and a chart of the whole needs none of them. Parameters: at. Rows: (at, head). Index: the primary key.
-SELECT at, split_part(body, ',"queues":', 1) FROM dibs_samples WHERE at >= :at ORDER BY at
-
 -- name: vitals
 -- Promise: how many bytes the tables of dibs take with their indexes, and for how many seconds the oldest transaction of
 -- this database has been open, prepared ones included; of other users' only with the role pg_read_all_stats.

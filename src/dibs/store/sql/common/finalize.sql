@@ -36,13 +36,7 @@ RETURNING finalizer_id
 UPDATE dibs_steps SET waits = 0 WHERE task_id = :id
 
 -- name: finalization_attempts
--- Promise: every recorded wish to finalize the workflow, in order. Parameters: id.
--- Rows: (id, workflow_id, processor, claimed, reason, state, message, already_claimed_by, token, at).
-SELECT id, workflow_id, processor, claimed, reason, state, message, already_claimed_by, token, at
-FROM dibs_finalization_attempts WHERE workflow_id = :id ORDER BY id
-
--- name: latest_attempts
--- Promise: the newest recorded wishes to finalize the workflow, newest first. Parameters: id, limit.
+-- Promise: the newest recorded requests to finalize the workflow, newest first. Parameters: id. Words: limit.
 -- Rows: (id, workflow_id, processor, claimed, reason, state, message, already_claimed_by, token, at).
 -- Index: dibs_finalization_attempts_workflow.
 SELECT id, workflow_id, processor, claimed, reason, state, message, already_claimed_by, token, at

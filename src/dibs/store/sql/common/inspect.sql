@@ -48,47 +48,17 @@ FROM (SELECT id FROM dibs_tasks WHERE id > :above AND id < :below ORDER BY id DE
 -- Index: the primary key.
 SELECT id, created_at FROM dibs_tasks WHERE id <= :id ORDER BY id DESC LIMIT 1
 
--- name: with_key
--- Promise: the tasks that have this key, one for each queue that uses it. Parameters: key. Rows: (id). Index: dibs_tasks_key.
-SELECT id FROM dibs_tasks WHERE key = :key
-
--- name: few_pending
--- Promise: the pending tasks, of one queue (and one type in it) where given, up to `limit`; if there are fewer rows, these
--- are all. Parameters: limit and those of the conditions. Rows: (id).
--- Index: dibs_tasks_by_age, in its order, which keeps the planner from other plans.
-SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_by_age}} WHERE state = 'pending' {{conditions}}
-ORDER BY queue, type, attempts_left, id LIMIT {{limit}}
-
--- name: few_scheduled
--- Promise: the scheduled tasks, up to `limit`; if there are fewer rows, these are all. Parameters: limit. Rows: (id).
--- Index: dibs_tasks_due, in its order, which keeps the planner from other plans.
-SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_due}} WHERE state = 'scheduled'
-ORDER BY run_at LIMIT {{limit}}
-
--- name: few_claimed
--- Promise: the claimed tasks, up to `limit`; if there are fewer rows, these are all. Parameters: limit. Rows: (id).
--- Index: dibs_tasks_leases, in its order, which keeps the planner from other plans.
-SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_leases}} WHERE state = 'claimed'
-ORDER BY lease_until LIMIT {{limit}}
+-- name: few_tasks
+-- Promise: the ids of the tasks that match, up to `limit`; if there are fewer rows, these are all. Parameters: those of the
+-- condition. Words: index, condition, order, limit. Rows: (id). Index: the given one, in its order, which keeps the planner
+-- from other plans.
+SELECT id FROM dibs_tasks {{indexed_by: {{index}}}} WHERE {{condition}} ORDER BY {{order}} LIMIT {{limit}}
 
 -- name: few_blocked
 -- Promise: the steps that have not ended, up to `limit`; if there are fewer rows, every blocked task is among them.
 -- Parameters: limit. Rows: (id). Index: dibs_steps_open.
 SELECT task_id FROM dibs_steps {{indexed_by: dibs_steps_open}} WHERE passed IS NULL
 ORDER BY workflow_id, task_id LIMIT {{limit}}
-
--- name: few_finished
--- Promise: the tasks in this final state, up to `limit`, the newest first; if there are fewer rows, these are all.
--- Parameters: state, limit. Rows: (id). Index: dibs_tasks_finished, from its end.
-SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_finished}}
-WHERE state IN ('completed', 'failed', 'cancelled') AND state = :state
-ORDER BY finished_at DESC LIMIT {{limit}}
-
--- name: few_dead
--- Promise: the tasks of the dead letter, up to `limit`, the newest failures first; if there are fewer rows, these are all.
--- Parameters: limit. Rows: (id). Index: dibs_tasks_dead, from its end.
-SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_dead}} WHERE state = 'failed' AND set_aside IS NULL
-ORDER BY finished_at DESC LIMIT {{limit}}
 
 -- name: history
 -- Promise: what happened to a task, in order. Parameters: id. Rows: all columns. Index: dibs_history_task.
@@ -141,14 +111,11 @@ NOT EXISTS (SELECT 1 FROM {{text_items: workflow.queues}} WHERE NOT (item.value 
 SELECT min(id), count(*)
 FROM (SELECT id FROM dibs_workflows WHERE id < :below ORDER BY id DESC LIMIT {{limit}}) AS stretch
 
--- name: few_running_workflows
--- Promise: the newest workflows that run, up to a limit. Parameters: limit. Rows: (id). Index: dibs_workflows_running.
-SELECT id FROM dibs_workflows WHERE state = 'running' ORDER BY id DESC LIMIT {{limit}}
-
--- name: few_ended_workflows
--- Promise: the last workflows that ended in this state, up to a limit. Parameters: state, limit. Rows: (id).
--- Index: dibs_workflows_finished, in its order: without one PostgreSQL reads all workflows for a state that few are in.
-SELECT id FROM dibs_workflows WHERE state = :state AND finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT {{limit}}
+-- name: few_workflows
+-- Promise: the ids of the workflows that match, the newest first, up to `limit`; if there are fewer rows, these are all.
+-- Parameters: those of the condition. Words: condition, order, limit. Rows: (id). Index: dibs_workflows_running or
+-- dibs_workflows_finished.
+SELECT id FROM dibs_workflows WHERE {{condition}} ORDER BY {{order}} DESC LIMIT {{limit}}
 
 -- name: steps
 -- Promise: the workflow's steps in the order in which they were added. Parameters: id.

@@ -6,19 +6,21 @@
 -- Safe: the rows are locked in the order of their ids, the order of every statement that locks tasks.
 SELECT id, state, queue, workflow_id, cancel_requested FROM dibs_tasks WHERE id {{in: ids}} ORDER BY id {{lock_rows}}
 
--- name: cancel_tasks
--- Promise: these waiting tasks are cancelled. Parameters: ids, from_state (of all of them), now, by.
--- Rows: history columns. Index: the primary key. Safe: `hold_tasks` has locked the rows.
+-- name: cancel
+-- Promise: these waiting tasks are cancelled, if they still are in the state that the caller saw. Parameters: ids, from_state
+-- (of all of them: blocked, scheduled or pending), now, by. Rows: history columns; none for a task that moved.
+-- Index: the primary key. Safe: the state is compared in the statement that writes; for many ids, `hold_tasks` has locked
+-- the rows in the order of their ids.
 {{change}}
 UPDATE dibs_tasks SET state = 'cancelled', cancel_requested = true, finished_at = {{now}}
 WHERE id {{in: ids}} AND {{unindexed: state}} = :from_state
 RETURNING id, 'cancelled', CAST(:from_state AS text), state, NULL, token, NULL
 {{note_change}}
 
--- name: request_cancels
+-- name: request_cancel
 -- Promise: the workers of these running tasks learn at their next renewal that they should stop.
--- Parameters: ids, from_state, now, by. Rows: history columns; none for a task whose cancellation was requested before.
--- Index: the primary key. Safe: `hold_tasks` has locked the rows.
+-- Parameters: ids, from_state (claimed), now, by. Rows: history columns; none for a task that is not claimed any more, or
+-- whose cancellation was requested before. Index: the primary key. Safe: as `cancel`.
 {{change}}
 UPDATE dibs_tasks SET cancel_requested = true
 WHERE id {{in: ids}} AND {{unindexed: state}} = :from_state AND NOT cancel_requested

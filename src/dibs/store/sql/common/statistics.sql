@@ -42,8 +42,14 @@ ON CONFLICT (at) DO NOTHING
 RETURNING at
 
 -- name: samples_since
--- Promise: the samples from this moment on, in order. Parameters: at. Rows: (at, body). Index: the primary key.
-SELECT at, body FROM dibs_samples WHERE at >= :at ORDER BY at
+-- Promise: the samples from this moment on, in order. Parameters: at. Words: body (the column, or `body_without_queues`).
+-- Rows: (at, body). Index: the primary key.
+SELECT at, {{body}} FROM dibs_samples WHERE at >= :at ORDER BY at
+
+-- fragment: body_without_queues
+-- A sample without its queues, which come last: they are nine tenths of the text, and a chart of the whole store needs none
+-- of them.
+substr(body, 1, coalesce(nullif({{strpos}}(body, ',"queues":'), 0) - 1, length(body)))
 
 -- name: prune_samples
 -- Promise: up to `limit` samples from before this moment are deleted, the oldest first.

@@ -33,12 +33,10 @@ AND id {{in: ids}}
 -- Indexes: dibs_tasks_due, dibs_tasks_leases, dibs_schedules_due, the first entry of each.
 {{with_moment}}
 SELECT
-    (SELECT run_at FROM dibs_tasks {{indexed_by: dibs_tasks_due}} WHERE state = 'scheduled'
-     ORDER BY run_at LIMIT 1) - {{now}},
-    (SELECT lease_until FROM dibs_tasks {{indexed_by: dibs_tasks_leases}} WHERE state = 'claimed'
-     ORDER BY lease_until LIMIT 1) - {{now}},
-    (SELECT next_at FROM dibs_schedules {{indexed_by: dibs_schedules_due}}
-     WHERE enabled AND next_at >= {{now}} - 60000000 ORDER BY next_at LIMIT 1) - {{now}}
+    (SELECT min(run_at) FROM dibs_tasks {{indexed_by: dibs_tasks_due}} WHERE state = 'scheduled') - {{now}},
+    (SELECT min(lease_until) FROM dibs_tasks {{indexed_by: dibs_tasks_leases}} WHERE state = 'claimed') - {{now}},
+    (SELECT min(next_at) FROM dibs_schedules {{indexed_by: dibs_schedules_due}}
+     WHERE enabled AND next_at >= {{now}} - 60000000) - {{now}}
 
 -- name: next_due_in
 -- Promise: as `next_due`, of these queues only: of their tasks only those among the first `reach` of the store, so that

@@ -62,9 +62,9 @@ SELECT step.task_id, step.workflow_id, step.name, step.kind, step.passed, workfl
 FROM dibs_steps AS step JOIN dibs_workflows AS workflow ON workflow.id = step.workflow_id
 WHERE step.task_id {{in: ids}}
 
--- name: workflow_of_step
--- Promise: the sub-workflow that this step stands for. Parameters: id. Rows: (id).
-SELECT id FROM dibs_workflows WHERE step_of = :id
+-- name: workflows_of_steps
+-- Promise: the sub-workflows that these steps represent. Parameters: ids. Rows: (id). Index: dibs_workflows_step.
+SELECT id FROM dibs_workflows WHERE step_of {{in: ids}} ORDER BY id
 
 -- name: sub_workflows
 -- Promise: the sub-workflows that are steps of this workflow and have not ended. Parameters: id. Rows: (id).

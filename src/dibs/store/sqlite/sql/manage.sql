@@ -1,35 +1,11 @@
 -- What people do to tasks: cancel, retry, discard, redrive the dead letter.
 -- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
 
--- name: cancel
--- Promise: a waiting task is cancelled, if it still is in the state that was seen.
--- Parameters: id, from_state, now. Rows: history columns; none if it moved.
-UPDATE dibs_tasks SET state = 'cancelled', cancel_requested = 1, finished_at = :now
-WHERE id = :id AND state = :from_state AND state IN ('scheduled', 'blocked', 'pending')
-RETURNING id, 'cancelled', :from_state, state, NULL, token, NULL
-
--- name: request_cancel
--- Promise: the worker of a running task learns at its next renewal that it should stop.
--- Parameters: id, from_state. Rows: history columns; none if it is no longer running.
-UPDATE dibs_tasks SET cancel_requested = 1
-WHERE id = :id AND state = 'claimed' AND state = :from_state AND NOT cancel_requested
-RETURNING id, 'cancel_requested', 'claimed', state, worker_id, token, NULL
-
 -- name: retry
--- Promise: the task is pending again with all its attempts, if it still is in the state that was seen.
--- The token stays: it grows with the next claim, so whoever held the task before stays fenced off.
--- Parameters: id, from_state, now. Rows: history columns; none if it moved.
-UPDATE dibs_tasks
-SET state = 'pending', attempts = 0, cancel_requested = 0, run_at = :now, ready_at = :now, finished_at = NULL,
-    worker_id = NULL, claimed_at = NULL, set_aside = NULL,
-    {{fresh_keys: dibs_tasks.max_attempts}}
-WHERE id = :id AND state = :from_state AND state IN ('failed', 'cancelled', 'scheduled')
-RETURNING id, 'retried', :from_state, state, NULL, token, NULL
-
--- name: retry_tasks
--- Promise: these tasks are pending again with all their attempts; as `retry`, for many in the same state.
--- Parameters: ids, from_state (of all of them), now. Rows: history columns. Index: the primary key.
--- Safe: `hold_tasks` saw them in the same transaction.
+-- Promise: these tasks are pending again with all their attempts, if they still are in the state that the caller saw.
+-- The token stays: it grows with the next claim, so the worker that held the task before stays fenced off.
+-- Parameters: ids, from_state (of all of them: failed, cancelled or scheduled), now, by. Rows: history columns; none for a
+-- task that moved. Index: the primary key. Safe: as `cancel`.
 UPDATE dibs_tasks
 SET state = 'pending', attempts = 0, cancel_requested = 0, run_at = :now, ready_at = :now, finished_at = NULL,
     worker_id = NULL, claimed_at = NULL, set_aside = NULL,
