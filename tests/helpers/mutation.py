@@ -127,12 +127,9 @@ def apply(mutation: Mutation) -> None:
 
 
 def _without_fence(migration: Migration, mutation: Mutation) -> Migration:
-    """The migration with the condition of the function taken out, if it is the last one that makes the function."""
-    function = f"FUNCTION {FUNCTION_OF.get(mutation.statement, f'dibs_{mutation.statement}')}("
-    made = [each for each in migrating.KNOWN if f"CREATE {function}" in each.sql or f"REPLACE {function}" in each.sql]
-    if migration != made[-1]:
-        return migration
-    before, head, rest = migration.sql.rpartition(function)
+    """The migration with the condition taken out of the function that it creates."""
+    function = f"CREATE FUNCTION {FUNCTION_OF.get(mutation.statement, f'dibs_{mutation.statement}')}("
+    before, head, rest = migration.sql.partition(function)
     body, end, after = rest.partition("\n$$;\n")
     broken, count = FUNCTIONS[mutation.statement][mutation.fence].subn(ALWAYS, body)
     assert count == 1, f"{mutation} matches {count} times"

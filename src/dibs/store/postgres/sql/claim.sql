@@ -1,23 +1,23 @@
 -- Claims: which tasks a worker gets, and the random orders.
--- Locks: the roots of workflow trees in the order of their ids (hold_workflows), then tasks in the order of their ids (in_turn,
--- hold_tasks); a statement that takes what it finds passes over rows that are locked (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: claim
 -- Promise: the best candidates now belong to this worker, each under its next token; never more than `count`.
 -- Parameters: queues, types, least, worker_id, incarnation, lease, ahead, request, look, exactly, now, by.
 -- Words: open_queues, kinds, candidates, alone (from_one_line, or nothing), order, reach, count.
--- Rows: how many candidates there were, whether something is overdue, the rank, history columns, task columns; one row of
--- NULLs where none was claimed, so that the caller can tell an empty queue from one whose first tasks are being claimed by
--- others. Whether something is overdue is only asked where it is time to sweep (`look`; then nothing is claimed) or where
--- there is nothing to claim.
+-- Rows: how many candidates there were, whether something is overdue, the rank, history columns, task columns; one row
+-- of NULLs where none was claimed, so that the caller can tell an empty queue from one whose first tasks are being
+-- claimed by others. Whether something is overdue is only asked where it is time to sweep (`look`; then nothing is
+-- claimed) or where there is nothing to claim.
 --
 -- Safe: a candidate is only a guess. It is locked, if nobody else holds its lock, and looked at again under the lock
--- (`unindexed` pending), so of two claims that guess the same task one gets it and the other takes its next guess.
--- The LIMITs stand over the locking, in a materialized CTE: no more rows are locked than claimed, and the UPDATE
--- cannot run the choice a second time. Candidates come out of their CTE in the order in which it sorted them.
--- Where there is a single line nothing needs to be merged, and its tasks are locked as they are read (`from_one_line`).
--- Counts are words, not parameters: the planner must see how few rows are wanted. The word is rounded up, since each
--- number would be planned anew, and `exactly` says how many. A limit takes rows one by one, so no more are locked.
+-- (`unindexed` pending), so of two claims that guess the same task one gets it and the other takes its next guess. The
+-- LIMITs stand over the locking, in a materialized CTE: no more rows are locked than claimed, and the UPDATE cannot run
+-- the choice a second time. Candidates come out of their CTE in the order in which it sorted them. Where there is a
+-- single line nothing needs to be merged, and its tasks are locked as they are read (`from_one_line`). Counts are
+-- words, not parameters: the planner must see how few rows are wanted. The word is rounded up, since each number would
+-- be planned anew, and `exactly` says how many. A limit takes rows one by one, so no more are locked.
 WITH RECURSIVE {{moment}},
 {{overdue}},
 {{lines}},
@@ -112,7 +112,8 @@ WHERE (SELECT count(*) FROM lines) > 1
 
 -- name: claim_by_id
 -- Promise: this task now belongs to this worker, if it was pending and its queue is not paused.
--- Parameters: id, worker_id, incarnation, lease, request, now, by. Rows: history columns, task columns; none if not claimable.
+-- Parameters: id, worker_id, incarnation, lease, request, now, by. Rows: history columns, task columns; none if not
+-- claimable.
 -- Safe: one statement; the loser of a race waits for the winner's commit and finds the task no longer pending.
 WITH {{moment}},
 changed AS (
@@ -229,8 +230,9 @@ kinds (queue, type) AS (
 state = 'pending' AND queue = lines.queue AND type = lines.type AND attempts_left = lines.attempts_left
 
 -- fragment: candidates_ordered
--- The first tasks of several lines in the order asked for, best first. Where there is only one, `from_one_line` needs no
--- candidates. Words: only (if_several, or nothing), order, reach. Index: the order's own, `reach` entries of each line; only those few are sorted.
+-- The first tasks of several lines in the order asked for, best first. Where there is only one, `from_one_line` needs
+-- no candidates. Words: only (if_several, or nothing), order, reach. Index: the order's own, `reach` entries of each
+-- line; only those few are sorted.
 candidates AS MATERIALIZED (
     SELECT task.id, row_number() OVER (ORDER BY {{order}})::float8 AS rank
     FROM lines CROSS JOIN LATERAL (
@@ -243,8 +245,9 @@ candidates AS MATERIALIZED (
 -- fragment: candidates_levels
 -- The first tasks in an order by priority whose order within a priority is not that of the index, best first.
 -- Words: order, reach; beyond and levels (the way through the priorities), within (the order in each).
--- Index: dibs_tasks_by_priority. The priorities of a line are found by jumping from each to the next, and of each `reach`
--- entries are read, in either direction, until there are `reach` of the line: so these orders need no index of their own.
+-- Index: dibs_tasks_by_priority. The priorities of a line are found by jumping from each to the next, and of each
+-- `reach` entries are read, in either direction, until there are `reach` of the line: so these orders need no index of
+-- their own.
 candidates AS MATERIALIZED (
     SELECT task.id, row_number() OVER (ORDER BY {{order}})::float8 AS rank
     FROM lines CROSS JOIN LATERAL (
@@ -312,8 +315,8 @@ overdue AS MATERIALIZED (
    AND race.kind = 'weighted')
 
 -- name: begin_races
--- Promise: the lines have a race of this kind; a new one stands at 0, and no task has drawn a number. Where there may be
--- tasks that came without a number, they are to be looked for now. Rows: none.
+-- Promise: the lines have a race of this kind; a new one stands at 0, and no task has drawn a number. Where there may
+-- be tasks that came without a number, they are to be looked for now. Rows: none.
 -- Parameters: said (a JSON array of the lines with kind). Safe: lines are written in one order, so two of these cannot
 -- deadlock. Those who enqueue without having seen the new race have begun before this ended: see `draw`.
 INSERT INTO dibs_races AS race (queue, type, attempts_left, kind, position, drawn_to, settles_after)
@@ -349,8 +352,9 @@ SELECT * FROM undrawn
 --
 -- Once through the line is not enough here: transactions that had not seen the race when they enqueued may commit after
 -- this has looked. When none is left of those that were running at the end of the first time (settles_after), the line
--- is gone through once more, and settled. What slips through even so (of a transaction that reads an old snapshot) draws
--- its number when it is the oldest of its line (`advance_race`), or is claimed without one when nothing else is left.
+-- is gone through once more, and settled. What slips through even so (of a transaction that reads an old snapshot)
+-- draws its number when it is the oldest of its line (`advance_race`), or is claimed without one when nothing else is
+-- left.
 --
 -- Safe: whoever draws holds the race's lock, and waits for nothing while it does: tasks that others hold are left out,
 -- most likely they are just being claimed.
@@ -387,8 +391,8 @@ WHERE noted.queue = race.queue AND noted.type = race.type AND noted.attempts_lef
 RETURNING noted.drawn_to
 
 -- name: advance_race
--- Promise: the races of the lines that passed the filters move on by `distance`; and the oldest task of each of them has
--- a number, if it somehow came without one and nobody holds it: so none is passed over for ever. Rows: none.
+-- Promise: the races of the lines that passed the filters move on by `distance`; and the oldest task of each of them
+-- has a number, if it somehow came without one and nobody holds it: so none is passed over for ever. Rows: none.
 -- Parameters: queues, types, least, kind, distance. Words: key, rate. Safe: lines are locked in one order, so two of
 -- these cannot deadlock; claims that overlap may both move a race on, which only shifts the odds between them a little.
 WITH RECURSIVE {{lines}},

@@ -26,7 +26,7 @@ changed (task_id, event, from_state, to_state, by_worker, under_token, detail) A
 SELECT * FROM changed
 
 -- fragment: noted
--- One line of history for each row of `changed`, in the same statement.
+-- One entry of the history for each row of `changed`, in the same statement.
 noted AS (
     INSERT INTO dibs_history (task_id, event, from_state, to_state, worker_id, token, detail, by, at)
     SELECT task_id, event, from_state, to_state, by_worker, under_token, detail, :by::text, moment.now
@@ -42,8 +42,8 @@ noted AS (
 = ANY(:{{argument}}::text[])
 
 -- fragment: in_select
--- A condition: equal to a row of this query. An array is computed once, whatever plan the rest of the statement has: the query
--- may lock its rows, and must not run a second time.
+-- A condition: equal to a row of this query. An array is computed once, whatever plan the rest of the statement has:
+-- the query may lock its rows, and must not run a second time.
 = ANY (ARRAY({{argument}}))
 
 -- fragment: indexed_by
@@ -53,8 +53,9 @@ noted AS (
 -- Names the primary key as the only way to the rows. PostgreSQL has no such clause.
 
 -- fragment: unindexed
--- The column of a row that is looked up by its id, in a form that no partial index matches: the look-up must use the primary
--- key. A plan made while the queue was empty would otherwise walk through a whole partial index once it is full.
+-- The column of a row that is looked up by its id, in a form that no partial index matches: the look-up must use the
+-- primary key. A plan made while the queue was empty would otherwise walk through a whole partial index once it is
+-- full.
 ({{argument}} || '')
 
 -- fragment: differs_from
@@ -94,6 +95,6 @@ task.dropped, task.workflow_id, task.trace, task.set_aside
 ((error::json ->> 'type') || ': ' || (error::json ->> 'message'))
 
 -- fragment: error_head
--- The beginning of an error as JSON, its type and message, without the traceback: errors are grouped by it, and those of
--- a group found again, so both have to read the same.
+-- The beginning of an error as JSON, its type and message, without the traceback: errors are grouped by it, and the
+-- errors of a group are found again by it, so both must use the same text.
 split_part(left(task.error, 400), '","traceback":', 1)

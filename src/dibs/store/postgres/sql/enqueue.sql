@@ -1,15 +1,15 @@
 -- New tasks and their idempotency keys.
--- Locks: the roots of workflow trees in the order of their ids (hold_workflows), then tasks in the order of their ids (in_turn,
--- hold_tasks); a statement that takes what it finds passes over rows that are locked (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: fresh_ids
 -- Promise: `count` ids that no task has. Parameters: count. Rows: (id).
 SELECT nextval('dibs_tasks_id_seq') FROM generate_series(1, :count::integer)
 
 -- name: enqueue
--- Promise: one new task for each row whose key is free in its queue, pending if it is due and scheduled if not, each with its
--- first line of history. Parameters: said (a JSON array of the tasks), now, by.
--- Rows: (place, id, state, created_at) of those inserted; the first of the array has the place 1.
+-- Promise: one new task for each row whose key is free in its queue, pending if it is due and scheduled if not, each
+-- with its first entry of the history. Parameters: said (a JSON array of the tasks), now, by.
+-- Rows: (place, id, state, created_at) of the inserted tasks; the first of the array has the place 1.
 -- Index: dibs_tasks_key decides which task owns a key of a queue. Safe: of many callers with one key and queue, the
 -- first to insert wins; the others wait for its commit and leave their row out. Rows are inserted in the order of key
 -- and queue, so that two batches with the same keys wait for each other one way round and cannot deadlock.
@@ -44,10 +44,10 @@ SELECT given.place, changed.task_id, changed.to_state, changed.created_at
 FROM changed JOIN given ON given.id = changed.task_id
 
 -- name: enqueue_keyless
--- Promise: one new task for each row, pending if it is due and scheduled if not, each with its first line of history. No
--- row has a key, so none can be in conflict: nothing is sorted, nothing is inserted on trial.
--- Parameters: said (a JSON array of the tasks), now, by. Rows: (id, state, created_at); the ids grow in the order of the
--- array.
+-- Promise: one new task for each row, pending if it is due and scheduled if not, each with its first entry of the
+-- history. No row has a key, so none can be in conflict: nothing is sorted, nothing is inserted on trial.
+-- Parameters: said (a JSON array of the tasks), now, by. Rows: (id, state, created_at); the ids grow in the order of
+-- the array.
 WITH {{moment}},
 changed AS (
     INSERT INTO dibs_tasks (type, type_version, queue, state, priority, params, max_attempts, timeout, backoff_base,
@@ -69,7 +69,8 @@ changed AS (
 SELECT task_id, to_state, created_at FROM changed
 
 -- name: enqueue_steps
--- Promise: one new task for each step, under the given id: blocked if it waits for something, else pending or scheduled.
+-- Promise: one new task for each step, under the given id: blocked if it waits for something, else pending or
+-- scheduled.
 -- Parameters: of each its id, workflow_id, blocked and the task's values; now. Rows: none.
 WITH {{moment}},
 changed AS (

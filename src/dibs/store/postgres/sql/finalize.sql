@@ -1,17 +1,18 @@
 -- Finalization: the last decision about a workflow, made by one processor at a time.
--- Locks: the roots of workflow trees in the order of their ids (hold_workflows), then tasks in the order of their ids (in_turn,
--- hold_tasks); a statement that takes what it finds passes over rows that are locked (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: claim_finalization
--- Promise: see dibs_claim_finalization in migrations/0010_finalization_tokens.sql: a function, so that programs in other
--- languages can claim as well.
--- Parameters: id, processor, lease, now. Rows: (claimed, already_claimed_by, state, message, reason, token, lease_until).
+-- Promise: see dibs_claim_finalization in migrations/0001_initial.sql: a function, so that programs in other languages
+-- can claim too.
+-- Parameters: id, processor, lease, now. Rows: (claimed, already_claimed_by, state, message, reason, token,
+-- lease_until).
 SELECT claimed, already_claimed_by, state, message, reason, token, lease_until
 FROM dibs_claim_finalization(:id::bigint, :processor::text, :lease::float8 / 1000000, :now::bigint)
 
 -- name: renew_finalization
 -- Promise: the claim is extended, if this processor has it under this token; see dibs_renew_finalization in
--- migrations/0010_finalization_tokens.sql: a function, so that programs in other languages can renew as well.
+-- migrations/0001_initial.sql: a function, so that programs in other languages can renew as well.
 -- Parameters: id, processor, token, lease, now.
 -- Rows: (claimed, already_claimed_by, state, message, reason, token, lease_until).
 SELECT claimed, already_claimed_by, state, message, reason, token, lease_until
@@ -20,20 +21,21 @@ FROM dibs_renew_finalization(:id::bigint, :processor::text, :token::bigint, :lea
 
 -- name: release_finalization
 -- Promise: the claim is given up, if this processor has it under this token; see dibs_release_finalization in
--- migrations/0010_finalization_tokens.sql: a function, so that programs in other languages can release as well.
+-- migrations/0001_initial.sql: a function, so that programs in other languages can release as well.
 -- Parameters: id, processor, token. Rows: (released); none if it has not.
 SELECT 1 FROM dibs_release_finalization(:id::bigint, :processor::text, :token::bigint) AS released WHERE released
 
 -- name: execution_context
--- Promise: how the workflow's steps stand, and what follows from that. Parameters: id.
+-- Promise: how many steps of the workflow are in each state, and the action that follows from that. Parameters: id.
 -- Rows: (id, state, steps, pending, scheduled, claimed, blocked, completed, failed, cancelled, passed, failures,
 -- completion percentage, execution status, recommended action); none if there is no such workflow.
--- A function, so that other languages can ask as well (see migrations/0006_workflows.sql).
+-- A function, so that other languages can ask as well (see migrations/0001_initial.sql).
 SELECT * FROM dibs_execution_context(:id::bigint)
 
 -- name: finalize
--- Promise: the holder of the finalization acts on how the workflow stands, or nothing changes; see dibs_finalize_at in
--- migrations/0010_finalization_tokens.sql: a function, so that programs in other languages can finalize as well.
+-- Promise: the holder of the finalization acts on the state of the workflow's steps, or nothing changes; see
+-- dibs_finalize_at in migrations/0001_initial.sql: a function, so that programs in other languages can finalize as
+-- well.
 -- Parameters: id, processor, token, by, now. Rows: (reason, state, execution status, action, due).
 -- Safe: the function locks the root of the workflow's tree, and the workflow, before it reads or checks anything.
 SELECT reason, state, execution_status, action, due

@@ -1,17 +1,18 @@
 -- What the holder of a claim writes: outcomes, renewals, progress, checkpoints.
--- Locks: the roots of workflow trees in the order of their ids (hold_workflows), then tasks in the order of their ids (in_turn,
--- hold_tasks); a statement that takes what it finds passes over rows that are locked (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: complete
 -- Promise: each task is completed, if its worker still holds it under its token.
 -- Parameters: said (a JSON array of objects with id, token, worker_id, result), now, by.
--- Words: whose (plain for tasks that are no steps, whose workflow nobody holds).
+-- Words: whose (`not_a_step` where no workflow is locked, or nothing).
 -- Rows: history columns, attempts, run_at, queue, type; none where refused.
 -- Safe: the fence is in the one statement that writes, and PostgreSQL looks at it again when it had to wait for the
 -- row. A token is issued once, so a stale one matches nothing.
--- Index: dibs_tasks_pkey. The ids are named as a list as well, because the planner expects a hundred rows of any JSON and
--- would rather read a table of ten thousand tasks than look for so many. That scan goes by id too, the order in which
--- everybody else locks (`in_turn`); to lock them beforehand, as they do, would cost a quarter more on the busiest path.
+-- Index: dibs_tasks_pkey. The ids are named as a list as well, because the planner expects a hundred rows of any JSON
+-- and would rather read a table of ten thousand tasks than look for so many. That scan goes by id too, the order in
+-- which every other statement locks tasks (`in_turn`); locking them beforehand would cost a quarter more on the busiest
+-- path.
 WITH {{moment}},
 said AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:said::json) AS said (id bigint, token bigint, worker_id text, result text)
@@ -34,9 +35,9 @@ SELECT * FROM changed
 -- name: fail
 -- Promise: each attempt failed, if its worker still holds the task under its token. The task waits for its next
 -- attempt (retry_in, else its backoff: base * 2^failures, at most cap, times jitter), or fails for good when it is
--- permanent or was the last attempt, or is cancelled when somebody asked for that.
+-- permanent or was the last attempt, or is cancelled when its cancellation was requested.
 -- Parameters: said (a JSON array of objects with id, token, worker_id, error, retry_in, permanent, jitter), now, by.
--- Rows as in `complete`. A task that goes back has no holder any more; the history takes the worker from the parameters.
+-- Rows as in `complete`. A task that goes back has no holder; the history takes the worker from the parameters.
 -- Safe: as `complete`.
 WITH {{moment}},
 said AS MATERIALIZED (
@@ -78,9 +79,9 @@ SELECT * FROM changed
 
 -- name: release
 -- Promise: each task goes back without an attempt spent, if its worker still holds it under its token; pending at
--- once or scheduled after `delay`, cancelled when somebody asked for that.
+-- once or scheduled after `delay`, cancelled when its cancellation was requested.
 -- Parameters: said (a JSON array of objects with id, token, worker_id, delay), now, by.
--- Rows as in `complete`; the detail says that it was a release. A task that goes back has no holder any more; the
+-- Rows as in `complete`; the detail says that it was a release. A task that goes back has no holder; the
 -- history takes the worker from the parameters. Safe: as `complete`.
 WITH {{moment}},
 said AS MATERIALIZED (
@@ -135,7 +136,7 @@ changed AS (
 SELECT * FROM changed
 
 -- name: told
--- Promise: how the claims with these tokens ended, for a worker that asks again because the answer was lost.
+-- Promise: how the claims with these tokens ended, for a worker that repeats a request because the answer was lost.
 -- Parameters: said (a JSON array of objects with id, token).
 -- Rows: (task_id, token, event, to_state, worker_id, detail). Index: dibs_history_task.
 SELECT past.task_id, past.token, past.event, past.to_state, past.worker_id, past.detail
@@ -145,14 +146,15 @@ WHERE past.event IN ('completed', 'failed', 'released', 'cancelled')
 ORDER BY past.id
 
 -- name: start
--- Promise: each task begins now and is charged if its worker is lost, if that worker still holds it under its token.
+-- Promise: each task starts now and is charged if its worker is lost, if that worker still holds the task under its
+-- token.
 -- Parameters: said (a JSON array of objects with id, token, worker_id).
 -- Rows: (id, token, worker_id); none where refused. Safe: as `complete`.
 --
--- A worker says so, before it runs the task, only where `dropped` is not 0. Of a batch that was lost with its worker
--- nobody knows which one was running, so the first loss is forgiven to all of them; from then on their starts are
--- written down one by one, so that a task that kills its worker is charged, and its neighbours are not. To write down
--- every start would cost a durable write for each task that never harmed anybody.
+-- A worker reports the start, before it runs the task, only where `dropped` is not 0. When a batch is lost with its
+-- worker, the store does not know which task was running, so the first loss charges none of them; from then on their
+-- starts are recorded one by one, so that a task that kills its worker is charged, and its neighbours are not.
+-- Recording every start would cost a durable write for each task that never harms a worker.
 WITH said AS MATERIALIZED (
     SELECT * FROM json_to_recordset(:said::json) AS said (id bigint, token bigint, worker_id text)
 ),
@@ -180,7 +182,7 @@ WHERE task.id = in_turn.id AND task.id = said.id AND task.token = said.token AND
 RETURNING task.id, task.token, task.worker_id, task.lease_until, task.cancel_requested
 
 -- name: progress
--- Promise: how far each task is, if its worker still holds it under its token.
+-- Promise: the progress of each task is stored, if its worker still holds the task under its token.
 -- Parameters: said (a JSON array of objects with id, token, worker_id, progress, progress_message); no claim twice.
 -- Rows: (id, token, worker_id, cancel_requested); none where refused. Safe: as `complete`.
 WITH said AS MATERIALIZED (
@@ -210,8 +212,8 @@ ON CONFLICT (task_id, name) DO NOTHING
 RETURNING value
 
 -- fragment: in_turn
--- The tasks that `said` names, locked in the order of their ids whatever plan finds them: two statements about the same
--- tasks wait for each other one way round, never in a circle. Words: whose, as in `complete`.
+-- The tasks of `items`, locked in the order of their ids whatever plan finds them: two statements about the same tasks
+-- wait for each other in one direction, never in a circle. Words: whose, as in `complete`.
 in_turn AS MATERIALIZED (
     SELECT task.id FROM dibs_tasks AS task
     WHERE task.id = ANY(ARRAY(SELECT id FROM said)) {{whose}} ORDER BY task.id FOR NO KEY UPDATE

@@ -1,9 +1,9 @@
--- Reading: tasks, lists, searches, history, and how workflows stand.
--- Locks: none; these statements read.
+-- Reads: tasks, lists, searches, history, and the state of workflows.
+-- Locks: none. These statements only read.
 
 -- name: search_stretch
 -- Promise: the tasks of a stretch of ids that match, newest first.
--- Parameters: lowest, highest, span, limit and those of the conditions.
+-- Parameters: lowest, highest, span, limit and the parameters of the conditions.
 -- Rows: lines of tasks (whole tasks, where the word task_line says so). Index: the primary key: a
 -- limit of its own makes the inner part a walk along it whatever the conditions are; what is inserted between the look
 -- at the stretch and this one must not push out the lowest.
@@ -14,9 +14,9 @@ ORDER BY task.id DESC LIMIT {{limit}}
 
 -- name: latest_history
 -- Promise: the newest entries of a task's history, newest first, and how many there are. Parameters: id, limit.
--- Rows: all columns, count. Index: dibs_history_task, then the primary key.
--- The ids of the task come first, materialized: for the few newest PostgreSQL would rather read the history of all tasks
--- backwards until it has met them.
+-- Rows: all columns, count. Index: dibs_history_task, then the primary key. The ids of the task come first,
+-- materialized: for the few newest PostgreSQL would rather read the history of all tasks backwards until it has met
+-- them.
 WITH own AS MATERIALIZED (SELECT id FROM dibs_history WHERE task_id = :id)
 SELECT id, task_id, event, from_state, to_state, worker_id, token, by, at, detail, (SELECT count(*) FROM own)
 FROM dibs_history
@@ -24,10 +24,11 @@ WHERE id = ANY (ARRAY(SELECT id FROM own ORDER BY id DESC LIMIT {{limit}}))
 ORDER BY id DESC
 
 -- name: outline
--- Promise: what never changes of the workflow's first steps, in the order in which they were added. Parameters: id, limit.
--- Rows: (task_id, name, kind, type). Index: dibs_steps_names, and the primary key of the tasks.
--- The steps of the workflow come first, materialized, and their tasks one by one (OFFSET 0): for some in order PostgreSQL
--- would rather read the steps of all workflows, and for many of them all tasks.
+-- Promise: what never changes of the workflow's first steps, in the order in which they were added. Parameters: id,
+-- limit.
+-- Rows: (task_id, name, kind, type). Index: dibs_steps_names, and the primary key of the tasks. The steps of the
+-- workflow come first, materialized, and their tasks one by one (OFFSET 0): for some in order PostgreSQL would rather
+-- read the steps of all workflows, and for many of them all tasks.
 WITH own AS MATERIALIZED (SELECT task_id, name, kind FROM dibs_steps WHERE workflow_id = :id)
 SELECT step.task_id, step.name, step.kind, task.type
 FROM (SELECT * FROM own ORDER BY task_id LIMIT {{limit}}) AS step
@@ -35,7 +36,7 @@ CROSS JOIN LATERAL (SELECT type FROM dibs_tasks WHERE id = step.task_id OFFSET 0
 ORDER BY step.task_id
 
 -- name: outline_edges
--- Promise: who waits for whom among the workflow's steps up to the last one that is shown. Parameters: id, last, limit.
+-- Promise: the edges among the workflow's steps, up to the last step that is shown. Parameters: id, last, limit.
 -- Rows: one, (parents, children), each as JSON: two long lists take half the time of many short rows.
 -- Index: dibs_steps_names, and dibs_edges_child, one by one (OFFSET 0; see `outline`).
 WITH own AS MATERIALIZED (SELECT task_id FROM dibs_steps WHERE workflow_id = :id AND task_id <= :last)
@@ -48,7 +49,7 @@ FROM (
 ) AS shown
 
 -- name: step_states
--- Promise: how the workflow's steps stand, up to the last one that is shown. Parameters: id, last.
+-- Promise: the states of the workflow's steps, up to the last step that is shown. Parameters: id, last.
 -- Rows: (state, on_failure, passed, ids as JSON): a few rows for thousands of steps, which takes half the time.
 -- Index: dibs_steps_names, and the primary key of the tasks, one by one (OFFSET 0; see `outline`).
 SELECT task.state, step.on_failure, step.passed, json_agg(step.task_id)::text

@@ -1,12 +1,12 @@
 -- What people do to tasks: cancel, retry, discard, redrive the dead letter.
--- Locks: the roots of workflow trees in the order of their ids (hold_workflows), then tasks in the order of their ids (in_turn,
--- hold_tasks); a statement that takes what it finds passes over rows that are locked (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: retry
 -- Promise: these tasks are pending again with all their attempts, if they still are in the state that the caller saw.
 -- The token stays: it grows with the next claim, so the worker that held the task before stays fenced off.
--- Parameters: ids, from_state (of all of them: failed, cancelled or scheduled), now, by. Rows: history columns; none for a
--- task that moved. Index: the primary key. Safe: as `cancel`.
+-- Parameters: ids, from_state (of all of them: failed, cancelled or scheduled), now, by. Rows: history columns; none
+-- for a task that moved. Index: the primary key. Safe: as `cancel`.
 WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task
@@ -48,9 +48,9 @@ changed AS (
 SELECT * FROM changed
 
 -- name: dead_steps
--- Promise: up to `limit` steps of the dead letter that match, the oldest first; without those whose failure was
+-- Promise: up to `limit` steps of the dead letter that match, the oldest first; without steps whose failure was
 -- ignored, since their workflow has gone on.
--- Parameters: those of `redrive`; queues, if only workflows of these. Rows: (task_id, workflow_id).
+-- Parameters: the same as of `redrive`; queues, if only workflows of these queues count. Rows: (task_id, workflow_id).
 -- Index: dibs_steps_failed: the dead letter may be full of tasks that are no steps.
 SELECT task.id, step.workflow_id FROM dibs_steps AS step JOIN dibs_tasks AS task ON task.id = step.task_id
 WHERE NOT step.passed AND {{unindexed: task.state}} = 'failed' AND task.set_aside IS NULL {{conditions}}

@@ -1,6 +1,6 @@
 -- How long records are kept, and what is deleted after that.
--- Locks: the roots of workflow trees in the order of their ids (hold_workflows), then tasks in the order of their ids (in_turn,
--- hold_tasks); a statement that takes what it finds passes over rows that are locked (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: prune_walked
 -- Promise: of the tasks in this final state that finished after one moment and up to another, up to `limit` are deleted
@@ -8,8 +8,8 @@
 -- retention (NULL) keeps for ever. Steps are pruned with their workflow (see `prune_steps`).
 -- Parameters: state, after, until, shortest (retention in the state), kept (NULL: for ever), limit, now, by.
 -- Rows: history columns, finished_at. Index: dibs_tasks_finished, between the two moments.
--- Safe: state, time and rules are compared in the statement that deletes, again where a row changed meanwhile. Rows that
--- another client is retrying, or another prune is deleting, are skipped; rows that are kept are not locked.
+-- Safe: state, time and rules are compared in the statement that deletes, again where a row changed meanwhile. Rows
+-- that another client is retrying, or another prune is deleting, are skipped; rows that are kept are not locked.
 WITH {{moment}},
 old AS MATERIALIZED (
     SELECT task.id FROM dibs_tasks AS task
@@ -35,8 +35,8 @@ changed AS (
 SELECT * FROM changed
 
 -- name: old_workflow_lines
--- Promise: every name and list of queues that has workflows in this final state, with the age of the workflow that ended
--- first. Sub-workflows are pruned with their root.
+-- Promise: every name and list of queues that has workflows in this final state, with the age of the workflow that
+-- ended first. Sub-workflows are pruned with their root.
 -- Parameters: state, now. Rows: (name, first 300 characters of the list of queues, age in microseconds).
 -- Index: dibs_workflows_kept, one probe for each row, however many workflows there are.
 WITH RECURSIVE {{moment}},
@@ -59,7 +59,8 @@ SELECT line.name, line.queues, moment.now - line.finished_at FROM line, moment
 -- `kept`, without sub-workflows. Parameters: state, name, queues (the first 300 characters), kept, limit, now.
 -- Rows: (id). Index: dibs_workflows_kept, in its order: the rows are compared as a range of it, because PostgreSQL
 -- expects few rows of an equal name and list of queues, and would read and sort all of them.
--- Safe: the workflows are locked, so that no client retries them meanwhile; those that are locked already are skipped.
+-- Safe: the workflows are locked, so that no client retries them meanwhile; workflows that are locked already are
+-- skipped.
 WITH {{moment}}
 SELECT id FROM dibs_workflows
 WHERE finished_at IS NOT NULL AND step_of IS NULL AND state = :state

@@ -1,5 +1,5 @@
 -- Counts, trends and samples for dashboards and metrics.
--- Locks: none; these statements read.
+-- Locks: none beyond the rows that a statement writes.
 
 -- name: recent
 -- Promise: how long the last completed tasks waited and ran, among the newest `reach` of all queues.
@@ -16,8 +16,8 @@ WHERE true {{conditions}} ORDER BY finished_at DESC LIMIT {{limit}}
 SELECT state, count(*) FROM dibs_workflows GROUP BY state
 
 -- name: failures
--- Promise: of the newest `reach` tasks of the dead letter the last ones, the newest first, each with the beginning of its error as JSON,
--- without the traceback: to parse all of them here would take ten times as long as to read them.
+-- Promise: of the newest `reach` tasks of the dead letter the last ones, the newest first, each with the beginning of
+-- its error as JSON, without the traceback: to parse all of them here would take ten times as long as to read them.
 -- Parameters: reach, limit, queues. Rows: (id, type, beginning of the error, finished_at).
 -- Index: dibs_tasks_dead, from its end; never further than `reach`, however rare the queues are.
 SELECT task.id, task.type, {{error_head}}, task.finished_at
@@ -56,8 +56,8 @@ FROM (SELECT past.id, past.event, past.from_state, past.to_state,
 GROUP BY queue, event, from_state, to_state
 
 -- name: vitals
--- Promise: how many bytes the tables of dibs take with their indexes, and for how many seconds the oldest transaction of
--- this database has been open, prepared ones included; of other users' only with the role pg_read_all_stats.
+-- Promise: how many bytes the tables of dibs take with their indexes, and for how many seconds the oldest transaction
+-- of this database has been open, prepared ones included; of other users' only with the role pg_read_all_stats.
 -- Rows: (bytes, seconds).
 SELECT
     (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class

@@ -1,6 +1,6 @@
 -- What the clock does: promote tasks that are due, recover tasks whose lease ran out; checks of the doctor.
--- Locks: the roots of workflow trees in the order of their ids (hold_workflows), then tasks in the order of their ids (in_turn,
--- hold_tasks); a statement that takes what it finds passes over rows that are locked (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: promote
 -- Promise: up to `limit` scheduled tasks that are due are pending. Parameters: limit, now, by. Rows: history columns.
@@ -23,16 +23,15 @@ changed AS (
 SELECT * FROM changed
 
 -- name: recover
--- Promise: up to `limit` tasks whose lease ran out are taken back: an attempt is spent, and they are pending again,
--- or failed when it was their last, or cancelled when somebody asked for that. A task that was claimed ahead of its
+-- Promise: up to `limit` tasks whose lease ran out are taken back: an attempt is spent, and they are pending again, or
+-- failed when it was their last, or cancelled when its cancellation was requested. A task that was claimed ahead of its
 -- turn is not known to have been started: no attempt is spent, only `dropped` counts it, and the detail says so.
 -- Words: which (that_go_on or with_these_ids).
 -- Parameters: limit, error (what the dead letter says), now, by. Rows: history columns, queue, type.
--- Index: dibs_tasks_leases. Safe: judged by the lease alone, never by who seems alive, and looked at again under the
--- row's lock, so a renewal or a finish that comes first wins; the old token is dead as soon as the state is no
--- longer 'claimed', and the next claim issues another.
--- `claimed_at` is cleared with such a claim. A task that is pending again has no holder any more; the history takes the
--- worker from the row as it was when it was locked.
+-- Index: dibs_tasks_leases. Safe: the lease alone decides, not the heartbeat of the worker, and it is checked again
+-- under the row's lock, so a renewal or a finish that comes first wins; the old token is void as soon as the state is
+-- no longer 'claimed', and the next claim issues another. `claimed_at` is cleared with such a claim. A task that is
+-- pending again has no holder; the history takes the worker from the row as it was when it was locked.
 WITH {{moment}},
 lost AS MATERIALIZED (
     SELECT id, worker_id, ahead FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= (SELECT now FROM moment) {{which}}

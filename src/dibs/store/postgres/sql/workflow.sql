@@ -1,6 +1,6 @@
 -- Workflows: their steps, how they advance, stop and run again.
--- Locks: the roots of workflow trees in the order of their ids (hold_workflows), then tasks in the order of their ids (in_turn,
--- hold_tasks); a statement that takes what it finds passes over rows that are locked (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: add_steps
 -- Promise: these tasks are steps. Parameters: of each task_id, workflow_id, name, kind, on_failure, waits, delay.
@@ -21,19 +21,19 @@ FROM json_to_recordset(:said::json) AS added (task_id bigint, more int)
 WHERE step.task_id = added.task_id
 
 -- name: hold_workflows
--- Promise: nobody else changes the trees of workflows with these roots before this transaction ends.
+-- Promise: no other transaction changes the trees of workflows with these roots before this one ends.
 -- Parameters: ids, sorted. Rows: (id).
--- Safe: whoever ends a step, adds one, stops, retries or ends a workflow holds the root's row first, before it touches
--- any task; roots are held in the order of their ids. So two of them wait for each other one way round, and what each
--- reads after this statement is what the other has committed: no parent's end, no new edge is overlooked. A statement of
--- its own: one that had to wait for the lock would go on with what it saw before.
+-- Safe: a transaction that ends a step, adds one, or stops, retries or ends a workflow locks the row of the root first,
+-- before it touches any task; roots are locked in the order of their ids. So two such transactions wait for each other
+-- in one direction, and what each reads after this statement is what the other has committed: it misses no end of a
+-- parent and no new edge. A separate statement: one that had to wait for the lock would go on with what it saw before.
 SELECT id FROM dibs_workflows WHERE id = ANY(:ids::bigint[]) ORDER BY id FOR NO KEY UPDATE
 
 -- name: settle_steps
--- Promise: of these steps those that have ended are settled, each once: passed, if it was completed or its failure is
--- ignored and nothing was given up. Parameters: ids, given_up.
+-- Promise: the ended ones among these steps are settled, each once: a step passes if it was completed, or if its
+-- failure is ignored and the step was not given up. Parameters: ids, given_up.
 -- Rows: (task_id, workflow_id, kind, on_failure, waits, passed, state).
--- Safe: `passed IS NULL` lets nobody count a step twice, and the workflow is held.
+-- Safe: `passed IS NULL` prevents counting a step twice, and the workflow is locked.
 UPDATE dibs_steps AS step
 SET passed = NOT :given_up AND (task.state = 'completed' OR (step.on_failure = 'ignore' AND step.kind <> 'finalizer'))
 FROM dibs_tasks AS task
@@ -42,11 +42,13 @@ WHERE step.task_id = ANY(:ids::bigint[]) AND step.passed IS NULL
 RETURNING step.task_id, step.workflow_id, step.kind, step.on_failure, step.waits, step.passed, task.state
 
 -- name: open_children
--- Promise: the children of these steps wait for that many parents less. Parameters: ids (of steps that have passed).
--- Rows: (task_id, workflow_id, kind, waits, passed) of the children. The cost is that of the edges, however large the graph:
--- a join would be planned for a two-hundredth of a graph that no ANALYZE has seen yet, and so read all its steps.
--- Index: dibs_edges_pkey, dibs_steps_pkey.
--- Also of those that were given up: if their workflow is retried, they must not wait for what is done.
+-- Promise: the children of these steps wait for fewer parents, by the number of these steps. Parameters: ids (of steps
+-- that have passed).
+-- Rows: (task_id, workflow_id, kind, waits, passed) of the children. The cost is that of the edges, however large the
+-- graph: a join would be planned for a two-hundredth of a graph that no ANALYZE has seen yet, and so read all its
+-- steps.
+-- Index: dibs_edges_pkey, dibs_steps_pkey. Children that were given up count too: if their workflow is retried, they
+-- must not wait for parents that have passed.
 WITH done AS MATERIALIZED (
     SELECT child_id, count(*) AS parents FROM dibs_edges WHERE parent_id = ANY(:ids::bigint[]) GROUP BY child_id
 )
@@ -56,7 +58,7 @@ WHERE step.task_id = ANY(ARRAY(SELECT child_id FROM done))
 RETURNING step.task_id, step.workflow_id, step.kind, step.waits, step.passed
 
 -- name: ready_steps
--- Promise: these blocked steps may run: pending, or scheduled where they have a delay or a time of their own.
+-- Promise: these blocked steps may run: they are pending, or scheduled where they have a delay or a time of their own.
 -- Parameters: ids, now. Rows: history columns.
 WITH {{moment}},
 changed AS (
@@ -73,9 +75,9 @@ changed AS (
 SELECT * FROM changed
 
 -- name: open_gates
--- Promise: each of these steps, which stand for sub-workflows, is claimed by its workflow, for as long as that runs.
--- Parameters: ids, now. Rows: history columns, the sub-workflow's id. They are pending in this transaction alone, so that
--- no worker can claim them.
+-- Promise: each of these steps, which represent sub-workflows, is claimed by its sub-workflow while that runs.
+-- Parameters: ids, now. Rows: history columns, the sub-workflow's id. They are pending in this transaction alone, so
+-- that no worker can claim them.
 WITH {{moment}},
 changed AS (
     UPDATE dibs_tasks AS task
@@ -91,10 +93,11 @@ changed AS (
 SELECT * FROM changed
 
 -- name: count_steps
--- Promise: each workflow has that many more steps, active, ended and failed ones. One that runs and has nothing active any
--- more waits for its finalization from now on; one that has something active does not, nor a sub-workflow that has not begun.
--- Parameters: of each id, steps, active, ended, failures; now. Rows: (id) of those whose finalization is due.
--- Safe: the root is held, so of the steps that end at the same moment one is the last, and its transaction sees that.
+-- Promise: the counters of each workflow grow by these numbers. A running workflow without active steps waits for its
+-- finalization from now on; a workflow with active steps does not, nor does a sub-workflow that has not begun.
+-- Parameters: of each id, steps, active, ended, failures; now. Rows: (id, due_at); due_at is NULL where no finalization
+-- is due.
+-- Safe: the root is locked, so of the steps that end at the same moment one is the last, and its transaction sees that.
 WITH {{moment}}
 UPDATE dibs_workflows AS workflow
 SET steps = workflow.steps + more.steps, active = workflow.active + more.active, ended = workflow.ended + more.ended,
@@ -110,7 +113,7 @@ RETURNING workflow.id, workflow.due_at
 -- name: stop_steps
 -- Promise: the workers of this workflow's running steps learn at their next renewal that they should stop.
 -- Parameters: id, now. Rows: history columns.
--- Safe: the rows are locked in the order of their ids, as those are who renew and finish them: nobody waits in a circle.
+-- Safe: the rows are locked in the order of their ids, as in the statements that renew and finish tasks: no deadlock.
 WITH {{moment}},
 running AS MATERIALIZED (
     SELECT task.id FROM dibs_steps AS step JOIN dibs_tasks AS task ON task.id = step.task_id

@@ -1,5 +1,6 @@
 -- What the holder of a claim writes: outcomes, renewals, progress, checkpoints.
--- Locks: those of the engine, see the file of the same theme there.
+-- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
+-- SQLite locks the file for each transaction that writes.
 
 -- name: standing
 -- Promise: the claim that holds each task now, and whether its cancellation was requested.
@@ -13,9 +14,10 @@ WHERE id {{in: ids}} AND {{unindexed: state}} = 'claimed'
 SELECT name, value FROM dibs_checkpoints WHERE task_id = :id ORDER BY at, name
 
 -- name: outcome
--- Promise: what the task came to. Parameters: id. Rows: (result, error).
+-- Promise: the result and the error of the task. Parameters: id. Rows: (result, error).
 SELECT result, error FROM dibs_tasks WHERE id = :id
 
 -- fragment: plain
--- Tasks that are no steps: whoever ends a step must hold its workflow. A fragment of the statements that end tasks.
+-- A condition of the statements that end tasks: the task is not a step. A transaction that ends a step must lock the
+-- workflow.
 AND workflow_id IS NULL

@@ -1,16 +1,17 @@
--- Reading: tasks, lists, searches, history, and how workflows stand.
--- Locks: none; these statements read.
+-- Reads: tasks, lists, searches, history, and the state of workflows.
+-- Locks: none. These statements only read.
 
 -- name: get
 -- Promise: the tasks with these ids that exist. Parameters: ids. Rows: task columns.
 SELECT {{task}} FROM dibs_tasks AS task WHERE id {{in: ids}}
 
 -- name: list
--- Promise: a page of tasks, newest first. Parameters: limit and those of the conditions. Rows: task columns.
+-- Promise: a page of tasks, newest first. Parameters: limit and the parameters of the conditions. Rows: task columns.
 SELECT {{task}} FROM dibs_tasks AS task WHERE id > 0 {{conditions}} ORDER BY id DESC LIMIT {{limit}}
 
 -- name: queues_of
--- Promise: the queues of the tasks with these ids that exist. Parameters: ids. Rows: (id, queue). Index: the primary key.
+-- Promise: the queues of the tasks with these ids that exist. Parameters: ids. Rows: (id, queue). Index: the primary
+-- key.
 SELECT id, queue FROM dibs_tasks WHERE id {{in: ids}}
 
 -- name: waits_for
@@ -23,15 +24,15 @@ WHERE edge.child_id = :id AND (parent.passed IS NULL OR NOT parent.passed)
 ORDER BY parent.task_id LIMIT {{limit}}
 
 -- fragment: task_line
--- The columns of a task in a list, in the order that `read_line` expects: of params and error only the beginning, whatever
--- their size.
+-- The columns of a task in a list, in the order that `read_line` expects: of params and error only the beginning,
+-- whatever their size.
 id, type, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at, lease_until,
 finished_at, progress, workflow_id, key, cancel_requested, substr(params, 1, 200), substr({{error_text}}, 1, 200),
 {{error_head}}
 
 -- name: search_these
 -- Promise: the tasks with these ids that match and are below an id, newest first.
--- Parameters: ids, below, limit and those of the conditions.
+-- Parameters: ids, below, limit and the parameters of the conditions.
 -- Rows: summaries of tasks (whole tasks, where the word task_line says so). Index: the primary key.
 SELECT {{task_line}} FROM dibs_tasks AS task {{not_indexed}}
 WHERE id < :below {{with_these_ids}} {{conditions}}
@@ -49,9 +50,9 @@ FROM (SELECT id FROM dibs_tasks WHERE id > :above AND id < :below ORDER BY id DE
 SELECT id, created_at FROM dibs_tasks WHERE id <= :id ORDER BY id DESC LIMIT 1
 
 -- name: few_tasks
--- Promise: the ids of the tasks that match, up to `limit`; if there are fewer rows, these are all. Parameters: those of the
--- condition. Words: index, condition, order, limit. Rows: (id). Index: the given one, in its order, which keeps the planner
--- from other plans.
+-- Promise: the ids of the tasks that match, up to `limit`; if there are fewer rows, these are all. Parameters: those of
+-- the condition. Words: index, condition, order, limit. Rows: (id). Index: the given one, in its order, which keeps the
+-- planner from other plans.
 SELECT id FROM dibs_tasks {{indexed_by: {{index}}}} WHERE {{condition}} ORDER BY {{order}} LIMIT {{limit}}
 
 -- name: few_blocked
@@ -95,7 +96,8 @@ workflow.on_failure, workflow.stopping, workflow.error, workflow.step_of, workfl
 workflow.finalization_token, workflow.finalization_by, workflow.finalization_until
 
 -- name: list_workflows
--- Promise: a page of workflows, newest first, without sub-workflows. Parameters: limit and those of the conditions.
+-- Promise: a page of workflows, newest first, without sub-workflows. Parameters: limit and the parameters of the
+-- conditions.
 -- Rows: workflow columns.
 SELECT {{workflow}} FROM dibs_workflows AS workflow
 WHERE workflow.step_of IS NULL {{conditions}}
@@ -112,15 +114,16 @@ SELECT min(id), count(*)
 FROM (SELECT id FROM dibs_workflows WHERE id < :below ORDER BY id DESC LIMIT {{limit}}) AS stretch
 
 -- name: few_workflows
--- Promise: the ids of the workflows that match, the newest first, up to `limit`; if there are fewer rows, these are all.
+-- Promise: the ids of the workflows that match, the newest first, up to `limit`; if there are fewer rows, these are
+-- all.
 -- Parameters: those of the condition. Words: condition, order, limit. Rows: (id). Index: dibs_workflows_running or
 -- dibs_workflows_finished.
 SELECT id FROM dibs_workflows WHERE {{condition}} ORDER BY {{order}} DESC LIMIT {{limit}}
 
 -- name: steps
 -- Promise: the workflow's steps in the order in which they were added. Parameters: id.
--- Rows: (task_id, name, kind, type, queue, state, attempts, max_attempts, waits, on_failure, passed, worker_id, claimed_at,
--- finished_at, error, the sub-workflow's id).
+-- Rows: (task_id, name, kind, type, queue, state, attempts, max_attempts, waits, on_failure, passed, worker_id,
+-- claimed_at, finished_at, error, the sub-workflow's id).
 SELECT step.task_id, step.name, step.kind, task.type, task.queue, task.state, task.attempts, task.max_attempts,
        step.waits, step.on_failure, step.passed, task.worker_id, task.claimed_at, task.finished_at, task.error, sub.id
 FROM dibs_steps AS step
@@ -130,7 +133,7 @@ WHERE step.workflow_id = :id
 ORDER BY step.task_id
 
 -- name: edges
--- Promise: who waits for whom in the workflow. Parameters: id. Rows: (parent, child).
+-- Promise: the edges of the workflow's graph. Parameters: id. Rows: (parent, child).
 SELECT edge.parent_id, edge.child_id
 FROM dibs_steps AS step JOIN dibs_edges AS edge ON edge.child_id = step.task_id
 WHERE step.workflow_id = :id
@@ -138,8 +141,9 @@ ORDER BY edge.child_id, edge.parent_id
 
 -- name: some_steps
 -- Promise: these steps as they are now, without results and errors. Parameters: ids.
--- Rows: (task_id, name, kind, type, queue, state, attempts, max_attempts, waits, on_failure, passed, worker_id, claimed_at,
--- finished_at, the sub-workflow's id, how many steps it has, how many of them have ended). Index: the primary keys.
+-- Rows: (task_id, name, kind, type, queue, state, attempts, max_attempts, waits, on_failure, passed, worker_id,
+-- claimed_at, finished_at, the sub-workflow's id, how many steps it has, how many of them have ended). Index: the
+-- primary keys.
 SELECT step.task_id, step.name, step.kind, task.type, task.queue, task.state, task.attempts, task.max_attempts,
        step.waits, step.on_failure, step.passed, task.worker_id, task.claimed_at, task.finished_at, sub.id,
        sub.steps, sub.ended

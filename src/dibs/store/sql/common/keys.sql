@@ -1,5 +1,6 @@
 -- API keys, their rate limits, and browser sessions.
--- Locks: those of the engine, see the file of the same theme there.
+-- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
+-- SQLite locks the file for each transaction that writes.
 
 -- fragment: api_key
 -- The columns of an API key, in the order that `read_key` expects; the last is the time until it expires.

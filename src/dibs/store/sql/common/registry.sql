@@ -1,5 +1,6 @@
 -- Workers, task types and paused queues.
--- Locks: those of the engine, see the file of the same theme there.
+-- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
+-- SQLite locks the file for each transaction that writes.
 
 -- name: heartbeat
 -- Promise: this incarnation of the worker is recorded as alive now, or as stopped now.
@@ -22,7 +23,8 @@ SELECT id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopp
 FROM dibs_workers ORDER BY started_at, id, incarnation, limited_to
 
 -- name: held
--- Promise: every claimed task with its worker. Rows: (worker_id, incarnation, task id, queue). Index: dibs_tasks_leases.
+-- Promise: every claimed task with its worker. Rows: (worker_id, incarnation, task id, queue). Index:
+-- dibs_tasks_leases.
 SELECT worker_id, incarnation, id, queue FROM dibs_tasks {{indexed_by: dibs_tasks_leases}}
 WHERE state = 'claimed' ORDER BY id
 
@@ -41,7 +43,8 @@ ON CONFLICT (name, version) DO NOTHING
 RETURNING name, version, schema, defaults, created_at
 
 -- name: get_type
--- Promise: this version of a task type, or its newest where version is NULL. Parameters: name, version. Rows: all columns.
+-- Promise: this version of a task type, or its newest where version is NULL. Parameters: name, version. Rows: all
+-- columns.
 SELECT name, version, schema, defaults, created_at FROM dibs_task_types
 WHERE name = :name AND (CAST(:version AS integer) IS NULL OR version = :version) ORDER BY version DESC LIMIT 1
 

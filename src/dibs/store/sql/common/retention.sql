@@ -1,5 +1,6 @@
 -- How long records are kept, and what is deleted after that.
--- Locks: those of the engine, see the file of the same theme there.
+-- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
+-- SQLite locks the file for each transaction that writes.
 
 -- name: set_retention
 -- Promise: the rule is stored; a rule with the same scope and name is changed to it. An equal rule changes nothing.
@@ -14,7 +15,8 @@ WHERE rule.kept {{differs_from}} excluded.kept
 RETURNING records
 
 -- name: remove_retention
--- Promise: no rule is set for this scope and name. Parameters: records, scope, name. Rows: (records) of what was removed.
+-- Promise: no rule is set for this scope and name. Parameters: records, scope, name. Rows: (records) of what was
+-- removed.
 -- Safe: of two clients that remove the same rule, the second waits and finds nothing to remove.
 DELETE FROM dibs_retention WHERE records = :records AND scope = :scope AND name = :name RETURNING records
 
@@ -51,8 +53,8 @@ RETURNING id, 'pruned', state, state, NULL, token, NULL
 {{note_change}}
 
 -- name: walk_finished
--- Promise: when the last task of the next stretch of tasks in this final state finished: the task `span` places after the
--- first task that finished after `after`.
+-- Promise: when the last task of the next stretch of tasks in this final state finished: the task `span` places after
+-- the first task that finished after `after`.
 -- Parameters: state, after, kept (the shortest retention in the state), now. Words: span.
 -- Rows: (finished_at); none where that task has not been finished for `kept`, or there are fewer tasks.
 -- Index: dibs_tasks_finished, in its order. The upper bound is compared afterwards, because PostgreSQL expects few rows
@@ -100,8 +102,9 @@ DELETE FROM dibs_finalization_attempts WHERE workflow_id {{workflows_of_trees}}
 DELETE FROM dibs_workflows WHERE id {{workflows_of_trees}}
 
 -- name: prune_history
--- Promise: up to `limit` of the oldest entries of the history are deleted, if older than `kept`. Parameters: kept, limit,
--- now. Rows: (id). Index: the primary key; entries are appended in time order, so the oldest are at its beginning.
+-- Promise: up to `limit` of the oldest entries of the history are deleted, if older than `kept`. Parameters: kept,
+-- limit, now. Rows: (id). Index: the primary key; entries are appended in time order, so the oldest are at its
+-- beginning.
 -- Safe: rows that another prune is deleting are skipped.
 {{with_moment}}
 DELETE FROM dibs_history

@@ -1,5 +1,6 @@
 -- Schedules: tasks that are enqueued by a cron expression.
--- Locks: those of the engine, see the file of the same theme there.
+-- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
+-- SQLite locks the file for each transaction that writes.
 
 -- fragment: schedule
 -- The columns of a schedule, in the order in which Python reads them.
@@ -67,14 +68,15 @@ UPDATE dibs_schedules SET enabled = false, updated_at = {{now}} WHERE name = :na
 
 -- name: due_schedules
 -- Promise: the enabled schedules whose next tick has come, the longest due first. Parameters: now.
--- Rows: (now, schedule columns). Index: dibs_schedules_due. Safe: a read; `tick_schedule` decides which client enqueues.
+-- Rows: (now, schedule columns). Index: dibs_schedules_due. Safe: a read; `tick_schedule` decides which client
+-- enqueues.
 {{with_moment}}
 SELECT {{now}}, {{schedule}} FROM dibs_schedules WHERE enabled AND next_at <= {{now}} ORDER BY next_at, name
 
 -- name: tick_schedule
--- Promise: of all who saw this tick come, one moves the schedule on to the next, and may enqueue.
+-- Promise: of all clients that saw this tick, one moves the schedule on to the next tick, and may enqueue.
 -- Parameters: name, due_at (the next_at that was read), next_at, and the cron and time zone that it was computed from.
--- Rows: schedule columns, as they are now; none for everybody else.
+-- Rows: schedule columns, as they are now; none for every other client.
 -- Safe: a second update waits for the first, then finds another next_at; whatever is enqueued in the same transaction
 -- is there if and only if the schedule moved on.
 UPDATE dibs_schedules SET next_at = :next_at

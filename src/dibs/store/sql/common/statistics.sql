@@ -1,9 +1,9 @@
 -- Counts, trends and samples for dashboards and metrics.
--- Locks: none; these statements read.
+-- Locks: none beyond the rows that a statement writes.
 
 -- name: counts
--- Promise: the number of tasks by queue, type and state, the longest wait of a pending task, and how many failed tasks are
--- not in the dead letter. Parameters: now. Rows: (queue, type, state, count, age of the oldest pending, set aside).
+-- Promise: the number of tasks by queue, type and state, the longest wait of a pending task, and how many failed tasks
+-- are not in the dead letter. Parameters: now. Rows: (queue, type, state, count, age of the oldest pending, set aside).
 {{with_moment}}
 SELECT queue, type, state, count(*), CASE state WHEN 'pending' THEN {{now}} - min(ready_at) END,
        count(set_aside)
@@ -35,20 +35,21 @@ FROM (SELECT id, event, from_state, to_state, (SELECT queue FROM dibs_tasks WHER
 GROUP BY queue, event, from_state, to_state
 
 -- name: note_sample
--- Promise: the sample of this minute is stored, by the first who has one. Parameters: at, body.
--- Rows: (at); none for everybody else. Index: the primary key, where the second of two waits for the first.
+-- Promise: the sample of this minute is stored; the first server wins. Parameters: at, body.
+-- Rows: (at); none for every other server. Index: the primary key, where the second of two waits for the first.
 INSERT INTO dibs_samples (at, body) VALUES (:at, :body)
 ON CONFLICT (at) DO NOTHING
 RETURNING at
 
 -- name: samples_since
--- Promise: the samples from this moment on, in order. Parameters: at. Words: body (the column, or `body_without_queues`).
+-- Promise: the samples from this moment on, in order. Parameters: at. Words: body (the column, or
+-- `body_without_queues`).
 -- Rows: (at, body). Index: the primary key.
 SELECT at, {{body}} FROM dibs_samples WHERE at >= :at ORDER BY at
 
 -- fragment: body_without_queues
--- A sample without its queues, which come last: they are nine tenths of the text, and a chart of the whole store needs none
--- of them.
+-- A sample without its queues, which come last: they are nine tenths of the text, and a chart of the whole store needs
+-- none of them.
 substr(body, 1, coalesce(nullif({{strpos}}(body, ',"queues":'), 0) - 1, length(body)))
 
 -- name: prune_samples

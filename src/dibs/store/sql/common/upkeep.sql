@@ -1,5 +1,6 @@
 -- What the clock does: promote tasks that are due, recover tasks whose lease ran out; checks of the doctor.
--- Locks: those of the engine, see the file of the same theme there.
+-- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
+-- SQLite locks the file for each transaction that writes.
 
 -- name: clock
 -- Promise: the database's time. Parameters: now. Rows: (now), microseconds.
@@ -27,9 +28,9 @@ AND id {{in: ids}}
 
 -- name: next_due
 -- Promise: how long until the clock alone makes a task claimable; negative where one could be claimable already.
--- Parameters: now. Rows: one, (until the next scheduled task is due, until the next lease runs out, until the next schedule
--- ticks); NULL where there is none. A schedule that is late by more than a minute waits for a worker that can tick it (one
--- that knows its time zone, for example): upkeep keeps looking at it, but no client needs to hurry for it.
+-- Parameters: now. Rows: one, (until the next scheduled task is due, until the next lease runs out, until the next
+-- schedule ticks); NULL where there is none. A schedule that is late by more than a minute waits for a worker that can
+-- tick it (one that knows its time zone, for example): upkeep keeps looking at it, but no client needs to hurry for it.
 -- Indexes: dibs_tasks_due, dibs_tasks_leases, dibs_schedules_due, the first entry of each.
 {{with_moment}}
 SELECT
@@ -39,8 +40,8 @@ SELECT
      WHERE enabled AND next_at >= {{now}} - 60000000) - {{now}}
 
 -- name: next_due_in
--- Promise: as `next_due`, of these queues only: of their tasks only those among the first `reach` of the store, so that
--- tasks of other queues cannot slow the statement down. NULL where none of those is in these queues: then the caller polls.
+-- Promise: as `next_due`, of these queues only: only tasks among the first `reach` of the store count, so that tasks of
+-- other queues cannot slow the statement down. NULL where none of these is in the queues: then the caller polls.
 -- Parameters: queues, now. Words: reach. Rows as in `next_due`. Indexes: dibs_tasks_due, dibs_tasks_leases.
 {{with_moment}}
 SELECT
@@ -54,9 +55,9 @@ SELECT
      WHERE enabled AND next_at >= {{now}} - 60000000 AND queue {{in_text: queues}}) - {{now}}
 
 -- name: books_states
--- Promise: how many tasks are not in the state where their history ends. Rows: (count). Index: dibs_history_task, for each
--- task; `id + 0` keeps PostgreSQL from walking the whole history backwards instead, once for each task, which it does
--- until it has statistics (34 s for 85,000 entries).
+-- Promise: how many tasks are not in the state where their history ends. Rows: (count). Index: dibs_history_task, for
+-- each task; `id + 0` keeps PostgreSQL from walking the whole history backwards instead, once for each task, which it
+-- does until it has statistics (34 s for 85,000 entries).
 SELECT count(*) FROM dibs_tasks AS task
 WHERE state <> coalesce((SELECT to_state FROM dibs_history WHERE task_id = task.id ORDER BY id + 0 DESC LIMIT 1), state)
 

@@ -1,5 +1,6 @@
 -- Workflows: their steps, how they advance, stop and run again.
--- Locks: those of the engine, see the file of the same theme there.
+-- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
+-- SQLite locks the file for each transaction that writes.
 
 -- name: start_workflow
 -- Promise: a new workflow, unless a workflow started in the same queues has its key (no row then). Its steps follow
@@ -26,7 +27,8 @@ SELECT workflow.key_content, {{workflow}} FROM dibs_workflows AS workflow
 WHERE workflow.key = :key AND workflow.key_queues = :queues
 
 -- name: add_queues
--- Promise: the workflow's tasks are in these queues, and so are those of its root. Parameters: id, queues. Rows: none.
+-- Promise: the workflow's list of queues is this one. The caller does the same for the parent of a sub-workflow.
+-- Parameters: id, queues. Rows: none.
 UPDATE dibs_workflows SET queues = :queues WHERE id = :id
 
 -- name: set_finalizer
@@ -75,13 +77,13 @@ WHERE step.workflow_id = :id AND step.kind = 'workflow' AND sub.state IN ('runni
 ORDER BY sub.id
 
 -- name: children
--- Promise: the steps that wait for this one, also those that were given up. Parameters: id. Rows: (task_id).
+-- Promise: the steps that wait for this step, cancelled ones too. Parameters: id. Rows: (task_id).
 SELECT child_id FROM dibs_edges WHERE parent_id = :id
 
 -- name: descendants
 -- Promise: whether one of these steps waits for the step `id`, directly or through other steps. Parameters: ids, id.
--- Rows: (id); none if none does. Index: dibs_edges_child. The cost is that of the edges above them, up to steps that have
--- passed.
+-- Rows: (id); none if none does. Index: dibs_edges_child. The cost is that of the edges above them, up to steps that
+-- have passed.
 WITH RECURSIVE above (id) AS (
     SELECT task_id FROM dibs_steps WHERE task_id {{in: ids}}
     UNION
@@ -156,8 +158,9 @@ RETURNING id, state, CAST(:from_state AS text), state, worker_id, token, error
 
 -- name: reopen_workflow
 -- Promise: an ended workflow runs again. Parameters: id, now. Rows: (id); none if it has not failed or been cancelled.
--- A deadline in seconds begins anew, that of a sub-workflow with its step (see `begin_workflows`). A deadline at a fixed
--- time is removed if it is past: the workflow could only fail again. A workflow that is being pruned stays as it is.
+-- A deadline in seconds begins anew, that of a sub-workflow with its step (see `begin_workflows`). A deadline at a
+-- fixed time is removed if it is past: the workflow could only fail again. A workflow that is being pruned stays as it
+-- is.
 {{with_moment}}
 UPDATE dibs_workflows
 SET state = 'running', stopping = NULL, error = NULL, finished_at = NULL, due_at = NULL,
@@ -174,8 +177,8 @@ WHERE step.workflow_id = :id AND NOT step.passed
 ORDER BY step.task_id
 
 -- name: reopen_steps
--- Promise: these steps are open again: blocked, with all their attempts. `ready_steps` follows for those that wait for no
--- parent. A failed step does not wait for its backoff. Parameters: ids, from_state, now, by. Rows: history columns.
+-- Promise: these steps are open again: blocked, with all their attempts. `ready_steps` follows for those that wait for
+-- no parent. A failed step does not wait for its backoff. Parameters: ids, from_state, now, by. Rows: history columns.
 -- Safe: the workflow is locked.
 {{change}}
 UPDATE dibs_tasks
@@ -201,7 +204,8 @@ WHERE state IN ('running', 'finalizing') AND deadline IS NOT NULL AND deadline <
 ORDER BY deadline LIMIT {{limit}}
 
 -- name: missed_steps
--- Promise: up to `limit` steps that have ended and are not settled in their workflow. Parameters: limit. Rows: (task_id).
+-- Promise: up to `limit` steps that have ended and are not settled in their workflow. Parameters: limit. Rows:
+-- (task_id).
 -- Index: dibs_steps_open, so that the cost depends on the open steps, not on all that have ended. Only programs that do
 -- not know workflows leave such steps behind.
 SELECT step.task_id FROM dibs_steps AS step {{indexed_by: dibs_steps_open}}
@@ -228,7 +232,7 @@ WHERE id {{in_select:
 RETURNING id
 
 -- name: results
--- Promise: what the parents of this step came to. Parameters: id. Index: dibs_edges_child.
+-- Promise: the results of the parents of this step. Parameters: id. Index: dibs_edges_child.
 -- Rows: (task_id, name, type, state, result, error, queue).
 SELECT parent.task_id, parent.name, task.type, task.state, task.result, task.error, task.queue
 FROM dibs_edges AS edge
@@ -238,7 +242,8 @@ WHERE edge.child_id = :id
 ORDER BY parent.task_id
 
 -- name: last_results
--- Promise: what those steps of the workflow came to that no other waits for. Parameters: id. Rows as in `results`.
+-- Promise: the results of the workflow's last steps, for which no other step waits. Parameters: id. Rows as in
+-- `results`.
 SELECT step.task_id, step.name, task.type, task.state, task.result, task.error, task.queue
 FROM dibs_steps AS step JOIN dibs_tasks AS task ON task.id = step.task_id
 WHERE step.workflow_id = :id AND step.kind <> 'finalizer'

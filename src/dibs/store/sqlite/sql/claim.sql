@@ -1,5 +1,5 @@
 -- Claims: which tasks a worker gets, and the random orders.
--- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
+-- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: claim
 -- Promise: the picked tasks now belong to this worker, each under its next token.
@@ -13,7 +13,8 @@ RETURNING id, 'claimed', 'pending', state, worker_id, token, NULL, {{task}}
 
 -- name: claim_by_id
 -- Promise: this task now belongs to this worker, if it was pending and its queue is not paused.
--- Parameters: id, worker_id, incarnation, lease, request, now. Rows: history columns, task columns; none if not claimable.
+-- Parameters: id, worker_id, incarnation, lease, request, now. Rows: history columns, task columns; none if not
+-- claimable.
 -- Safe: one statement under the write lock; the loser of a race finds the task no longer pending.
 UPDATE dibs_tasks
 SET state = 'claimed', token = token + 1, worker_id = :worker_id, incarnation = :incarnation, claimed_at = :now,
@@ -66,8 +67,8 @@ ORDER BY {{order}} LIMIT :count
 -- Promise: the tasks of one line with the next priority after `after`, downwards or upwards, newest or oldest first.
 -- Parameters: the line, after, count. Words: beyond and levels (the way through the priorities), within (the order in
 -- each), from a fixed table. Rows: (id, priority).
--- Index: dibs_tasks_by_priority, one probe for the next priority and `count` entries. Within a priority it is read either
--- way, so that orders by priority need no index of their own.
+-- Index: dibs_tasks_by_priority, one probe for the next priority and `count` entries. Within a priority it is read
+-- either way, so that orders by priority need no index of their own.
 SELECT id, priority FROM dibs_tasks INDEXED BY dibs_tasks_by_priority
 WHERE state = 'pending' AND queue = :queue AND type = :type AND attempts_left = :attempts_left AND priority = (
     SELECT priority FROM dibs_tasks INDEXED BY dibs_tasks_by_priority

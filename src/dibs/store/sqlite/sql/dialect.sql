@@ -8,13 +8,14 @@
 :now
 
 -- fragment: change
--- Begins a statement that changes tasks. Its RETURNING lists the history columns first; the executor writes the history.
+-- Begins a statement that changes tasks. Its RETURNING lists the history columns first; the executor writes the
+-- history.
 
 -- fragment: note_change
 -- Ends a statement that changes tasks.
 
 -- name: append_history
--- Promise: one line of history for a change, in its transaction. SQLite cannot update one table and insert into
+-- Promise: one entry of the history for a change, in its transaction. SQLite cannot update one table and insert into
 -- another in one statement, so the store appends the rows that a change returned.
 -- Parameters: the seven columns that begin every change's rows, then by and now.
 INSERT INTO dibs_history (task_id, event, from_state, to_state, worker_id, token, detail, by, at)
@@ -41,8 +42,8 @@ INDEXED BY {{argument}}
 NOT INDEXED
 
 -- fragment: unindexed
--- The column of a row that is looked up by its id, in a form that no partial index matches: the look-up must use the primary
--- key.
+-- The column of a row that is looked up by its id, in a form that no partial index matches: the look-up must use the
+-- primary key.
 +{{argument}}
 
 -- fragment: differs_from
@@ -74,6 +75,6 @@ dropped, workflow_id, trace, set_aside
 (json_extract(error, '$.type') || ': ' || json_extract(error, '$.message'))
 
 -- fragment: error_head
--- The beginning of an error as JSON, its type and message first: errors are grouped by it, and those of a group found
--- again, so both have to read the same.
+-- The beginning of an error as JSON, its type and message first: errors are grouped by it, and the errors of a
+-- group are found again by it, so both must use the same text.
 substr(error, 1, 400)

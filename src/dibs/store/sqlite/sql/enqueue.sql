@@ -1,5 +1,5 @@
 -- New tasks and their idempotency keys.
--- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
+-- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: last_id
 -- Promise: the moment, the highest task id ever given out (0 before the first), and whether any line races. Parameters:
@@ -14,7 +14,8 @@ WITH RECURSIVE counted (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHER
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'dibs_tasks'), 0) + n FROM counted
 
 -- name: enqueue
--- Promise: new tasks. Words: rows (one of VALUES for each task). Parameters: the columns of each, in this order. Rows: none.
+-- Promise: new tasks. Words: rows (one of VALUES for each task). Parameters: the columns of each, in this order. Rows:
+-- none.
 -- Safe: the write lock is held from `last_id` to the commit, so the ids are free and no key can appear in between.
 -- Where a line races, `draw_places` follows.
 INSERT INTO dibs_tasks (
@@ -23,7 +24,8 @@ INSERT INTO dibs_tasks (
 ) VALUES {{rows}}
 
 -- name: enqueue_steps
--- Promise: one new task for each step, under the given id: blocked if it waits for something, else pending or scheduled.
+-- Promise: one new task for each step, under the given id: blocked if it waits for something, else pending or
+-- scheduled.
 -- Parameters: of each its id, workflow_id, blocked and the task's values; now. Rows: none.
 INSERT INTO dibs_tasks (
     id, workflow_id, type, type_version, queue, state, priority, params, max_attempts, timeout, backoff_base, backoff_cap,
@@ -41,7 +43,8 @@ INSERT INTO dibs_tasks (
 )
 
 -- name: enqueue_history
--- Promise: the first line of the history of each of these new tasks. Parameters: first and last id, now, by. Rows: none.
+-- Promise: the first entry of the history of each of these new tasks. Parameters: first and last id, now, by. Rows:
+-- none.
 -- Safe: same transaction as the insert, which gave out exactly the ids in between.
 INSERT INTO dibs_history (task_id, event, from_state, to_state, token, by, at)
 SELECT id, 'enqueued', NULL, state, 0, :by, :now FROM dibs_tasks WHERE id BETWEEN :first AND :last

@@ -1,10 +1,11 @@
 -- Finalization: the last decision about a workflow, made by one processor at a time.
--- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
+-- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: claim_finalization
--- Promise: the finalization of this workflow belongs to this processor, under the next token, or the same where it has it.
+-- Promise: the finalization of this workflow belongs to this processor, under the next token, or the same where it has
+-- it.
 -- Parameters: id, processor, lease, now. Rows: (token, lease_until).
--- Safe: the write lock is held since before the workflow was looked at, so nobody can claim in between.
+-- Safe: the write lock is held since before the workflow was read, so no other processor can claim in between.
 UPDATE dibs_workflows
 SET finalization_token = finalization_token + NOT (coalesce(finalization_until, 0) > :now AND finalization_by IS :processor),
     finalization_by = :processor, finalization_until = :now + :lease
@@ -13,8 +14,10 @@ WHERE id = :id AND state = 'running'
 RETURNING finalization_token, finalization_until
 
 -- name: renew_finalization
--- Promise: the claim is extended, if this processor has it under this token. Parameters: id, processor, token, lease, now.
--- Rows: (token, lease_until); none if it has not. A lease that ran out is extended too, if no other claim was granted since.
+-- Promise: the claim is extended, if this processor has it under this token. Parameters: id, processor, token, lease,
+-- now.
+-- Rows: (token, lease_until); none if it has not. A lease that ran out is extended too, if no other claim was granted
+-- since.
 -- Safe: the condition names the processor, the token and the state, under the write lock.
 UPDATE dibs_workflows SET finalization_until = :now + :lease
 WHERE id = :id AND finalization_by = :processor AND finalization_token = :token AND state = 'running'
@@ -28,7 +31,7 @@ WHERE id = :id AND finalization_by = :processor AND finalization_token = :token
 RETURNING 1
 
 -- name: execution_context
--- Promise: how the workflow's steps stand, and what follows from that. Parameters: id.
+-- Promise: how many steps of the workflow are in each state, and the action that follows from that. Parameters: id.
 -- Rows: (id, state, steps, pending, scheduled, claimed, blocked, completed, failed, cancelled, passed, failures,
 -- completion percentage, execution status, recommended action); none if there is no such workflow.
 WITH counted AS (
@@ -58,7 +61,7 @@ SELECT id, state, steps, pending, scheduled, claimed, blocked, completed, failed
 FROM judged
 
 -- name: note_finalization
--- Promise: a wish to finalize is recorded. PostgreSQL does it in its function.
+-- Promise: a request to finalize is recorded. PostgreSQL does that in its function.
 -- Parameters: id, processor, claimed, reason, state, message, already_claimed_by, token, now. Rows: none.
 INSERT INTO dibs_finalization_attempts
     (workflow_id, processor, claimed, reason, state, message, already_claimed_by, token, at)

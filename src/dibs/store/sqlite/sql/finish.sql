@@ -1,11 +1,11 @@
 -- What the holder of a claim writes: outcomes, renewals, progress, checkpoints.
--- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
+-- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: complete
 -- Promise: each task is completed, if its worker still holds it under its token.
 -- Parameters: said (a JSON array of objects with id, token, worker_id, result), now.
--- Words: whose (plain for tasks that are no steps, whose workflow nobody holds).
--- Rows: history columns, attempts, run_at, queue, type; none for those refused.
+-- Words: whose (`not_a_step` where no workflow is locked, or nothing).
+-- Rows: history columns, attempts, run_at, queue, type; none where refused.
 -- One statement for all: a statement for each would let go of the interpreter's lock and fight for it again each time.
 -- Safe: the fence is in the one statement that writes. A token is issued once, so a stale one matches nothing.
 UPDATE dibs_tasks AS task
@@ -20,9 +20,9 @@ RETURNING id, 'completed', 'claimed', state, worker_id, token, NULL, attempts, r
 -- name: fail
 -- Promise: the attempt failed, if this worker still holds the task under this token. The task waits for its next
 -- attempt (retry_in, else its backoff: base * 2^failures, at most cap, times jitter), or fails for good when it is
--- permanent or was the last attempt, or is cancelled when somebody asked for that.
+-- permanent or was the last attempt, or is cancelled when its cancellation was requested.
 -- Parameters: id, token, worker_id, error, retry_in, permanent, jitter, now. Rows as in `complete`.
--- A task that goes back has no holder any more. RETURNING sees the row as it is now, so the history takes the worker
+-- A task that goes back has no holder. RETURNING sees the row as it is now, so the history takes the worker
 -- from the parameters. Safe: as `complete`.
 UPDATE dibs_tasks
 SET state = CASE WHEN cancel_requested THEN 'cancelled'
@@ -46,9 +46,9 @@ RETURNING id, CASE state WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END, 'c
 
 -- name: release
 -- Promise: the task goes back without an attempt spent, if this worker still holds it under this token; pending at
--- once or scheduled after `delay`, cancelled when somebody asked for that.
+-- once or scheduled after `delay`, cancelled when its cancellation was requested.
 -- Parameters: id, token, worker_id, delay, now. Rows as in `complete`; the detail says that it was a
--- release. A task that goes back has no holder any more (see `fail`). Safe: as `complete`.
+-- release. A task that goes back has no holder (see `fail`). Safe: as `complete`.
 UPDATE dibs_tasks
 SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN :delay > 0 THEN 'scheduled' ELSE 'pending' END,
     finished_at = CASE WHEN cancel_requested THEN :now END,
@@ -72,20 +72,21 @@ WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claime
 RETURNING id, 'cancelled', 'claimed', state, worker_id, token, NULL, attempts, run_at, queue, type
 
 -- name: told
--- Promise: how the claim with this token ended, for a worker that asks again because the answer was lost.
+-- Promise: how the claim with this token ended, for a worker that repeats a request because the answer was lost.
 -- Parameters: id, token. Rows: (task_id, token, event, to_state, worker_id, detail). Index: dibs_history_task.
 SELECT task_id, token, event, to_state, worker_id, detail FROM dibs_history
 WHERE task_id = :id AND token = :token AND event IN ('completed', 'failed', 'released', 'cancelled')
 ORDER BY id
 
 -- name: start
--- Promise: the task begins now and is charged if its worker is lost, if this worker still holds it under this token.
+-- Promise: the task starts now and is charged if its worker is lost, if this worker still holds the task under this
+-- token.
 -- Parameters: id, token, worker_id. Rows: (id, token, worker_id); none if refused. Safe: as `complete`.
 --
--- A worker says so, before it runs the task, only where `dropped` is not 0. Of a batch that was lost with its worker
--- nobody knows which one was running, so the first loss is forgiven to all of them; from then on their starts are
--- written down one by one, so that a task that kills its worker is charged, and its neighbours are not. To write down
--- every start would cost a durable write for each task that never harmed anybody.
+-- A worker reports the start, before it runs the task, only where `dropped` is not 0. When a batch is lost with its
+-- worker, the store does not know which task was running, so the first loss charges none of them; from then on their
+-- starts are recorded one by one, so that a task that kills its worker is charged, and its neighbours are not.
+-- Recording every start would cost a durable write for each task that never harms a worker.
 UPDATE dibs_tasks SET ahead = 0
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed'
 RETURNING id, token, worker_id
@@ -100,7 +101,7 @@ WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claime
 RETURNING id, token, worker_id, lease_until, cancel_requested
 
 -- name: progress
--- Promise: how far the task is, if this worker still holds it under this token.
+-- Promise: the progress of the task is stored, if this worker still holds the task under this token.
 -- Parameters: id, token, worker_id, progress, progress_message.
 -- Rows: (id, token, worker_id, cancel_requested); none if refused. Safe: as `complete`.
 UPDATE dibs_tasks SET progress = :progress, progress_message = :progress_message

@@ -1,9 +1,9 @@
--- Reading: tasks, lists, searches, history, and how workflows stand.
--- Locks: none; these statements read.
+-- Reads: tasks, lists, searches, history, and the state of workflows.
+-- Locks: none. These statements only read.
 
 -- name: search_stretch
 -- Promise: the tasks of a stretch of ids that match, newest first.
--- Parameters: lowest, highest, limit and those of the conditions.
+-- Parameters: lowest, highest, limit and the parameters of the conditions.
 -- Rows: lines of tasks (whole tasks, where the word task_line says so). Index: the primary key alone, so
 -- that no condition leads away from the stretch.
 SELECT {{task_line}} FROM dibs_tasks NOT INDEXED WHERE id BETWEEN :lowest AND :highest {{conditions}}
@@ -17,7 +17,8 @@ SELECT id, task_id, event, from_state, to_state, worker_id, token, by, at, detai
 FROM dibs_history WHERE task_id = :id ORDER BY id DESC LIMIT {{limit}}
 
 -- name: outline
--- Promise: what never changes of the workflow's first steps, in the order in which they were added. Parameters: id, limit.
+-- Promise: what never changes of the workflow's first steps, in the order in which they were added. Parameters: id,
+-- limit.
 -- Rows: (task_id, name, kind, type). Index: dibs_steps_names, and the primary key of the tasks.
 SELECT step.task_id, step.name, step.kind, task.type
 FROM dibs_steps AS step
@@ -26,7 +27,7 @@ WHERE step.workflow_id = :id
 ORDER BY step.task_id LIMIT {{limit}}
 
 -- name: outline_edges
--- Promise: who waits for whom among the workflow's steps up to the last one that is shown. Parameters: id, last, limit.
+-- Promise: the edges among the workflow's steps, up to the last step that is shown. Parameters: id, last, limit.
 -- Rows: one, (parents, children), each as JSON: two long lists take half the time of many short rows.
 -- Index: dibs_steps_names, dibs_edges_child.
 SELECT json_group_array(parent_id), json_group_array(child_id)
@@ -38,7 +39,7 @@ FROM (
 ) AS shown
 
 -- name: step_states
--- Promise: how the workflow's steps stand, up to the last one that is shown. Parameters: id, last.
+-- Promise: the states of the workflow's steps, up to the last step that is shown. Parameters: id, last.
 -- Rows: (state, on_failure, passed, ids as JSON): a few rows for thousands of steps, which takes half the time.
 -- Index: dibs_steps_names, and the primary key of the tasks.
 SELECT task.state, step.on_failure, step.passed, json_group_array(step.task_id)

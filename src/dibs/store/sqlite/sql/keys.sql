@@ -1,5 +1,5 @@
 -- API keys, their rate limits, and browser sessions.
--- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
+-- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: take_permits
 -- Promise: the key gets as many of the permits it wants as its window has left; never more in a window than the limit,

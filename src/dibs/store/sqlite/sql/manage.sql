@@ -1,11 +1,11 @@
 -- What people do to tasks: cancel, retry, discard, redrive the dead letter.
--- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
+-- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: retry
 -- Promise: these tasks are pending again with all their attempts, if they still are in the state that the caller saw.
 -- The token stays: it grows with the next claim, so the worker that held the task before stays fenced off.
--- Parameters: ids, from_state (of all of them: failed, cancelled or scheduled), now, by. Rows: history columns; none for a
--- task that moved. Index: the primary key. Safe: as `cancel`.
+-- Parameters: ids, from_state (of all of them: failed, cancelled or scheduled), now, by. Rows: history columns; none
+-- for a task that moved. Index: the primary key. Safe: as `cancel`.
 UPDATE dibs_tasks
 SET state = 'pending', attempts = 0, cancel_requested = 0, run_at = :now, ready_at = :now, finished_at = NULL,
     worker_id = NULL, claimed_at = NULL, set_aside = NULL,
@@ -30,9 +30,9 @@ WHERE id IN (
 RETURNING id, 'retried', 'failed', state, NULL, token, NULL
 
 -- name: dead_steps
--- Promise: up to `limit` steps of the dead letter that match, the oldest first; without those whose failure was
+-- Promise: up to `limit` steps of the dead letter that match, the oldest first; without steps whose failure was
 -- ignored, since their workflow has gone on.
--- Parameters: those of `redrive`; queues, if only workflows of these. Rows: (task_id, workflow_id).
+-- Parameters: the same as of `redrive`; queues, if only workflows of these queues count. Rows: (task_id, workflow_id).
 -- Index: dibs_steps_failed: the dead letter may be full of tasks that are no steps.
 SELECT id, step.workflow_id FROM dibs_steps AS step INDEXED BY dibs_steps_failed JOIN dibs_tasks ON id = step.task_id
 WHERE step.passed = 0 AND +state = 'failed' AND set_aside IS NULL {{conditions}}

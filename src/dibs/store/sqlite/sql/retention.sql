@@ -1,5 +1,5 @@
 -- How long records are kept, and what is deleted after that.
--- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
+-- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: prune_walked
 -- Promise: of the tasks in this final state that finished after one moment and up to another, up to `limit` are deleted
@@ -23,12 +23,12 @@ WHERE id IN (SELECT task.id FROM dibs_tasks AS task INDEXED BY dibs_tasks_finish
 RETURNING id, 'pruned', state, state, NULL, token, NULL, finished_at
 
 -- name: old_workflow_lines
--- Promise: every name and list of queues that has workflows in this final state, with the age of the workflow that ended
--- first. Sub-workflows are pruned with their root.
+-- Promise: every name and list of queues that has workflows in this final state, with the age of the workflow that
+-- ended first. Sub-workflows are pruned with their root.
 -- Parameters: state, now. Rows: (name, first 300 characters of the list of queues, age in microseconds).
--- Index: dibs_workflows_kept, two probes for each row, however many workflows there are: the next list
--- of queues of the name, else the next name. SQLite would read every workflow of a line to find the next line by
--- (name, queues) > (:name, :queues).
+-- Index: dibs_workflows_kept, two probes for each row, however many workflows there are: the next list of queues of the
+-- name, else the next name. SQLite would read every workflow of a line to find the next line by (name, queues) >
+-- (:name, :queues).
 WITH RECURSIVE line (name, queues, finished_at) AS (
     SELECT name, queues, finished_at
     FROM (SELECT name, substr(queues, 1, 300) AS queues, finished_at FROM dibs_workflows INDEXED BY dibs_workflows_kept

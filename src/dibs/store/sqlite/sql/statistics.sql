@@ -1,5 +1,5 @@
 -- Counts, trends and samples for dashboards and metrics.
--- Locks: none; these statements read.
+-- Locks: none beyond the rows that a statement writes.
 
 -- name: recent
 -- Promise: how long the last completed tasks waited and ran, among the newest `reach` of all queues.
@@ -13,8 +13,8 @@ WHERE true {{conditions}} LIMIT {{limit}}
 
 -- name: workflow_counts
 -- Promise: how many workflows there are in each state, sub-workflows included.
--- Rows: (state, count). Indexes: dibs_workflows_finished and dibs_workflows_running, which have all that is asked for.
--- Those that are neither running nor ended are what is left of all: a third of the time of grouping the rows themselves.
+-- Rows: (state, count). Indexes: dibs_workflows_finished and dibs_workflows_running, which have all the columns. Those
+-- that are neither running nor ended are what is left of all: a third of the time of grouping the rows themselves.
 WITH ended AS MATERIALIZED (
     SELECT state, count(*) AS count FROM dibs_workflows INDEXED BY dibs_workflows_finished
     WHERE finished_at IS NOT NULL GROUP BY state
@@ -28,8 +28,8 @@ UNION ALL SELECT 'finalizing', (SELECT count(*) FROM dibs_workflows) - (SELECT c
                                - (SELECT coalesce(sum(count), 0) FROM ended)
 
 -- name: failures
--- Promise: of the newest `reach` tasks of the dead letter the last ones, the newest first, each with the beginning of its error as JSON:
--- to parse all of them here would take longer than to read them.
+-- Promise: of the newest `reach` tasks of the dead letter the last ones, the newest first, each with the beginning of
+-- its error as JSON: to parse all of them here would take longer than to read them.
 -- Parameters: reach, limit, queues. Rows: (id, type, beginning of the error, finished_at).
 -- Index: dibs_tasks_dead, from its end; never further than `reach`, however rare the queues are.
 SELECT id, type, {{error_head}}, finished_at

@@ -1,5 +1,5 @@
 -- Workflows: their steps, how they advance, stop and run again.
--- Locks: one transaction writes at a time; it holds the lock of the file from its first statement to its commit.
+-- Locks: one transaction writes at a time. It holds the lock of the file from its first statement to its commit.
 
 -- name: add_steps
 -- Promise: these tasks are steps. Parameters: of each task_id, workflow_id, name, kind, on_failure, waits, delay.
@@ -15,10 +15,10 @@ INSERT INTO dibs_edges (parent_id, child_id) VALUES (:parent_id, :child_id)
 UPDATE dibs_steps SET waits = waits + :more WHERE task_id = :task_id
 
 -- name: settle_steps
--- Promise: of these steps those that have ended are settled, each once: passed, if it was completed or its failure is
--- ignored and nothing was given up. Parameters: ids, given_up.
+-- Promise: the ended ones among these steps are settled, each once: a step passes if it was completed, or if its
+-- failure is ignored and the step was not given up. Parameters: ids, given_up.
 -- Rows: (task_id, workflow_id, kind, on_failure, waits, passed, state).
--- Safe: `passed IS NULL` lets nobody count a step twice, and the workflow is held.
+-- Safe: `passed IS NULL` prevents counting a step twice, and the workflow is locked.
 UPDATE dibs_steps
 SET passed = NOT :given_up AND (task.state = 'completed' OR (dibs_steps.on_failure = 'ignore' AND dibs_steps.kind <> 'finalizer'))
 FROM (SELECT id, state FROM dibs_tasks
@@ -27,9 +27,11 @@ WHERE task_id = task.id AND passed IS NULL
 RETURNING task_id, workflow_id, kind, on_failure, waits, passed, (SELECT state FROM dibs_tasks WHERE id = task_id)
 
 -- name: open_children
--- Promise: the children of these steps wait for that many parents less. Parameters: ids (of steps that have passed).
--- Rows: (task_id, workflow_id, kind, waits, passed) of the children. The cost is that of the edges, however large the graph.
--- Also of those that were given up: if their workflow is retried, they must not wait for what is done.
+-- Promise: the children of these steps wait for fewer parents, by the number of these steps. Parameters: ids (of steps
+-- that have passed).
+-- Rows: (task_id, workflow_id, kind, waits, passed) of the children. The cost is that of the edges, however large the
+-- graph. Children that were given up count too: if their workflow is retried, they must not wait for parents that have
+-- passed.
 UPDATE dibs_steps
 SET waits = waits - done.parents
 FROM (SELECT child_id, count(*) AS parents FROM dibs_edges WHERE parent_id IN (SELECT value FROM json_each(:ids))
@@ -38,7 +40,7 @@ WHERE task_id = done.child_id
 RETURNING task_id, workflow_id, kind, waits, passed
 
 -- name: ready_steps
--- Promise: these blocked steps may run: pending, or scheduled where they have a delay or a time of their own.
+-- Promise: these blocked steps may run: they are pending, or scheduled where they have a delay or a time of their own.
 -- Parameters: ids, now. Rows: history columns.
 UPDATE dibs_tasks
 SET state = CASE WHEN coalesce(:now + step.delay, dibs_tasks.run_at) > :now THEN 'scheduled' ELSE 'pending' END,
@@ -49,9 +51,9 @@ WHERE dibs_tasks.id = step.task_id AND +dibs_tasks.state = 'blocked'
 RETURNING id, 'promoted', 'blocked', state, NULL, token, NULL
 
 -- name: open_gates
--- Promise: each of these steps, which stand for sub-workflows, is claimed by its workflow, for as long as that runs.
--- Parameters: ids, now. Rows: history columns, the sub-workflow's id. They are pending in this transaction alone, so that
--- no worker can claim them.
+-- Promise: each of these steps, which represent sub-workflows, is claimed by its sub-workflow while that runs.
+-- Parameters: ids, now. Rows: history columns, the sub-workflow's id. They are pending in this transaction alone, so
+-- that no worker can claim them.
 UPDATE dibs_tasks
 SET state = 'claimed', token = token + 1, worker_id = 'workflow-' || sub.id, incarnation = NULL, claimed_at = :now,
     lease_until = NULL, ahead = 0, request = NULL
@@ -61,10 +63,11 @@ RETURNING id, 'claimed', 'pending', state, worker_id, token, NULL,
     (SELECT id FROM dibs_workflows WHERE step_of = dibs_tasks.id)
 
 -- name: count_steps
--- Promise: each workflow has that many more steps, active, ended and failed ones. One that runs and has nothing active any
--- more waits for its finalization from now on; one that has something active does not, nor a sub-workflow that has not begun.
--- Parameters: of each id, steps, active, ended, failures; now. Rows: (id) of those whose finalization is due.
--- Safe: the root is held, so of the steps that end at the same moment one is the last, and its transaction sees that.
+-- Promise: the counters of each workflow grow by these numbers. A running workflow without active steps waits for its
+-- finalization from now on; a workflow with active steps does not, nor does a sub-workflow that has not begun.
+-- Parameters: of each id, steps, active, ended, failures; now. Rows: (id, due_at); due_at is NULL where no finalization
+-- is due.
+-- Safe: the root is locked, so of the steps that end at the same moment one is the last, and its transaction sees that.
 UPDATE dibs_workflows
 SET steps = steps + :steps, active = active + :active, ended = ended + :ended, failures = failures + :failures,
     due_at = CASE WHEN active + :active = 0 AND state = 'running'
