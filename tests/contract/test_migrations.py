@@ -12,8 +12,8 @@ import pytest
 
 import dibs
 from dibs.codec import fingerprint
+from dibs.model.search import TaskSearch
 from dibs.store.migrate import Migration
-from dibs.store.operations.searching import TaskSearch
 from tests.helpers.clients import run
 from tests.helpers.databases import Rows, run_sql
 

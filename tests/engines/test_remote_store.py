@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.claim import ClaimRequest
+from dibs.model.claim import ClaimRequest
 from dibs.server.config import ServerConfig
 from dibs.store.remote import conversation
 from dibs.store.remote.call import FILL, get, split

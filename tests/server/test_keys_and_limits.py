@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import dibs
-from dibs.key import digest_of, join, mint
+from dibs.model.key import digest_of, join, mint
 from dibs.server import limits
 from tests.helpers.clients import Clock
 from tests.helpers.tables import read

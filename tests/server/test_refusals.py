@@ -18,7 +18,7 @@ import pytest
 
 import dibs
 from dibs.codec import MAX_BYTES, MAX_DEPTH
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.server.api import ENDPOINTS
 from dibs.server.endpoint import ANY, Endpoint
 from dibs.server.openapi import describe

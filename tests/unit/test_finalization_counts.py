@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dibs.model.finalization import ClaimReason, FinalizationClaim
 from dibs.observe import finalization
-from dibs.step import ClaimReason, FinalizationClaim
 from tests.helpers.counts import watch
 
 GRANTED = (ClaimReason.CLAIMED, ClaimReason.EXTENDED)

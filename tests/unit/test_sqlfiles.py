@@ -261,7 +261,8 @@ def test_what_is_executed_is_never_made_on_the_spot() -> None:
 
 
 def test_the_words_of_a_list_are_only_the_names_of_its_filters() -> None:
-    from dibs.store.operations.looking import Looking, TaskFilter
+    from dibs.model.search import TaskFilter
+    from dibs.store.operations.looking import Looking
 
     odd = "'; DROP TABLE dibs_tasks; --"
     steps = Looking().list_tasks(TaskFilter(type=odd, queue=odd, state="pending", cursor=5)).begin()

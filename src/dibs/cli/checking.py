@@ -28,7 +28,7 @@ def doctor(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
     """Check the database for damage and for settings that would cost a guarantee."""
     with opened(ctx, url, as_json) as (client, output):
         from dibs import shape
-        from dibs.store.doctor import Verdict
+        from dibs.model.upkeep import Verdict
 
         checks = client.doctor()
         healthy = all(check.verdict is not Verdict.FAIL for check in checks)

@@ -17,7 +17,7 @@ from dibs.cli.session import opened
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
-    from dibs.task import Task
+    from dibs.model.task import Task
 
 app = typer.Typer(help="The dead letter: tasks that failed for good.", no_args_is_help=True, rich_markup_mode=None)
 

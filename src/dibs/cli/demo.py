@@ -23,8 +23,8 @@ from dibs.redacting import redact_url
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
-    from dibs.key import MintedKey
-    from dibs.store.operations.looking import HistoryEntry
+    from dibs.model.history import HistoryEntry
+    from dibs.model.key import MintedKey
 
 HOST, PORT = "127.0.0.1", 8787
 LOOK_EVERY = 0.1

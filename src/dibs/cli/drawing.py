@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from dibs.cli import text
 from dibs.cli.lanes import ASCII_LINES, LINES, Row, TooWide, drawn, rows
 from dibs.cli.output import STYLES
-from dibs.step import Kind, Step
-from dibs.task import State
-from dibs.workflow.folding import IGNORED, Group, counted, fold, word, worst
+from dibs.model.task import State
+from dibs.model.workflow import Step, StepKind
+from dibs.workflow.summary import IGNORED, Group, counted, fold, word, worst
 
 Line = list[tuple[str, str]]
 """Pieces of text, each with its style."""
@@ -138,8 +138,8 @@ class _Drawing:
         self._most_lanes = max(3, min(MOST_LANES, (width - ROOM_FOR_WORDS) // 2))
 
     def entries(self, steps: Sequence[Step], prefix: str = "") -> Iterator[_Entry]:
-        last = [step for step in steps if step.kind is Kind.FINALIZER]
-        graph = [step for step in steps if step.kind is not Kind.FINALIZER]
+        last = [step for step in steps if step.kind is StepKind.FINALIZER]
+        graph = [step for step in steps if step.kind is not StepKind.FINALIZER]
         groups = fold(graph) if self._fold_equal else fold(graph, len(graph) + 1)
         try:
             yield from list(self._graph(groups, prefix))
@@ -198,8 +198,8 @@ class _Drawing:
         return _counts({state: counts[state] for state in self._signs.states if state in counts}, self._signs)
 
     def _words(self, step: Step) -> tuple[str, ...]:
-        name = text.line(f"{step.type} {step.name}" if step.kind is Kind.FINALIZER else step.name)
-        attempts = "" if step.kind is Kind.WORKFLOW else f"{step.attempts}/{step.max_attempts}"
+        name = text.line(f"{step.type} {step.name}" if step.kind is StepKind.FINALIZER else step.name)
+        attempts = "" if step.kind is StepKind.WORKFLOW else f"{step.attempts}/{step.max_attempts}"
         return name, str(step.task_id), attempts, _took(step, self._now)
 
     def _detail(self, step: Step) -> Line:
@@ -207,7 +207,7 @@ class _Drawing:
             said = f"{step.error.type}: {step.error.message}".partition("\n")[0]
             said = f"permanent failure: {said}" if step.error.permanent else said
             return [(text.line(said), STYLES["failed"] if step.state is State.FAILED else "")]
-        if step.kind is Kind.WORKFLOW:
+        if step.kind is StepKind.WORKFLOW:
             return [(f"workflow {step.workflow_id}", QUIET)] if step.workflow_id else []
         if step.state is State.CLAIMED and step.worker_id:
             return [(f"on {text.line(step.worker_id)}", QUIET)]

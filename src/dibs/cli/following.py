@@ -11,8 +11,8 @@ from dibs.cli.output import STYLES, Output
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
-    from dibs.store.operations.looking import HistoryEntry
-    from dibs.task import Task
+    from dibs.model.history import HistoryEntry
+    from dibs.model.task import Task
 
 PAUSE = 0.25
 PAGE = 1000

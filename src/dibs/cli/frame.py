@@ -14,9 +14,8 @@ from dibs.cli.options import STATES
 from dibs.cli.output import STYLES, Column, rich_table
 from dibs.cli.showing import bar
 from dibs.cli.snapshot import Snapshot
-from dibs.store.operations.looking import QueueInfo
-from dibs.store.operations.registering import WorkerInfo
-from dibs.task import Task
+from dibs.model.registry import QueueInfo, WorkerInfo
+from dibs.model.task import Task
 
 HEADER = 3
 WIDE = 100

@@ -12,7 +12,7 @@ from dibs.body.graphs import WorkflowBody
 from dibs.body.numbers import whole_numbers
 from dibs.cli.enqueue import read_object
 from dibs.errors import InvalidValue
-from dibs.step import NewWorkflow
+from dibs.model.workflow import NewWorkflow
 
 HINT = 'Such as {"name": "order", "steps": [{"task_type": "fetch"}, {"task_type": "render", "after": ["fetch"]}]}.'
 

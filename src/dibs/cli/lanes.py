@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dibs.workflow.folding import children_of
+from dibs.workflow.summary import children_of
 
 UP, DOWN, LEFT, RIGHT = 1, 2, 4, 8
 ALONG, ACROSS = UP | DOWN, LEFT | RIGHT

@@ -17,7 +17,7 @@ from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
-    from dibs.task import State
+    from dibs.model.task import State
 
 PAGE = 1000
 ENOUGH = 10_000

@@ -15,7 +15,7 @@ from dibs.errors import NotAllowed
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
-    from dibs.store.operations.looking import QueueInfo
+    from dibs.model.registry import QueueInfo
 
 app = typer.Typer(help="Look at queues, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
 

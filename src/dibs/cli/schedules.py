@@ -14,7 +14,7 @@ from dibs.cli.output import Column
 from dibs.cli.session import opened
 
 if TYPE_CHECKING:
-    from dibs.schedule import Schedule
+    from dibs.model.schedule import Schedule
 
 app = typer.Typer(help="Look at schedules, change and run them.", no_args_is_help=True, rich_markup_mode=None)
 

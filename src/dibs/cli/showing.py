@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from dibs.cli import text
 from dibs.cli.output import Column, Output
-from dibs.store.operations.looking import HistoryEntry
-from dibs.task import Failure, State, Task
+from dibs.model.history import HistoryEntry
+from dibs.model.task import Failure, State, Task
 
 HISTORY = (
     Column("at (UTC)"),

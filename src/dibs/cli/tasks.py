@@ -35,7 +35,7 @@ from dibs.cli.session import opened
 from dibs.errors import DibsError, StoreError, TaskNotFound
 
 if TYPE_CHECKING:
-    from dibs.task import Task
+    from dibs.model.task import Task
 
 app = typer.Typer(
     help="Look at tasks, cancel and retry them, claim and finish them.", no_args_is_help=True, rich_markup_mode=None
@@ -169,7 +169,7 @@ def cancel(
     matching.check(task_ids or [], every, which, dry_run=dry_run, yes=yes)
     with opened(ctx, url, as_json) as (client, output):
         if every:
-            from dibs.store.operations.managing import CANCELLABLE
+            from dibs.model.task import CANCELLABLE
 
             bulk = matching.Bulk(client.cancel_matching, CANCELLABLE, "Cancel", "Cancelling", "cancelled")
             matching.run(client, output, bulk, which, dry_run=dry_run, yes=yes)
@@ -202,7 +202,7 @@ def retry(
     matching.check(task_ids or [], every, which, dry_run=dry_run, yes=yes)
     with opened(ctx, url, as_json) as (client, output):
         if every:
-            from dibs.store.operations.managing import RETRYABLE
+            from dibs.model.task import RETRYABLE
 
             bulk = matching.Bulk(client.retry_matching, RETRYABLE, "Retry", "Retrying", "retried")
             matching.run(client, output, bulk, which, dry_run=dry_run, yes=yes)

@@ -16,7 +16,7 @@ from dibs.cli.session import opened
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from dibs.store.operations.registering import TaskType
+    from dibs.model.registry import TaskType
 
 app = typer.Typer(help="Look at task types, and register them.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -17,8 +17,8 @@ from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
+    from dibs.model.history import HistoryEntry
     from dibs.observe.verify import Report
-    from dibs.store.operations.looking import HistoryEntry
 
 HistoryFile = Annotated[
     Path | None, typer.Argument(metavar="[HISTORY]", help="A recorded history; without it, that of the store.")

@@ -15,8 +15,9 @@ from dibs.cli.drawing import Line, Signs
 from dibs.cli.output import NAMES, STYLES, Output, quiet_if_closed
 from dibs.cli.top import pause_after
 from dibs.errors import WorkflowNotFound
-from dibs.step import ExecutionContext, Step, Workflow
-from dibs.workflow.folding import fold
+from dibs.model.finalization import ExecutionContext
+from dibs.model.workflow import Step, Workflow
+from dibs.workflow.summary import fold
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -12,7 +12,7 @@ from dibs.cli.output import Column
 from dibs.cli.session import opened
 
 if TYPE_CHECKING:
-    from dibs.store.operations.registering import WorkerInfo
+    from dibs.model.registry import WorkerInfo
 
 COLUMNS = (
     Column("worker"),

@@ -14,7 +14,8 @@ from dibs.errors import WorkflowNotFound
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
-    from dibs.step import FinalizationAttempt, Workflow
+    from dibs.model.finalization import FinalizationAttempt
+    from dibs.model.workflow import Workflow
 
 app = typer.Typer(help="Look at workflows, start, cancel and retry them.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -25,7 +25,7 @@ from dibs.cli.session import opened
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from dibs.claim import Claim, ClaimRef, Finished
+    from dibs.model.claim import Claim, ClaimRef, Finished
 
 Queues = Annotated[
     str | None,
@@ -140,7 +140,7 @@ def fail(
 ) -> None:
     """Report that the attempt at a claimed task failed."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs.task import Failure
+        from dibs.model.task import Failure
 
         failure = Failure(error_type, error)
         held = _claim(task_id, token, worker)
@@ -173,8 +173,8 @@ def _filters(queues: str | None, types: str | None, order: str | None) -> dict[s
 
 
 def _claim(task_id: int, token: int, worker: str) -> ClaimRef:
-    from dibs.claim import ClaimRef, check_worker_id
-    from dibs.task import check_integer
+    from dibs.model.checks import check_integer, check_worker_id
+    from dibs.model.claim import ClaimRef
 
     check_integer(token, "token", 0, 2**63 - 1)
     return ClaimRef(task_id, token, check_worker_id(worker))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from dibs.context import Context
 from dibs.demo.work import app, send_mail, take
-from dibs.endings import Permanent
-from dibs.step import Workflow
+from dibs.handlers.context import Context
+from dibs.handlers.endings import Permanent
+from dibs.model.workflow import Workflow
 
 
 def start_album(owner: str) -> Workflow:

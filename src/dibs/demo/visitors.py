@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dibs.demo.flows import start_album, start_film, start_order
 from dibs.demo.work import app, count_views, import_feed, render, resize, send_mail
 from dibs.errors import DibsError
-from dibs.retention import Records
-from dibs.task import Task
+from dibs.model.retention import Records
+from dibs.model.task import Task
 
 HOUR = 3600.0
 KEPT = HOUR

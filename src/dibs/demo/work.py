@@ -7,9 +7,9 @@ import random
 import time
 
 from dibs.client import Dibs
-from dibs.context import Context
-from dibs.endings import Permanent, Snooze
-from dibs.retry import Backoff
+from dibs.handlers.context import Context
+from dibs.handlers.endings import Permanent, Snooze
+from dibs.model.retry import Backoff
 
 app = Dibs()
 

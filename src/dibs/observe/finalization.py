@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dibs.model.finalization import ClaimReason, FinalizationClaim
 from dibs.observe.instruments import OTHER, Counter, Family, Histogram, Label
-from dibs.step import ClaimReason, FinalizationClaim
 
 REASONS = (
     ClaimReason.ALREADY_CLAIMED,

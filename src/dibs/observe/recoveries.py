@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 
+from dibs.model.task import Event
 from dibs.store.operation import Row, Rows
-from dibs.task import Event
 
 logger = logging.getLogger("dibs.worker")
 

@@ -10,24 +10,23 @@ from collections.abc import Container, Hashable, Iterable, Sequence
 from operator import itemgetter
 from typing import TypeVar
 
-from dibs.claim import (
+from dibs.errors import ClaimLost, DibsError
+from dibs.model.claim import (
     Cancelled,
     Claim,
-    ClaimRef,
     ClaimRequest,
     Completed,
     Failed,
     Finished,
-    Outcome,
+    OutcomeReport,
     Released,
     Renewed,
 )
-from dibs.errors import ClaimLost, DibsError
+from dibs.model.task import Event, State, Task
 from dibs.observe import recoveries
 from dibs.observe.instruments import Counter, Family, Histogram, Label
 from dibs.store.operation import Rows
 from dibs.store.witness import Witness
-from dibs.task import Event, State, Task
 
 T = TypeVar("T", bound=Hashable)
 
@@ -94,8 +93,6 @@ FAMILIES: tuple[Family, ...] = (
     run_seconds,
 )
 
-Ref = Claim | ClaimRef
-Report = tuple[Ref, Outcome]
 
 _SAID = {Completed: "complete", Failed: "fail", Released: "release", Cancelled: "cancel"}
 
@@ -123,7 +120,7 @@ def count_claims(claims: Sequence[Sequence[Claim]], seconds: float) -> None:
 
 
 def count_exchange(
-    about: tuple[Sequence[Report], ClaimRequest], done: tuple[Sequence[object], Sequence[Claim]], seconds: float
+    about: tuple[Sequence[OutcomeReport], ClaimRequest], done: tuple[Sequence[object], Sequence[Claim]], seconds: float
 ) -> None:
     """Outcomes were told and tasks asked for at once."""
     count_outcomes(about[0], done[0])
@@ -140,7 +137,7 @@ def count_renewals(answers: Sequence[Renewed | DibsError], seconds: float) -> No
     count_stale("renew", answers)
 
 
-def count_outcomes(reports: Sequence[Report], answers: Sequence[object]) -> None:
+def count_outcomes(reports: Sequence[OutcomeReport], answers: Sequence[object]) -> None:
     """Outcomes were told. What became of the tasks, the store tells its witness."""
     for (_, said), answer in zip(reports, answers, strict=True):
         if type(said) is Released:

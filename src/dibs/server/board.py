@@ -10,10 +10,9 @@ from functools import cached_property
 
 import msgspec
 
-from dibs.store.operations.registering import WorkerInfo, WorkerState
-from dibs.store.operations.sampling import Move
-from dibs.store.operations.tallying import Roll, Tally
-from dibs.task import Event, State
+from dibs.model.registry import WorkerInfo, WorkerState
+from dibs.model.statistics import TaskCounts, TransitionCount, WorkersAndPauses
+from dibs.model.task import Event, State
 
 STATES = tuple(State)
 FLOWS = ("enqueued", "claimed", "completed", "failed", "dead")
@@ -108,7 +107,7 @@ class Board:
         self.depth = {queue: Counter(dict(zip(STATES, each.depth, strict=True))) for queue, each in readings.items()}
         self._oldest = {queue: each.oldest for queue, each in readings.items() if queue and each.oldest is not None}
 
-    def count(self, tally: Tally) -> None:
+    def count(self, tally: TaskCounts) -> None:
         """Begin anew, from a count."""
         depth: dict[Queue, Counter[str]] = {}
         self._oldest, self._filled_at, self._claimed = {}, {}, set()
@@ -125,7 +124,7 @@ class Board:
         self._added_up = None
         self._replace(depth)
 
-    def move(self, moves: Sequence[Move], at: int) -> None:
+    def move(self, moves: Sequence[TransitionCount], at: int) -> None:
         """Add what happened since, up to this time."""
         self.at = at
         self._added_up = None
@@ -152,7 +151,7 @@ class Board:
         elif queue not in self._oldest:
             self._filled_at.setdefault(queue, self.at)
 
-    def call(self, roll: Roll) -> None:
+    def call(self, roll: WorkersAndPauses) -> None:
         """Who is there now. It is news to those alone who may see one of the worker's queues."""
         signs = {_sign(worker) for worker in roll.workers}
         for *_, queues in signs ^ self._signs:
@@ -259,7 +258,7 @@ class _Whole:
     oldest: float | None
 
 
-def flow_of(moves: Iterable[Move]) -> dict[Queue, list[int]]:
+def flow_of(moves: Iterable[TransitionCount]) -> dict[Queue, list[int]]:
     """What happened in each queue, in the order of FLOWS."""
     flows: dict[Queue, list[int]] = {}
     for move in moves:

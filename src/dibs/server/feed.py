@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 
 from dibs import shape
 from dibs.errors import DibsError, StoreUnavailable
+from dibs.model.history import StoreEvent
+from dibs.model.task import Event
 from dibs.server.http import encode
 from dibs.store.contract import DatabaseStore
-from dibs.store.operations.looking import StoreEvent
-from dibs.task import Event
 
 logger = logging.getLogger("dibs.server")
 

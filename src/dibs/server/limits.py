@@ -15,7 +15,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from ipaddress import IPv6Network
 
-from dibs.key import ApiKey, RateLimit
+from dibs.model.key import ApiKey, RateLimit
 from dibs.server.refusing import Refusal
 from dibs.store.contract import DatabaseStore
 

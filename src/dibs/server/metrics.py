@@ -16,16 +16,15 @@ from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from dibs.model.registry import WorkerInfo, WorkerState
+from dibs.model.schedule import Schedule
+from dibs.model.statistics import DatabaseHealth, Percentiles
+from dibs.model.task import FINAL, State
+from dibs.model.workflow import WorkflowState
 from dibs.observe import sharing
 from dibs.observe.instruments import OTHER
 from dibs.observe.page import build_info, counted, render
-from dibs.schedule import Schedule
 from dibs.server.board import Board
-from dibs.step import WorkflowState
-from dibs.store.operations.looking import Percentiles
-from dibs.store.operations.registering import WorkerInfo, WorkerState
-from dibs.store.vitals import Vitals
-from dibs.task import FINAL, State
 
 KEPT_FOR = 1.0
 """Seconds for which a snapshot holds: however often it is scraped, the store is read once in this time."""
@@ -78,7 +77,7 @@ class House:
 
     schedules: Sequence[Schedule]
     workflows: Mapping[str, int]
-    vitals: Vitals
+    vitals: DatabaseHealth
 
 
 class Metrics:

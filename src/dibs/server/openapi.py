@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from dibs import shape
 from dibs.codec import MAX_BYTES, MAX_INTEGER, MAX_NAME
-from dibs.schedule import MAX_SCHEDULE_NAME
+from dibs.model.schedule import MAX_SCHEDULE_NAME
 from dibs.server import samples
 from dibs.server.endpoint import ANY, Endpoint
 from dibs.server.refusing import STATUS

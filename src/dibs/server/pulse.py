@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dibs.errors import DibsError, StoreUnavailable
+from dibs.model.history import HistoryPosition
+from dibs.model.statistics import Latencies, TaskCounts
 from dibs.server.board import FLOWS, Board, Queue, flow_of
 from dibs.server.trend import MINUTE, WINDOWS, Point, Trend, full_sample, readings_of
 from dibs.store.contract import DatabaseStore
-from dibs.store.operations.sampling import Latencies
-from dibs.store.operations.tallying import Position, Tally
 
 logger = logging.getLogger("dibs.server")
 
@@ -130,9 +130,9 @@ class Pulse:
         self._closed = False
         self._task: asyncio.Task[None] | None = None
         self._reading_up: asyncio.Task[None] | None = None
-        self._position: Position | None = None
+        self._position: HistoryPosition | None = None
         self._looked_at = self._began_at = self._took = 0.0
-        self._counting: asyncio.Task[Tally] | None = None
+        self._counting: asyncio.Task[TaskCounts] | None = None
         self._counted_at = self._counting_took = 0.0
         self._laps: deque[Lap] = deque()
         self._last = _Clocks()
@@ -290,7 +290,7 @@ class Pulse:
             self._begin(tally)
         self._looked_at, self._took = began, time.monotonic() - began
 
-    def _begin(self, tally: Tally) -> None:
+    def _begin(self, tally: TaskCounts) -> None:
         """From a count alone: what happened before it, nobody knows."""
         self.board.count(tally)
         self._position = tally.position
@@ -299,7 +299,7 @@ class Pulse:
         self._fine, self._minute = _Collected(), _Collected()
         self._remember()
 
-    async def _go_on(self, position: Position, tally: Tally | None) -> None:
+    async def _go_on(self, position: HistoryPosition, tally: TaskCounts | None) -> None:
         """Add what moved since the last look; to a new count what moved since that, up to the same moment."""
         positions = [position] if tally is None else [position, tally.position]
         since = await self._store.run_async(self._store.moves_since(positions))
@@ -335,7 +335,7 @@ class Pulse:
 
     # Counting
 
-    async def _tally(self, ratio: float) -> Tally | None:
+    async def _tally(self, ratio: float) -> TaskCounts | None:
         """A count that has come to its end; a new one is begun when it is time, and waited for if it is quick."""
         if self._counting is None and time.monotonic() >= self._counted_at + ratio * self._counting_took:
             self._counting = asyncio.create_task(self._count())
@@ -347,7 +347,7 @@ class Pulse:
         counted, self._counting = self._counting, None
         return counted.result()
 
-    async def _count(self) -> Tally:
+    async def _count(self) -> TaskCounts:
         began = time.monotonic()
         try:
             tally = await self._store.run_async(self._store.tally())
@@ -357,7 +357,7 @@ class Pulse:
         self.counts += 1
         return tally
 
-    async def _count_now(self) -> Tally:
+    async def _count_now(self) -> TaskCounts:
         if self._counting is None:
             self._counting = asyncio.create_task(self._count())
         counting, self._counting = self._counting, None

@@ -32,9 +32,9 @@ from dibs.errors import (
     WrongState,
     WrongWorkflowState,
 )
+from dibs.model.task import State, Task
 from dibs.server.limits import too_many
 from dibs.server.refusing import Refusal, refusal
-from dibs.task import State, Task
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
 MOMENT = shape.moment(NOW)

@@ -10,11 +10,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from dibs.claim import Finished
 from dibs.codec import check_name
 from dibs.errors import DibsError, InvalidValue, StoreError
-from dibs.key import Scope as KeyScope
-from dibs.key import split
+from dibs.model.claim import Finished
+from dibs.model.key import Scope as KeyScope
+from dibs.model.key import split
 from dibs.observe.counting import counted
 from dibs.server.auth import Caller, KeyRing, missing
 from dibs.server.config import ServerConfig

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import msgspec
 
+from dibs.model.statistics import Latencies
 from dibs.server.board import FLOWS, STATES, Board, Queue, Reading
 from dibs.store.contract import DatabaseStore
-from dibs.store.operations.sampling import Latencies
 
 MINUTE = 60_000_000
 FINE = 15 * MINUTE

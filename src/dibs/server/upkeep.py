@@ -7,8 +7,8 @@ import asyncio
 import logging
 import os
 
+from dibs.model.finalization import unique_processor
 from dibs.server.config import ServerConfig
-from dibs.step import unique_processor
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, T
 from dibs.worker.config import WorkerConfig

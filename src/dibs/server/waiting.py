@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dibs.claim import Claim, ClaimRequest, Released
 from dibs.errors import DibsError
+from dibs.model.claim import Claim, ClaimRequest, Released
 from dibs.store.contract import DatabaseStore
 from dibs.store.operation import Operation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from dibs.errors import InvalidValue
-from dibs.task import check_seconds, from_micros, to_micros
+from dibs.model.checks import check_seconds, from_micros, to_micros
 
 
 class Clock:

@@ -8,15 +8,15 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from dibs import plans
-from dibs.claim import Claim, ClaimRequest, Failed, Outcome, Released
+from dibs import procedures
 from dibs.client_base import ClientBase, or_raise
 from dibs.errors import InvalidValue
-from dibs.handler import Handler
+from dibs.handlers.handler import Handler
+from dibs.model.claim import Claim, ClaimRequest, Failed, Outcome, Released
+from dibs.model.search import TaskFilter
+from dibs.model.task import DEFAULT_QUEUE, WAITING, NewTask, State, Task
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, drive, drive_async
-from dibs.store.operations.looking import TaskFilter
-from dibs.task import DEFAULT_QUEUE, WAITING, NewTask, State, Task
 from dibs.testing.clock import Clock
 from dibs.testing.trial import AnyHandler, LiveContext, Trial, run, run_async
 from dibs.worker.run import misfit
@@ -167,7 +167,7 @@ class Sandbox:
             raise InvalidValue("There is nothing to run: the app has no handlers.", hint="Declare one: @app.task")
         self._run(self._store.promote())  # claims do so now and then; here the order must not depend on when
         self._run(self._store.expire_workflows())
-        drive(plans.finalize_due(self._store, WORKER), self._step)
+        drive(procedures.finalize_due(self._store, WORKER), self._step)
         claims = self._run(self._store.claim(ClaimRequest(worker_id=WORKER, types=list(self.app.handlers))))
         return claims[0] if claims else None
 
@@ -196,8 +196,8 @@ class Sandbox:
     def _run(self, operation: Operation[T]) -> T:
         return self._store.run(operation)
 
-    def _step(self, step: Operation[Any] | plans.Wait) -> Any:
-        assert not isinstance(step, plans.Wait)
+    def _step(self, step: Operation[Any] | procedures.Wait) -> Any:
+        assert not isinstance(step, procedures.Wait)
         return self._run(step)
 
     def _waiting(self) -> str:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dibs.claim import MAX_BATCH, Claim, ClaimRequest
+from dibs.model.claim import MAX_BATCH, Claim, ClaimRequest
 from dibs.worker.attempt import Attempt, now
 from dibs.worker.config import WorkerConfig
 from dibs.worker.contact import Contact

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dibs.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
-from dibs.plans import Plan, Wait
+from dibs.procedures import Plan, Wait
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, drive
 from dibs.store.wakeups import Wakeups

@@ -9,13 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dibs.claim import Outcome, Released
-from dibs.endings import outcome_of
+from dibs.handlers.endings import outcome_of
+from dibs.model.claim import Outcome, Released
 from dibs.observe.tasks import count_run
 from dibs.worker.attempt import Attempt, Stop, now
 from dibs.worker.pace import Pace
 from dibs.worker.run import perform
-from dibs.workflow.checkpoint import Shelf
+from dibs.workflow.task_data import Shelf
 
 logger = logging.getLogger("dibs.worker")
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from dibs.claim import Cancelled
-from dibs.endings import outcome_of
+from dibs.handlers.endings import outcome_of
+from dibs.model.claim import Cancelled
 from dibs.worker.attempt import Attempt, Stop, now
 from dibs.worker.lanes import Duties, Lane
 from dibs.worker.run import perform_async

@@ -6,8 +6,8 @@ import logging
 import threading
 from collections.abc import Iterable
 
-from dibs.claim import MAX_BATCH, Claim
 from dibs.errors import DibsError, StoreError, StoreRefused
+from dibs.model.claim import MAX_BATCH, Claim
 from dibs.worker.contact import Contact
 
 logger = logging.getLogger("dibs.worker")

@@ -16,12 +16,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from dibs.claim import Cancelled, Claim, Failed, Outcome
-from dibs.endings import outcome_of
 from dibs.errors import ClaimLost, InvalidValue
-from dibs.handler import Handler
+from dibs.handlers.endings import outcome_of
+from dibs.handlers.handler import Handler
+from dibs.model.claim import Cancelled, Claim, Failed, Outcome
+from dibs.model.task import Failure
 from dibs.observe import tracing
-from dibs.task import Failure
 from dibs.worker.attempt import Attempt, Stop
 from dibs.worker.child import (
     Answer,
@@ -42,7 +42,7 @@ from dibs.worker.child import (
 )
 from dibs.worker.config import MEBIBYTE, WorkerConfig
 from dibs.worker.lanes import Duties, ThreadLane
-from dibs.workflow.checkpoint import Shelf
+from dibs.workflow.task_data import Shelf
 
 logger = logging.getLogger("dibs.worker")
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from dibs.claim import Claim
 from dibs.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
-from dibs.step import StepResult
+from dibs.model.claim import Claim
+from dibs.model.workflow import StepResult
 from dibs.store.contract import Store
 from dibs.store.operation import Operation
 from dibs.worker.part import rest

@@ -19,16 +19,16 @@ from typing import Any, Self
 
 import msgspec
 
-from dibs.claim import Cancelled, Claim, Released
-from dibs.context import Context
 from dibs.errors import DibsError, InvalidValue, StoreError
-from dibs.handler import Handler
-from dibs.handler import Lane as Where
-from dibs.step import unique_processor
+from dibs.handlers.context import Context
+from dibs.handlers.handler import Handler
+from dibs.handlers.handler import Lane as Where
+from dibs.model.claim import Cancelled, Claim, Released
+from dibs.model.finalization import unique_processor
+from dibs.model.registry import Heartbeat
 from dibs.store.contract import Store
 from dibs.store.doctor import warn_once
 from dibs.store.operation import Operation
-from dibs.store.operations.registering import Heartbeat
 from dibs.version import __version__
 from dibs.worker.attempt import Attempt, Attempts, Stop, now
 from dibs.worker.claimer import Claimer

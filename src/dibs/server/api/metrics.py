@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.observe.page import FORMAT
 from dibs.server.endpoint import Call, endpoint
 from dibs.server.http import answer_bytes

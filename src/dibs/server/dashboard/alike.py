@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from dibs.errors import InvalidValue
-from dibs.store.operations.sampling import ErrorGroup, kind_of
-from dibs.store.operations.searching import TaskLine
+from dibs.model.search import TaskSummary
+from dibs.model.statistics import ErrorGroup, error_kind
 
 CUT = 200
 """Characters of an error that a line of a list of tasks has."""
@@ -19,9 +19,9 @@ def error_of(group: ErrorGroup) -> str:
     return f"{group.error_type}: {group.message}"[:CUT]
 
 
-def is_of(kind: str, task: TaskLine) -> bool:
+def is_of(kind: str, task: TaskSummary) -> bool:
     """True if the task's error is of this kind."""
-    return kind_of(task.error_head) == kind
+    return error_kind(task.error_head) == kind
 
 
 def check_kind(kind: str | None) -> None:

@@ -17,11 +17,11 @@ from urllib.parse import urlencode
 import msgspec
 
 from dibs.errors import InvalidValue
+from dibs.model.search import FoundTasks, TaskSearch, TaskSummary
+from dibs.model.task import State
 from dibs.pacing import first_span, next_span
 from dibs.server.dashboard.alike import check_kind, is_of
 from dibs.server.dashboard.page import Visit
-from dibs.store.operations.searching import Found, TaskLine, TaskSearch
-from dibs.task import State
 
 PAGE = 50
 """Tasks on a page."""
@@ -77,7 +77,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             queues=visit.caller.queues if self.queue is None else None, dead=self.dead is not None
         )  # fmt: skip
 
-    def fits(self, task: TaskLine) -> bool:
+    def fits(self, task: TaskSummary) -> bool:
         """True if the task is wanted, as far as the store cannot say."""
         has = self.error is None or self.error in (task.error or "")
         return has and (self.alike is None or is_of(self.alike, task))
@@ -126,7 +126,7 @@ class Address(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Look:
     """What was found. `cursor`: where to go on, None at the end of all tasks; `looked`: through how many tasks."""
 
-    tasks: list[TaskLine]
+    tasks: list[TaskSummary]
     cursor: int | None
     looked: int
 
@@ -138,7 +138,7 @@ class Look:
 
 async def look(visit: Visit, wish: Wish, cursor: int | None, count: int = PAGE, enough: float = ENOUGH) -> Look:
     """The next tasks that are wanted, for as long as `enough` seconds."""
-    began, looked, tasks = time.monotonic(), 0, list[TaskLine]()
+    began, looked, tasks = time.monotonic(), 0, list[TaskSummary]()
     which = wish.search(visit, cursor)
     span = first_span(which.text)
     while True:
@@ -156,7 +156,7 @@ async def look(visit: Visit, wish: Wish, cursor: int | None, count: int = PAGE, 
         span = next_span(span, looked, spent, enough - spent)
 
 
-def _passed(before: int | None, found: Found) -> int:
+def _passed(before: int | None, found: FoundTasks) -> int:
     """How many tasks were looked through: no more than there are ids from the one to the other, where a look was ended
     by finding enough."""
     if found.cursor is None or not found.tasks:
@@ -165,7 +165,7 @@ def _passed(before: int | None, found: Found) -> int:
     return min(found.looked, max(top - found.cursor, len(found.tasks)))
 
 
-def _ended(tasks: list[TaskLine], cursor: int | None, looked: int, reached: int | None) -> Look:
+def _ended(tasks: list[TaskSummary], cursor: int | None, looked: int, reached: int | None) -> Look:
     """A page that is full; what was looked through beyond its end is looked through again for the next."""
     beyond = 0 if cursor is None or reached is None else cursor - reached
     return Look(tasks, cursor, max(looked - beyond, len(tasks)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dibs.workflow.folding import Parents, layers_of
+from dibs.workflow.summary import Parents, layers_of
 
 BESIDE, FURTHER, STEEP = 44.0, 56.0, 0.12
 """Between two layers, for the lines: more of it where they lead far up or down, so that none is too steep to follow."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dibs.errors import StoreError
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.server.auth import Caller
 from dibs.server.dashboard import session
 from dibs.server.dashboard.page import Visit, page

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote
 import msgspec
 
 from dibs.errors import DibsError, StoreError
-from dibs.key import Scope as KeyScope
+from dibs.model.key import Scope as KeyScope
 from dibs.server.auth import Caller, missing
 from dibs.server.dashboard import session
 from dibs.server.dashboard.rendering import HTML, render

@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from dibs.model.task import State
+from dibs.model.workflow import WORKFLOW_STEP, Step, StepDetails, StepKind
 from dibs.server.dashboard.graph import Box, lay_out
 from dibs.server.dashboard.rendering import seconds, shorten, visible
 from dibs.server.dashboard.shapes import Group, Stand
-from dibs.step import WORKFLOW_STEP, Kind, Step
-from dibs.store.operations.outlining import SomeSteps
-from dibs.task import State
-from dibs.workflow.folding import IGNORED, word, worst_of
+from dibs.workflow.summary import IGNORED, word, worst_of
 
 STATES = ("completed", IGNORED, "claimed", "pending", "scheduled", "blocked", "cancelled", "failed")
 """In the order of a bar: what is done first."""
@@ -75,7 +74,7 @@ class Scene:
     """What the boxes tell: of those that stand for one step, the step; `page`: the address of the page, for boxes that
     lead to a part of its table."""
 
-    some: SomeSteps
+    some: StepDetails
     page: str
     now: datetime
 
@@ -155,9 +154,9 @@ def _many(group: Group, stand: Stand) -> tuple[str, str]:
 
 
 def _one(step: Step, scene: Scene) -> tuple[str, str]:
-    if step.kind is Kind.FINALIZER:
+    if step.kind is StepKind.FINALIZER:
         return step.type, _label(["finalizer", _attempts(step), _took(step, scene.now)])
-    if step.kind is Kind.WORKFLOW:
+    if step.kind is StepKind.WORKFLOW:
         inside = scene.some.inside.get(step.task_id)
         far = "" if inside is None else f"{inside.ended:,} of {inside.steps:,}"
         return step.name, _label([f"workflow {step.workflow_id or ''}".rstrip(), far, _took(step, scene.now)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from dibs.key import Scope as KeyScope
+from dibs.model.key import Scope as KeyScope
 from dibs.server.http import Receive, Scope, Send
 
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from dibs.errors import WorkflowNotFound
+from dibs.model.task import State
+from dibs.model.workflow import StepGroup, StepKind, Workflow, WorkflowOutline
 from dibs.server.api.workflows import seen
 from dibs.server.dashboard.page import Visit
 from dibs.server.service import Service
-from dibs.step import Kind, Workflow
-from dibs.store.operations.outlining import Outline, StepsAlike
-from dibs.task import State
-from dibs.workflow.folding import Parents, common_name, folding_within, sort_of, word_for
+from dibs.workflow.summary import Parents, common_name, folding_within, sort_of, word_for
 
 MOST, TALLEST = 120, 24
 """Boxes of a picture, and those above each other in one layer."""
@@ -68,7 +67,7 @@ class Shape:
         """True where some box stands for many steps."""
         return any(group.folded for group in self.groups)
 
-    def fits(self, states: Iterable[StepsAlike]) -> bool:
+    def fits(self, states: Iterable[StepGroup]) -> bool:
         """True while no step was taken away."""
         return sum(len(alike.ids) for alike in states) == len(self.ids)
 
@@ -91,7 +90,7 @@ class Stand:
     passed: bool
 
 
-async def look(visit: Visit, flow: Workflow, *, unfold: bool) -> tuple[Shape, list[StepsAlike]]:
+async def look(visit: Visit, flow: Workflow, *, unfold: bool) -> tuple[Shape, list[StepGroup]]:
     """The shape of the workflow, as it was kept if it still holds; and how its steps stand now."""
     shapes = _SHAPES.setdefault(visit.service, OrderedDict())
     known = shapes.get((flow.id, unfold))
@@ -109,7 +108,7 @@ async def look(visit: Visit, flow: Workflow, *, unfold: bool) -> tuple[Shape, li
     return shape, states
 
 
-async def _step_states(visit: Visit, flow: int, shape: Shape) -> list[StepsAlike]:
+async def _step_states(visit: Visit, flow: int, shape: Shape) -> list[StepGroup]:
     if not shape.ids:
         return []
     return await visit.run(seen(visit, visit.service.store.step_states(flow, shape.ids[-1])))
@@ -123,19 +122,19 @@ def _keep(shapes: OrderedDict[tuple[int, bool], Shape], key: tuple[int, bool], s
             shapes.popitem(last=False)
 
 
-def make(outline: Outline, size: int, *, unfold: bool = False) -> Shape:
+def make(outline: WorkflowOutline, size: int, *, unfold: bool = False) -> Shape:
     """Fold the steps into as many groups as can be looked at; the finalizer has one of its own, after all that nothing
     else comes after."""
     groups = [*_groups(outline, *((MOST_UNFOLDED, MOST_UNFOLDED) if unfold else (MOST, TALLEST)))]
     waited_for = {each for group in groups for each in group.after}
     ends = [number for number in range(len(groups)) if number not in waited_for]
-    if Kind.FINALIZER in outline.kinds:
-        groups.append(Group([outline.ids[outline.kinds.index(Kind.FINALIZER)]], ends, is_finalizer=True))
+    if StepKind.FINALIZER in outline.kinds:
+        groups.append(Group([outline.ids[outline.kinds.index(StepKind.FINALIZER)]], ends, is_finalizer=True))
     group_of = {task_id: number for number, group in enumerate(groups) for task_id in group.ids}
     return Shape(size, outline.ids, outline.parents, groups, group_of, outline.whole)
 
 
-def stands(shape: Shape, states: Iterable[StepsAlike]) -> list[Stand]:
+def stands(shape: Shape, states: Iterable[StepGroup]) -> list[Stand]:
     """How each group stands."""
     words = [Counter[str]() for _ in shape.groups]
     passed = [0] * len(shape.groups)
@@ -149,12 +148,12 @@ def stands(shape: Shape, states: Iterable[StepsAlike]) -> list[Stand]:
     return [Stand(found, done == size) for found, done, size in zip(words, passed, sizes, strict=True)]
 
 
-def in_state(states: Iterable[StepsAlike], state: State) -> set[int]:
+def in_state(states: Iterable[StepGroup], state: State) -> set[int]:
     """The steps that are in this state."""
     return {task_id for alike in states if alike.state is state for task_id in alike.ids}
 
 
-def _groups(outline: Outline, most: int, tallest: int) -> Iterable[Group]:
+def _groups(outline: WorkflowOutline, most: int, tallest: int) -> Iterable[Group]:
     others, parents = _others(outline)
     sorts = list(
         map(sort_of, *([column[each] for each in others] for column in (outline.kinds, outline.types, outline.names)))
@@ -165,16 +164,16 @@ def _groups(outline: Outline, most: int, tallest: int) -> Iterable[Group]:
         yield Group([outline.ids[each] for each in members], after, _name(outline, members))
 
 
-def _others(outline: Outline) -> tuple[Sequence[int], Parents]:
+def _others(outline: WorkflowOutline) -> tuple[Sequence[int], Parents]:
     """The places of all but the finalizer, and those before each by their number among them."""
-    if Kind.FINALIZER not in outline.kinds:
+    if StepKind.FINALIZER not in outline.kinds:
         return range(len(outline.ids)), outline.parents
-    others = [place for place, kind in enumerate(outline.kinds) if kind != Kind.FINALIZER]
+    others = [place for place, kind in enumerate(outline.kinds) if kind != StepKind.FINALIZER]
     numbers = {place: number for number, place in enumerate(others)}
     return others, [[numbers[each] for each in outline.parents[place]] for place in others]
 
 
-def _name(outline: Outline, places: Sequence[int]) -> str:
+def _name(outline: WorkflowOutline, places: Sequence[int]) -> str:
     if len(places) == 1:
         return outline.names[places[0]]
     return common_name([outline.names[each] for each in places], (outline.types[each] for each in places))

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, Self
 
 import msgspec
 
-from dibs.codec import check_name, shown
+from dibs.codec import check_name
 from dibs.errors import InvalidValue
-from dibs.retry import Backoff
+from dibs.model.checks import check_integer, check_moment, check_seconds, check_trace
+from dibs.model.retry import Backoff
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_ATTEMPTS = 3
 MAX_PRIORITY = 2**31 - 1
 MAX_MAX_ATTEMPTS = 1_000_000
-MAX_SECONDS = 100 * 365 * 24 * 3600
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-
-TRACEPARENT = "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$"
-"""A span in the words of W3C Trace Context: version, trace, span, flags."""
-
-_traceparent = re.compile(TRACEPARENT)
 
 
 class State(StrEnum):
@@ -41,8 +31,12 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
+STATES: dict[str, State] = {state.value: state for state in State}
+
 FINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 WAITING = frozenset({State.SCHEDULED, State.BLOCKED, State.PENDING})
+CANCELLABLE = frozenset(each for each in State if each not in FINAL)
+RETRYABLE = frozenset({State.FAILED, State.CANCELLED, State.SCHEDULED})
 
 
 class Event(StrEnum):
@@ -190,68 +184,3 @@ class NewTask(msgspec.Struct, frozen=True):
             if self.delay is not None:
                 raise InvalidValue("Give either delay or run_at, not both.")
             check_moment(self.run_at, "run_at")
-
-
-def check_integer(value: Any, what: str, least: int, most: int) -> int:
-    """An int (not a bool) within bounds."""
-    if type(value) is not int:
-        raise InvalidValue(f"{what} must be an integer, not {value!r}.")
-    if not least <= value <= most:
-        raise InvalidValue(f"{what} must be between {least:,} and {most:,}, not {shown(value, ',')}.")
-    return value
-
-
-def check_seconds(value: Any, what: str, *, least: float = 0) -> int:
-    """A number of seconds within bounds, as microseconds."""
-    if type(value) is not int and type(value) is not float:
-        raise InvalidValue(f"{what} must be a number of seconds, not {value!r}.")
-    if not least <= value <= MAX_SECONDS:  # False for NaN as well
-        raise InvalidValue(f"{what} must be between {least} and {MAX_SECONDS:,} seconds, not {shown(value)}.")
-    return round(value * 1_000_000)
-
-
-_DURATION = re.compile(r"([0-9]{1,12})(s|m|h|d|w)")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-
-
-def read_duration(given: str) -> float:
-    """The seconds in a text like 90d."""
-    found = _DURATION.fullmatch(given)
-    if found is None:
-        hint = "Write a number and its unit: 30m, 12h, 90d, 4w."
-        raise InvalidValue(f"{given!r} is not a length of time.", hint=hint)
-    return int(found[1]) * _SECONDS[found[2]]
-
-
-def check_trace(value: Any) -> str:
-    """A traceparent."""
-    if not is_trace(value):
-        raise InvalidValue(f"{str(value)[:80]!r} is no traceparent.", hint="It looks like 00-<trace>-<span>-<flags>.")
-    return str(value)
-
-
-def is_trace(value: Any) -> bool:
-    """True for a traceparent."""
-    return type(value) is str and _traceparent.fullmatch(value) is not None
-
-
-def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970, exactly (timestamp() would round)."""
-    return (moment - EPOCH) // timedelta(microseconds=1)
-
-
-@lru_cache(4096)  # the tasks of a batch share most of their moments
-def from_micros(micros: int) -> datetime:
-    """The moment, in UTC."""
-    return EPOCH + timedelta(0, 0, micros)
-
-
-def check_moment(value: Any, what: str) -> datetime:
-    """A datetime that knows its time zone."""
-    if not isinstance(value, datetime):
-        raise InvalidValue(f"{what} must be a datetime, not {value!r}.")
-    if value.utcoffset() is None:
-        raise InvalidValue(f"{what} has no time zone.", hint="Use datetime.now(UTC) or another aware datetime.")
-    if not FIRST <= value <= LAST:  # in another time zone it may lie beyond
-        raise InvalidValue(f"{what} lies outside of the years 1 to 9999 in UTC.")
-    return value

@@ -6,7 +6,7 @@ import os
 from typing import Generic, Protocol, TypeVar
 
 from dibs.codec import check_name
-from dibs.step import DEFAULT_FINALIZATION_LEASE, unique_processor
+from dibs.model.finalization import DEFAULT_FINALIZATION_LEASE, unique_processor
 
 Answer_co = TypeVar("Answer_co", covariant=True)
 """A FinalizationClaim, or something to await."""

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
-from dibs.arguments import Arguments
 from dibs.codec import check_name
-from dibs.context import Context
 from dibs.errors import InvalidValue
-from dibs.options import TaskOptions
-from dibs.retry import Backoff
-from dibs.schedule import NewSchedule
-from dibs.task import NewTask
+from dibs.handlers.arguments import Arguments
+from dibs.handlers.context import Context
+from dibs.handlers.options import TaskOptions
+from dibs.model.retry import Backoff
+from dibs.model.schedule import NewSchedule
+from dibs.model.task import NewTask
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -18,10 +18,9 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import check_names
 from dibs.codec import check_name
 from dibs.errors import InvalidValue
-from dibs.task import check_integer, check_moment, check_seconds
+from dibs.model.checks import check_integer, check_moment, check_names, check_seconds
 
 
 class Scope(StrEnum):
@@ -155,7 +154,7 @@ class MintedKey(msgspec.Struct, frozen=True):
         return f"MintedKey({self.about!r})"
 
 
-class Permits(msgspec.Struct, frozen=True):
+class RateLimitGrant(msgspec.Struct, frozen=True):
     """How many requests a key may make now, and in how many seconds it may make as many as its limit again."""
 
     granted: int
@@ -215,3 +214,10 @@ def _check_scopes(scopes: Any) -> None:
     for scope in scopes:
         if type(scope) not in (str, Scope) or scope not in SCOPES:
             raise InvalidValue(f"There is no scope {scope!r}.", hint=hint)
+
+
+class BrowserSession(msgspec.Struct, frozen=True):
+    """Somebody who signed in with this key, until the session's end."""
+
+    key_id: str
+    expires_at: datetime

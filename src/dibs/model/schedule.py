@@ -9,15 +9,15 @@ from typing import Any, Literal
 import msgspec
 
 from dibs.codec import MAX_NAME, check_name
-from dibs.cron import check_cron, check_timezone
 from dibs.errors import InvalidValue
-from dibs.retry import Backoff
-from dibs.step import check_type
-from dibs.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask
+from dibs.model.cron import check_cron, check_timezone
+from dibs.model.retry import Backoff
+from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask
+from dibs.model.workflow import check_type
 
 MAX_SCHEDULE_NAME = MAX_NAME - len("schedule::2000-01-01T00:00:00Z")
 
-Source = Literal["code", "command"]
+ScheduleSource = Literal["code", "command"]
 """Who said so: the program's own code when its worker started, or somebody by a verb or command."""
 
 
@@ -75,7 +75,7 @@ class Schedule(msgspec.Struct, frozen=True):
     max_attempts: int
     timeout: float | None
     backoff: Backoff
-    source: Source
+    source: ScheduleSource
     next_at: datetime
     created_at: datetime
     updated_at: datetime
@@ -110,3 +110,10 @@ def check_schedule_name(name: Any) -> str:
     if len(name) > MAX_SCHEDULE_NAME:
         raise InvalidValue(f"The schedule's name has {len(name)} characters; the limit is {MAX_SCHEDULE_NAME}.")
     return str(name)
+
+
+class DueSchedule(msgspec.Struct, frozen=True):
+    """A schedule whose next tick has come, and the database's time when it was read."""
+
+    schedule: Schedule
+    now: datetime

@@ -16,8 +16,8 @@ import msgspec
 
 from dibs.codec import check_name
 from dibs.errors import InvalidGraph, InvalidValue
-from dibs.step import NewStep, NewWorkflow, OnFailure, Workflow, check_policy, free_name
-from dibs.task import NewTask
+from dibs.model.task import NewTask
+from dibs.model.workflow import NewStep, NewWorkflow, OnFailure, Workflow, check_policy, free_name
 
 
 class TaskMaker(Protocol):

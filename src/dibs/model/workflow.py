@@ -6,7 +6,6 @@ is ever stored that could not run to its end.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -17,9 +16,9 @@ import msgspec
 
 from dibs.codec import MAX_NAME, check_name
 from dibs.errors import InvalidGraph, InvalidValue
-from dibs.task import Failure, NewTask, State, check_integer, check_moment, check_seconds
+from dibs.model.checks import check_integer, check_moment, check_seconds
+from dibs.model.task import Failure, NewTask, State
 
-DEFAULT_FINALIZATION_LEASE = 30.0
 MAX_STEPS = 100_000
 
 WORKFLOW_STEP = "dibs.workflow"
@@ -50,7 +49,7 @@ class OnFailure(StrEnum):
     IGNORE = "ignore"  # as if it had completed, without a result
 
 
-class Kind(StrEnum):
+class StepKind(StrEnum):
     """What a step is for."""
 
     TASK = "task"
@@ -181,7 +180,7 @@ class Step(msgspec.Struct, frozen=True):
 
     task_id: int
     name: str
-    kind: Kind
+    kind: StepKind
     type: str
     queue: str
     state: State
@@ -210,104 +209,6 @@ class StepResult(msgspec.Struct, frozen=True):
     error: Failure | None = None
 
 
-class ExecutionStatus(StrEnum):
-    """How a workflow's steps stand, the first that holds."""
-
-    HAS_READY_STEPS = "has_ready_steps"
-    PROCESSING = "processing"
-    WAITING_FOR_RETRY = "waiting_for_retry"
-    BLOCKED_BY_FAILURES = "blocked_by_failures"
-    ALL_COMPLETE = "all_complete"
-    WAITING_FOR_DEPENDENCIES = "waiting_for_dependencies"
-
-
-class Action(StrEnum):
-    """What the one who holds the finalization should do."""
-
-    RECHECK_LATER = "recheck_later"
-    FAIL_WORKFLOW = "fail_workflow"
-    COMPLETE_WORKFLOW = "complete_workflow"
-
-
-ACTIONS = {
-    ExecutionStatus.HAS_READY_STEPS: Action.RECHECK_LATER,
-    ExecutionStatus.PROCESSING: Action.RECHECK_LATER,
-    ExecutionStatus.WAITING_FOR_RETRY: Action.RECHECK_LATER,
-    ExecutionStatus.BLOCKED_BY_FAILURES: Action.FAIL_WORKFLOW,
-    ExecutionStatus.ALL_COMPLETE: Action.COMPLETE_WORKFLOW,
-    ExecutionStatus.WAITING_FOR_DEPENDENCIES: Action.RECHECK_LATER,
-}
-
-
-class ExecutionContext(msgspec.Struct, frozen=True):
-    """How far a workflow is: its steps by state, and what follows from that. The finalizer is not counted."""
-
-    workflow_id: int
-    state: WorkflowState
-    total_steps: int
-    by_state: dict[str, int]
-    passed: int
-    failures: int
-    completion_percentage: float
-    execution_status: ExecutionStatus
-    recommended_action: Action
-
-
-class ClaimReason(StrEnum):
-    """How an attempt to claim a finalization ended: a word for programs, tables and metrics."""
-
-    CLAIMED = "claimed"
-    EXTENDED = "extended"  # the same processor asked again
-    ALREADY_CLAIMED = "already_claimed"  # by another
-    NOT_CLAIMED = "not_claimed"  # nobody has a claim that could be extended
-    ALREADY_COMPLETE = "already_complete"
-    NOT_READY = "not_ready"  # no step has completed or failed yet
-    NOT_FOUND = "not_found"
-    RACE_CONDITION = "race_condition"  # another claimed it between the look and the write
-
-
-class FinalizationClaim(msgspec.Struct, frozen=True):
-    """The answer to a wish to finalize. `token` and `lease_until` are there if it was granted."""
-
-    workflow_id: int
-    processor: str
-    claimed: bool
-    reason: ClaimReason
-    state: str
-    message: str
-    already_claimed_by: str | None = None
-    token: int | None = None
-    lease_until: datetime | None = None
-
-
-class FinalizationAttempt(msgspec.Struct, frozen=True):
-    """A recorded wish to finalize."""
-
-    id: int
-    workflow_id: int
-    processor: str
-    claimed: bool
-    reason: ClaimReason
-    state: str
-    message: str
-    already_claimed_by: str | None
-    token: int | None
-    at: datetime
-
-
-class Finalized(msgspec.Struct, frozen=True):
-    """What became of a workflow whose finalization was held: the `action` taken, and where it stands now.
-
-    `due`: the workflows that wait for their finalization because of it, as the one that it is a part of may.
-    """
-
-    workflow_id: int
-    state: WorkflowState
-    execution_status: ExecutionStatus
-    action: Action
-    due: Sequence[int] = ()
-
-
 class WorkflowFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which workflows: by state and name, newest first, a page at a time (`cursor`: the last id of the last page).
     Sub-workflows are left out, unless they are asked for. `only`: those all of whose tasks are in these queues."""
@@ -326,13 +227,6 @@ class WorkflowFilter(msgspec.Struct, frozen=True, kw_only=True):
         check_integer(self.limit, "limit", 1, 1000)
         if self.cursor is not None:
             check_integer(self.cursor, "cursor", 0, 2**63 - 1)
-
-
-def unique_processor(name: str) -> str:
-    """The name with a random part, for one process: a claim under the name of its holder is an extension."""
-    check_name(name, "The processor's id")
-    suffix = f"-{secrets.token_hex(8)}"
-    return name[: MAX_NAME - len(suffix)] + suffix
 
 
 def tasks_in(steps: Sequence[NewStep]) -> Iterator[NewTask]:
@@ -431,3 +325,54 @@ def _check_deadline(deadline: Any) -> None:
         check_moment(deadline, "The deadline")
     elif deadline is not None:
         check_seconds(deadline, "The deadline", least=0.001)
+
+
+class WorkflowOutline(msgspec.Struct, frozen=True):
+    """What never changes of the first steps of a workflow, by their place in the order in which they were added.
+    `parents`: the places of those directly before each. `whole`: no step and no dependency was left out."""
+
+    ids: Sequence[int]
+    names: Sequence[str]
+    kinds: Sequence[str]
+    types: Sequence[str]
+    parents: Sequence[Sequence[int]]
+    whole: bool
+
+
+class StepGroup(msgspec.Struct, frozen=True):
+    """Steps that stand alike, in no order."""
+
+    state: State
+    on_failure: OnFailure
+    passed: bool | None
+    ids: list[int]
+
+
+class SubWorkflowProgress(msgspec.Struct, frozen=True):
+    """How far a sub-workflow is: how many of its steps have ended."""
+
+    steps: int
+    ended: int
+
+
+class StepDetails(msgspec.Struct, frozen=True):
+    """Some steps by their ids, without their errors and what they come after; and how far those are that stand for a
+    workflow."""
+
+    steps: dict[int, Step]
+    inside: dict[int, SubWorkflowProgress]
+
+
+class FoundWorkflows(msgspec.Struct, frozen=True):
+    """A page of workflows. `cursor`: go on below this id; None: everything has been looked through."""
+
+    workflows: list[Workflow]
+    cursor: int | None
+
+
+STOP_FAILED, STOP_CANCELLED, STOP_DEADLINE = "failed", "cancelled", "deadline"
+"""Why a workflow is stopping."""
+
+
+STOP_PRUNED = "pruned"
+"""Why a workflow that has ended cannot go on: some of its steps are deleted already."""

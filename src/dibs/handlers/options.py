@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypedDict
 
-from dibs.retry import Backoff
+from dibs.model.retry import Backoff
 
 
 class TaskOptions(TypedDict, total=False):

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dibs.step import Kind, OnFailure, Step
-from dibs.task import State
+from dibs.model.task import State
+from dibs.model.workflow import OnFailure, Step, StepKind
 
 MANY = 6
 """Equal steps are folded from this number on; fewer are easier to read one by one."""
@@ -21,7 +21,7 @@ IGNORED = "ignored"
 """The word for a failure that its workflow does not mind."""
 
 _RANK = ("failed", "claimed", "scheduled", "pending", "blocked", "cancelled", IGNORED, "completed")
-_WORKFLOW = Kind.WORKFLOW.value
+_WORKFLOW = StepKind.WORKFLOW.value
 _NUMBER = re.compile(r"-\d+$")
 
 Parents = Sequence[Sequence[int]]

@@ -7,15 +7,15 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, overload
 
-from dibs.claim import Claim
 from dibs.codec import check_text, clean_text
-from dibs.endings import Cancel
 from dibs.errors import InvalidValue
-from dibs.step import NewStep
-from dibs.task import Task, check_integer
-from dibs.workflow.checkpoint import Checkpoints, Shelf
-from dibs.workflow.flow import Adding, After, Draft, StepRef, Which
-from dibs.workflow.results import Results
+from dibs.handlers.endings import Cancel
+from dibs.model.checks import check_integer
+from dibs.model.claim import Claim
+from dibs.model.task import Task
+from dibs.model.workflow import NewStep
+from dibs.workflow.builder import Adding, After, Draft, StepRef, Which
+from dibs.workflow.task_data import Checkpoints, Results, Shelf
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ import msgspec
 
 from dibs.codec import check_name
 from dibs.errors import InvalidValue
-from dibs.task import read_duration
+from dibs.model.checks import read_duration
 
 DAY = 24 * 3600.0
 

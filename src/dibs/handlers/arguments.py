@@ -15,8 +15,8 @@ from typing import Any, Union, get_type_hints
 
 import msgspec
 
-from dibs.context import Context
 from dibs.errors import InvalidValue
+from dibs.handlers.context import Context
 
 _NAMELESS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY)
 

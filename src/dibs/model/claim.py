@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
-from dibs.codec import check_name
-from dibs.errors import InvalidValue
-from dibs.step import NewStep
-from dibs.task import FINAL, MAX_MAX_ATTEMPTS, Failure, State, Task, check_integer, check_seconds
+from dibs.codec import MAX_ERROR_TEXT, check_name
+from dibs.errors import DibsError, InvalidValue
+from dibs.model.checks import check_integer, check_names, check_seconds, check_worker_id
+from dibs.model.task import FINAL, MAX_MAX_ATTEMPTS, Failure, State, Task
+from dibs.model.workflow import NewStep
 
 DEFAULT_LEASE = 60.0
 MAX_BATCH = 1000
 
-_WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,255}")
 _REQUEST = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -177,21 +177,12 @@ class Renewed(msgspec.Struct, frozen=True):
     cancel_requested: bool
 
 
-class Standing(StrEnum):
+class ClaimStatus(StrEnum):
     """How a claim stands, for a worker that only asks."""
 
     HELD = "held"  # its token is live
     STOPPING = "stopping"  # its token is live, and somebody asked the task to stop
     LOST = "lost"  # its token is dead, or another worker's
-
-
-def check_worker_id(worker_id: Any) -> str:
-    """A worker's id, which must fit URLs, file names and log lines alike."""
-    if type(worker_id) is not str or not _WORKER_ID.fullmatch(worker_id):
-        raise InvalidValue(
-            f"The worker id {worker_id!r} is not allowed.", hint="Use 1 to 255 letters, digits, dashes and underscores."
-        )
-    return worker_id
 
 
 def _check_request(request: Any) -> None:
@@ -212,13 +203,49 @@ def _check_flag(value: Any, what: str) -> None:
         raise InvalidValue(f"{what} must be True or False, not {value!r}.")
 
 
-def check_names(names: Any, what: str, each: str) -> None:
-    """A list of names that is not empty, or None."""
-    if names is None:
-        return
-    if isinstance(names, str) or not isinstance(names, Sequence):
-        raise InvalidValue(f"{what} must be a list of names, not {names!r}.")
-    if not names:
-        raise InvalidValue(f"{what} is an empty list, which matches nothing.", hint="Leave it out to match everything.")
-    for name in names:
-        check_name(name, each)
+AnyClaim = Claim | ClaimRef
+_OUTCOMES = frozenset({Completed, Failed, Released, Cancelled})
+
+OutcomeReport = tuple[AnyClaim, Outcome]
+FinishResult = Finished | DibsError
+ProgressReport = tuple[AnyClaim, int, str | None]
+"""How far a task is: its claim, percent, a message."""
+
+ClaimName = tuple[int, int, str]
+"""What names a claim: task, token, worker."""
+
+
+def check_claims(claims: Sequence[AnyClaim]) -> None:
+    """Claims, and nothing else (None, most often: there was no task to claim)."""
+    for claim in claims:
+        if not isinstance(claim, (Claim, ClaimRef)):
+            raise InvalidValue(f"{claim!r} is no claim.", hint="claim() gives None when there is no task to claim.")
+
+
+def outcome_size(outcome: Outcome) -> int:
+    """About how many bytes the outcome takes as JSON; 0 for one that has no JSON and will be refused on its own."""
+    if isinstance(outcome, Failed):
+        return min(len(outcome.failure.message), MAX_ERROR_TEXT) + min(
+            len(outcome.failure.traceback or ""), MAX_ERROR_TEXT
+        )
+    if not isinstance(outcome, Completed) or (outcome.result is None and not outcome.steps):
+        return 0
+    try:
+        return len(msgspec.json.encode((outcome.result, outcome.steps)))
+    except Exception:
+        return 0
+
+
+def check_reports(reports: Sequence[OutcomeReport]) -> None:
+    """Outcomes of claims, one for each claim."""
+    check_claims([ref for ref, _ in reports])
+    for _, outcome in reports:
+        if type(outcome) not in _OUTCOMES:
+            raise InvalidValue(f"{outcome!r} is no outcome.", hint="Use Completed, Failed, Released or Cancelled.")
+    if len({claim_name(ref) for ref, _ in reports}) < len(reports):
+        raise InvalidValue("Two outcomes name the same claim.", hint="A claim ends once: send one outcome for each.")
+
+
+def claim_name(ref: AnyClaim) -> ClaimName:
+    """Task, token and worker of the claim."""
+    return ref.task_id, ref.token, ref.worker_id

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from dibs import pacing
-from dibs.claim import Claim, ClaimRequest
 from dibs.errors import (
     DibsError,
     FinalizationLost,
@@ -23,17 +22,29 @@ from dibs.errors import (
     WaitTimeout,
     WorkflowNotFound,
 )
-from dibs.step import DEFAULT_FINALIZATION_LEASE, Action, FinalizationClaim, Finalized, Workflow
+from dibs.model.checks import check_integer
+from dibs.model.claim import Claim, ClaimRequest
+from dibs.model.finalization import DEFAULT_FINALIZATION_LEASE, FinalizationAction, FinalizationClaim, Finalized
+from dibs.model.history import HistoryEntry
+from dibs.model.schedule import DueSchedule
+from dibs.model.search import (
+    BULK_BATCH,
+    MAX_SEARCH_PAGE,
+    REDRIVE_BATCH,
+    BulkResult,
+    DeadFilter,
+    FoundTasks,
+    TaskFilter,
+    TaskMatch,
+    TaskPage,
+    TaskSearch,
+    check_not_everything,
+)
+from dibs.model.task import CANCELLABLE, RETRYABLE, State, Task
+from dibs.model.upkeep import BATCH, Pruned, PrunePosition, Upkept
+from dibs.model.workflow import Workflow
 from dibs.store.contract import DatabaseStore, ServedStore, Store
 from dibs.store.operation import Operation
-from dibs.store.operations.looking import HistoryEntry, TaskFilter
-from dibs.store.operations.managing import CANCELLABLE, MANY, REDRIVE_BATCH, RETRYABLE, DeadFilter, Moved
-from dibs.store.operations.matching import TaskMatch, check_not_everything
-from dibs.store.operations.pruning import Pruned, PrunePosition
-from dibs.store.operations.scheduling import Due
-from dibs.store.operations.searching import MOST, Found, TaskPage, TaskSearch
-from dibs.store.operations.tending import BATCH, Upkept
-from dibs.task import State, Task, check_integer
 
 T = TypeVar("T")
 Ending = TypeVar("Ending", Task, Workflow)
@@ -175,7 +186,7 @@ def _discard_named(store: Store, ids: Sequence[int], which: DeadFilter, limit: i
     wanted = sorted({check_integer(each, "A task's id", 0, 2**63 - 1) for each in ids})
     done = 0
     while wanted and (limit is None or done < limit):
-        size = MANY if limit is None else min(MANY, limit - done)
+        size = BULK_BATCH if limit is None else min(BULK_BATCH, limit - done)
         some, wanted = wanted[:size], wanted[size:]
         done += yield store.discard_many(some, None, which)
     return done
@@ -193,7 +204,7 @@ def find(store: Store, which: TaskMatch, cursor: int | None, count: int, enough:
     """Up to `count` tasks that match, newest first. Ends after `enough` seconds, with the cursor to continue at."""
     began, looked, tasks, span = time.monotonic(), 0, list[Task](), pacing.first_span(which.text)
     while True:
-        wanted = min(count - len(tasks), MOST)
+        wanted = min(count - len(tasks), MAX_SEARCH_PAGE)
         page: TaskPage = yield store.find(TaskSearch(**which.filters(), cursor=cursor, limit=wanted), span)
         tasks, cursor, looked = tasks + page.tasks, page.cursor, looked + page.looked
         spent = time.monotonic() - began
@@ -222,13 +233,13 @@ def retry_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[in
     return (yield from _until_all(lambda cursor: retry_some(database, which, cursor, BATCH_TIME), note))
 
 
-def cancel_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[Moved]:
+def cancel_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[BulkResult]:
     """Cancel those of the next tasks that match, for about `enough` seconds."""
     many = partial(store.cancel_many, only=which.queues, state=which.state)
     return (yield from _some(store, which, cursor, Work(many, CANCELLABLE, enough)))
 
 
-def retry_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[Moved]:
+def retry_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[BulkResult]:
     """Retry those of the next tasks that match, for about `enough` seconds."""
     many = partial(store.retry_many, only=which.queues, state=which.state)
     return (yield from _some(store, which, cursor, Work(many, RETRYABLE, enough)))
@@ -243,25 +254,25 @@ class Work:
     seconds: float
 
 
-def _some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: Work) -> Plan[Moved]:
+def _some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: Work) -> Plan[BulkResult]:
     """Look for a batch of tasks, then move them. The look is an operation of its own, so that no lock is held while
     many tasks are read; a batch begins below the last task of the one before, so that no task is moved twice."""
     began, looking, moved, looked = time.monotonic(), 0.0, 0, 0
     span, batches = pacing.first_span(which.text), pacing.Batches()
     while True:
         start = time.monotonic()
-        found: Found = yield store.search(TaskSearch(**which.filters(), cursor=cursor, limit=batches.size), span)
+        found: FoundTasks = yield store.search(TaskSearch(**which.filters(), cursor=cursor, limit=batches.size), span)
         cursor, looked, looking = found.cursor, looked + found.looked, looking + time.monotonic() - start
         if ids := [task.id for task in found.tasks if task.state in work.states]:
             start = time.monotonic()
             moved += yield work.many(ids)
             batches.took(time.monotonic() - start)
         if cursor is None or time.monotonic() - began >= work.seconds:
-            return Moved(moved, cursor)
+            return BulkResult(moved, cursor)
         span = pacing.next_span(span, looked, looking, pacing.STRETCH)
 
 
-def _until_all(some: Callable[[int | None], Plan[Moved]], note: Note | None) -> Plan[int]:
+def _until_all(some: Callable[[int | None], Plan[BulkResult]], note: Note | None) -> Plan[int]:
     moved, cursor = 0, None
     while True:
         batch = yield from some(cursor)
@@ -272,8 +283,8 @@ def _until_all(some: Callable[[int | None], Plan[Moved]], note: Note | None) -> 
             return moved
 
 
-def _asked(operation: Operation[Moved]) -> Plan[Moved]:
-    moved: Moved = yield operation
+def _asked(operation: Operation[BulkResult]) -> Plan[BulkResult]:
+    moved: BulkResult = yield operation
     return moved
 
 
@@ -346,7 +357,7 @@ def finalize_due(store: Store, processor: str) -> Plan[int]:
                     raise
                 failed = error
             else:
-                done += finalized is not None and finalized.action is not Action.RECHECK_LATER
+                done += finalized is not None and finalized.action is not FinalizationAction.RECHECK_LATER
     if failed is not None:
         raise failed
     return done
@@ -378,7 +389,7 @@ def _finalize(store: Store, workflow_id: int, processor: str) -> Plan[Finalized 
 
 def tick(store: Store) -> Plan[int]:
     """Enqueue the tasks of all schedules whose tick has come; how many."""
-    due: list[Due] = yield store.due_schedules()
+    due: list[DueSchedule] = yield store.due_schedules()
     ticked = 0
     for each in due:
         ticked += yield store.tick_schedule(each)
