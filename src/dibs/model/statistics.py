@@ -14,9 +14,12 @@ from dibs.model.task import Event, State
 
 
 class DatabaseHealth(msgspec.Struct, frozen=True):
-    """Figures that only the engine knows. `size`: bytes that dibs takes. `wal_size`: bytes of SQLite's write-ahead log, which grows while a reader holds
-    an old state. `oldest_transaction`: seconds for which the oldest transaction has been open on PostgreSQL, which
-    keeps it from cleaning up; None where the engine has no such thing."""
+    """Figures that only the engine knows.
+
+    `size`: bytes of the database. `wal_size`: bytes of SQLite's write-ahead log, which grows while a reader keeps an
+    old snapshot. `oldest_transaction`: age in seconds of the oldest open transaction on PostgreSQL, which keeps vacuum
+    from removing dead rows. None: the engine has no such figure.
+    """
 
     size: int
     wal_size: int | None = None
