@@ -34,7 +34,7 @@ from dibs.model.claim import (
 from dibs.model.retry import jitter
 from dibs.model.task import FINAL, STATES, Event, Failure, State, Task
 from dibs.model.workflow import tasks_in
-from dibs.redacting import redact
+from dibs.redaction import redact
 from dibs.store.operation import WIDTH, Keep, Mark, Operation, Row, Rows, Statement, Steps, Together, Undo
 from dibs.store.operations.checking import Checks
 from dibs.store.operations.growing import Growing, Growth
