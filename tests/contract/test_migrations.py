@@ -416,3 +416,19 @@ def test_a_database_without_retention_rules_keeps_its_tasks_and_gets_the_default
     assert app.get(1).state == "completed"
     app.remove_retention("completed", type="resize")
     assert app.upkeep().pruned == 1
+
+
+def test_a_waiting_task_that_was_claimed_before_the_migration_has_no_worker(
+    engine: str, empty_url: str, open_app: Callable[..., Any]
+) -> None:
+    make_version(engine, empty_url, before_queue_keys(engine))
+    run_sql(
+        empty_url,
+        AN_OLD_ENQUEUE.replace("'pending'", "'scheduled'"),
+        AN_OLD_ENQUEUE.replace("'pending'", "'completed'"),
+        "UPDATE dibs_tasks SET worker_id = 'w', claimed_at = 1, token = 1",
+    )
+    app = open_app(empty_url)
+    assert [(task.worker_id, task.claimed_at) for task in map(app.get, (1, 2))] == [(None, None)] * 2
+    assert [task.id for task in app.list_tasks(worker="w")] == [3]
+    assert app.get(3).claimed_at is not None
