@@ -17,7 +17,7 @@ import psycopg
 
 from bench.sides import TYPE, params
 from dibs import NewTask
-from dibs.claim import ClaimRequest
+from dibs.model.claim import ClaimRequest
 from dibs.store.operation import WIDTH, Row, Rows, Statement, Steps
 from dibs.store.operations.finishing import PLAIN
 from dibs.store.postgres.connection import SQL as POSTGRES

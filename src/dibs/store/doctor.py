@@ -5,30 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from enum import StrEnum
-
-import msgspec
 
 from dibs.errors import StoreError
+from dibs.model.upkeep import Check, Verdict
 from dibs.store.migrate import Applied, Migration, missing
-
-
-class Verdict(StrEnum):
-    """How a check came out."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
-
-    name: str
-    verdict: Verdict
-    message: str
-    hint: str = ""
-
 
 _warned: set[str] = set()
 _warning = threading.Lock()

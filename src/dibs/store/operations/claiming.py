@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dibs.claim import Claim, ClaimRequest, Filters
 from dibs.errors import AlreadyClaimed, InvalidValue, NotClaimable, TaskNotFound
+from dibs.model.claim import Claim, ClaimRequest, Filters
+from dibs.model.task import State, Task
 from dibs.store.operation import Operation, Rows, Statement, Steps
 from dibs.store.operations.rows import queue_of, read_claim, read_claims, read_task
 from dibs.store.operations.tending import Tending
-from dibs.task import State, Task
 
 SWEEP_EVERY = 0.1
 """Seconds between two sweeps that claims do in passing. A claim that finds nothing always sweeps."""

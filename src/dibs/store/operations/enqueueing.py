@@ -9,13 +9,14 @@ from typing import Any, NoReturn
 
 from dibs.codec import decode
 from dibs.errors import DibsError, KeyConflict
-from dibs.step import check_type
+from dibs.model.checks import from_micros
+from dibs.model.task import STATES, NewTask, Task
+from dibs.model.workflow import check_type
 from dibs.store.operation import Operation, Row, Statement, Steps, alone
 from dibs.store.operations.checking import Checks, Given
 from dibs.store.operations.newrow import KeyOfQueue, NewRow
-from dibs.store.operations.rows import STATES, read_task, seconds
+from dibs.store.operations.rows import read_task, seconds
 from dibs.store.witness import Witnessed
-from dibs.task import NewTask, Task, from_micros
 
 NewRows = Mapping[int, NewRow]
 """Rows by their place among those that came together."""

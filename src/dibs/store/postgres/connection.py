@@ -25,7 +25,7 @@ from dibs.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from dibs.redacting import MASK, redact_url
+from dibs.redaction import MASK, redact_url
 from dibs.store.operation import Keep, Mark, Rows, Statement, Step, Undo
 from dibs.store.postgres.replies import AnySession, AsyncSession, Session, lock_timeout_of, without_reply_timeout
 from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, begins_for_user

@@ -7,7 +7,8 @@ from typing import Any
 
 import psycopg
 
-from dibs.store.doctor import Check, Verdict, judge, judge_schema
+from dibs.model.upkeep import Check, Verdict
+from dibs.store.doctor import judge, judge_schema
 from dibs.store.postgres import encoding
 from dibs.store.postgres.connection import SQL
 from dibs.store.postgres.migrating import KNOWN, applied

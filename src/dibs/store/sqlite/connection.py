@@ -102,10 +102,11 @@ def _exponential() -> float:
 class Executor:
     """Runs statements on a connection, as one moment and on behalf of one caller."""
 
-    def __init__(self, connection: sqlite3.Connection, now: int, by: str | None) -> None:
+    def __init__(self, connection: sqlite3.Connection, now: int, by: str | None, words: Words = ()) -> None:
         self._connection = connection
         self._now = now
         self._by = by
+        self._words = words
 
     def __call__(self, statement: Step) -> Rows:
         """The rows of the statement; a change is also appended to the history."""
@@ -113,7 +114,7 @@ class Executor:
             return self._control(statement)
         if statement.values is not None:
             return self._insert(statement.name, statement.values)
-        sql = SQL.text(statement.name, statement.words)
+        sql = SQL.text(statement.name, statement.words + self._words)
         if statement.name in _TOGETHER:
             rows: Rows = self._connection.execute(sql, self._bind({"said": statement.rows})).fetchall()
         elif statement.rows is None:

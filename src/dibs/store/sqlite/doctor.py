@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from dibs.store.doctor import Check, Verdict, judge, judge_schema
+from dibs.model.upkeep import Check, Verdict
+from dibs.store.doctor import judge, judge_schema
 from dibs.store.sqlite.connection import SQL
 from dibs.store.sqlite.migrating import KNOWN, applied
 from dibs.store.sqlite.release import FIXED, has_wal_fix
