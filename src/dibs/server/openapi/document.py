@@ -11,7 +11,7 @@ from dibs import shape
 from dibs.codec import MAX_BYTES, MAX_INTEGER, MAX_NAME
 from dibs.model.schedule import MAX_SCHEDULE_NAME
 from dibs.server.endpoint import ANY, Endpoint
-from dibs.server.openapi.document import examples
+from dibs.server.openapi import examples
 from dibs.server.openapi.schemas import REFS, Schemas, not_null
 from dibs.server.refusing import STATUS
 from dibs.version import __version__
