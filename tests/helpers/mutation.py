@@ -15,8 +15,8 @@ from dibs.store.sql import SqlFiles
 ENGINES = ("sqlite", "postgres")
 
 FENCES = {
-    "token": re.compile(r"(task\.)?\btoken = (:token|said\.token)"),
-    "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|said\.worker_id)(?= AND)"),
+    "token": re.compile(r"(task\.)?\btoken = (:token|items\.token)"),
+    "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|items\.worker_id)(?= AND)"),
     "state": re.compile(
         r"(\+?task\.)?\bstate = 'claimed'(?=\s*(RETURNING|ON CONFLICT|$))|\{\{unindexed: state\}\} = 'claimed'"
     ),
@@ -25,7 +25,7 @@ WRITES = re.compile("UPDATE|INSERT")
 ALWAYS = "1 = 1"
 
 CONDITIONS = {
-    "asked": {
+    "claims_of_request": {
         "worker": re.compile(r"(task\.)?\bworker_id = :worker_id"),
         "request": re.compile(r"(task\.)?\brequest = :request"),
         "incarnation": re.compile(r"(task\.)?\bincarnation (IS :incarnation|IS NOT DISTINCT FROM :incarnation)"),

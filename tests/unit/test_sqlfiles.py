@@ -56,8 +56,8 @@ ONLY = {
         "random_place",
         "weighted_place",
         "claimed",
-        "to_one",  # for whom the picked tasks are; SQLite has a statement for each worker
-        "to_many",
+        "for_one_worker",  # for whom the picked tasks are; SQLite has a statement for each worker
+        "for_each_worker",
         "from_one_line",  # a claim from a single line needs no candidates
         "if_several",
         "overdue",  # the claim itself looks whether there is anything to sweep

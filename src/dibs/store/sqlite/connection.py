@@ -116,7 +116,7 @@ class Executor:
             return self._insert(statement.name, statement.values)
         sql = SQL.text(statement.name, statement.words + self._words)
         if statement.name in _TOGETHER:
-            rows: Rows = self._connection.execute(sql, self._bind({"said": statement.rows})).fetchall()
+            rows: Rows = self._connection.execute(sql, self._bind({"items": statement.rows})).fetchall()
         elif statement.rows is None:
             rows = self._connection.execute(sql, self._bind(statement.params)).fetchall()
         elif statement.change or statement.name in _RETURNING:
@@ -167,11 +167,11 @@ class Executor:
         self._connection.executemany(SQL.text("append_history"), [row[:WIDTH] + signed for row in rows])
 
 
-_LISTS = ("ids", "keys", "queues", "said")
+_LISTS = ("ids", "keys", "queues", "items")
 _TOGETHER = frozenset({"complete", "find_keys"})
-"""Statements that take all their rows at once, as `said`."""
+"""Statements that take all their rows at once, as `items`."""
 
-_RETURNING = frozenset({"count_steps", "progress", "renew", "start", "told"})
+_RETURNING = frozenset({"count_steps", "progress", "renew", "start", "claim_outcomes"})
 
 
 PORTIONS = (64, 16)

@@ -9,7 +9,7 @@
 --
 -- ahead: the worker claimed the task before it could start it, and has not reported its start; true only while the task
 -- is claimed. dropped: how often a worker was lost while it held the task ahead.
--- request: the name that the worker gave the claim that holds the task (see `asked`).
+-- request: the name that the worker gave the claim that holds the task (see `claims_of_request`).
 -- trace: the W3C traceparent of the program that enqueued the task.
 -- set_aside: why a failed task is not in the dead letter: its workflow went on without it ('ignored'), or a client
 -- discarded it ('discarded').

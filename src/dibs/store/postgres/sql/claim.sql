@@ -61,9 +61,9 @@ picked AS MATERIALIZED (
 SELECT 0, false, picked.rank, changed.* FROM changed JOIN picked ON picked.id = changed.task_id
 
 -- fragment: claimed
--- The picked rows become claims. A fragment of `claim` and `claim_any`. Words: hands (to_one or to_many).
--- They are found again by an array of ids, not by a join: for a join with some hundred rows the planner reads the whole
--- table, up to some 100,000 rows, which was a quarter of the claim's time at 20,000.
+-- The picked rows become claims. A fragment of `claim` and `claim_any`. Words: hands (for_one_worker or
+-- for_each_worker). They are found again by an array of ids, not by a join: for a join with some hundred rows the
+-- planner reads the whole table, up to some 100,000 rows, which was a quarter of the claim's time at 20,000.
 changed AS (
     UPDATE dibs_tasks AS task
     SET state = 'claimed', token = task.token + 1, {{hands}},
@@ -76,11 +76,11 @@ changed AS (
 ),
 {{noted}}
 
--- fragment: to_one
+-- fragment: for_one_worker
 -- All picked tasks are for one worker. A fragment of `claimed`; parameters: worker_id, incarnation.
 worker_id = :worker_id, incarnation = :incarnation
 
--- fragment: to_many
+-- fragment: for_each_worker
 -- The first picked task is for the first worker in the list, and so on. A fragment of `claimed`; parameters: workers,
 -- incarnations. Both arrays of ids come out of the same materialized CTE, in its order.
 worker_id = (:workers::text[])[array_position(ARRAY(SELECT id FROM picked), task.id)],
@@ -130,7 +130,7 @@ changed AS (
 {{noted}}
 SELECT * FROM changed
 
--- name: asked
+-- name: claims_of_request
 -- Promise: what this worker claimed under this name and still holds, as the claim itself answered.
 -- Parameters: worker_id, incarnation, request, now. Rows: history columns, task columns. Index: dibs_tasks_requests.
 -- Safe: only a look, before the claim. A repeat that overtakes its original, or comes before the original's commit,
@@ -296,7 +296,7 @@ candidates AS MATERIALIZED (
 -- Indexes: dibs_tasks_due and dibs_tasks_leases, the first entry of each (and past steps that end with their lease).
 overdue AS MATERIALIZED (
     SELECT coalesce((SELECT run_at FROM dibs_tasks WHERE state = 'scheduled' ORDER BY run_at LIMIT 1) <= moment.now, false)
-        OR (SELECT lease_until FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= moment.now {{that_go_on}}
+        OR (SELECT lease_until FROM dibs_tasks WHERE state = 'claimed' AND lease_until <= moment.now {{except_ending_steps}}
             ORDER BY lease_until LIMIT 1) IS NOT NULL AS found
     FROM moment
 )
@@ -317,11 +317,11 @@ overdue AS MATERIALIZED (
 -- name: begin_races
 -- Promise: the lines have a race of this kind; a new one stands at 0, and no task has drawn a number. Where there may
 -- be tasks that came without a number, they are to be looked for now. Rows: none.
--- Parameters: said (a JSON array of the lines with kind). Safe: lines are written in one order, so two of these cannot
+-- Parameters: items (a JSON array of the lines with kind). Safe: lines are written in one order, so two of these cannot
 -- deadlock. Those who enqueue without having seen the new race have begun before this ended: see `draw`.
 INSERT INTO dibs_races AS race (queue, type, attempts_left, kind, position, drawn_to, settles_after)
 SELECT line.queue, line.type, line.attempts_left, line.kind, 0, 0, pg_current_xact_id()
-FROM json_to_recordset(:said::json) AS line (queue text, type text, attempts_left int, kind text)
+FROM json_to_recordset(:items::json) AS line (queue text, type text, attempts_left int, kind text)
 ORDER BY line.queue COLLATE "C", line.type COLLATE "C", line.attempts_left
 ON CONFLICT (queue, type, attempts_left, kind) DO UPDATE SET drawn_to = 0, settles_after = NULL
 WHERE race.drawn_to IS NULL AND race.settles_after < pg_snapshot_xmin(pg_current_snapshot())

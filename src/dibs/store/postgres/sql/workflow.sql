@@ -6,18 +6,18 @@
 -- Promise: these tasks are steps. Parameters: of each task_id, workflow_id, name, kind, on_failure, waits, delay.
 INSERT INTO dibs_steps (task_id, workflow_id, name, kind, on_failure, waits, delay)
 SELECT task_id, workflow_id, name, kind, on_failure, waits, delay
-FROM json_to_recordset(:said::json)
+FROM json_to_recordset(:items::json)
     AS step (task_id bigint, workflow_id bigint, name text, kind text, on_failure text, waits int, delay bigint)
 
 -- name: add_edges
 -- Promise: each child waits for its parent. Parameters: of each parent_id, child_id. Rows: none.
 INSERT INTO dibs_edges (parent_id, child_id)
-SELECT parent_id, child_id FROM json_to_recordset(:said::json) AS edge (parent_id bigint, child_id bigint)
+SELECT parent_id, child_id FROM json_to_recordset(:items::json) AS edge (parent_id bigint, child_id bigint)
 
 -- name: add_waits
 -- Promise: each step waits for `more` further parents. Parameters: of each task_id, more. Rows: none.
 UPDATE dibs_steps AS step SET waits = step.waits + added.more
-FROM json_to_recordset(:said::json) AS added (task_id bigint, more int)
+FROM json_to_recordset(:items::json) AS added (task_id bigint, more int)
 WHERE step.task_id = added.task_id
 
 -- name: hold_workflows
@@ -106,7 +106,7 @@ SET steps = workflow.steps + more.steps, active = workflow.active + more.active,
                    AND (workflow.step_of IS NULL OR EXISTS (
                        SELECT FROM dibs_tasks AS gate WHERE gate.id = workflow.step_of AND {{unindexed: gate.state}} = 'claimed'))
                   THEN moment.now END
-FROM json_to_recordset(:said::json) AS more (id bigint, steps int, active int, ended int, failures int), moment
+FROM json_to_recordset(:items::json) AS more (id bigint, steps int, active int, ended int, failures int), moment
 WHERE workflow.id = more.id
 RETURNING workflow.id, workflow.due_at
 

@@ -2,7 +2,7 @@
 -- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
 -- SQLite locks the file for each transaction that writes.
 
--- name: standing
+-- name: claim_status
 -- Promise: the claim that holds each task now, and whether its cancellation was requested.
 -- Parameters: ids. Rows: (id, token, worker_id, cancel_requested); none for a task that is not claimed.
 -- Index: the primary key. Safe: a read; the fenced write checks again.
@@ -17,7 +17,7 @@ SELECT name, value FROM dibs_checkpoints WHERE task_id = :id ORDER BY at, name
 -- Promise: the result and the error of the task. Parameters: id. Rows: (result, error).
 SELECT result, error FROM dibs_tasks WHERE id = :id
 
--- fragment: plain
+-- fragment: not_a_step
 -- A condition of the statements that end tasks: the task is not a step. A transaction that ends a step must lock the
 -- workflow.
 AND workflow_id IS NULL

@@ -17,7 +17,7 @@ WHERE state = 'claimed' AND lease_until <= {{now}} AND workflow_id IS NOT NULL
   AND (cancel_requested OR (attempts_left <= 1 AND NOT ahead))
 ORDER BY lease_until LIMIT {{limit}}
 
--- fragment: that_go_on
+-- fragment: except_ending_steps
 -- Which tasks `recover` takes: all but steps that would end with it, which their workflow must learn of in the same
 -- transaction (see `lost_steps`).
 AND (workflow_id IS NULL OR NOT (cancel_requested OR (attempts_left <= 1 AND NOT ahead)))

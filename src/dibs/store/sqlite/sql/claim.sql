@@ -23,7 +23,7 @@ WHERE id = :id AND state = 'pending'
   AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE name = dibs_tasks.queue AND paused_at IS NOT NULL)
 RETURNING id, 'claimed', 'pending', state, worker_id, token, NULL, {{task}}
 
--- name: asked
+-- name: claims_of_request
 -- Promise: what this worker claimed under this name and still holds, as the claim itself answered.
 -- Parameters: worker_id, incarnation, request, now. Rows: history columns, task columns. Index: dibs_tasks_requests.
 -- Safe: read under the write lock, in the transaction that claims if there is nothing here. A repeat that overtakes its

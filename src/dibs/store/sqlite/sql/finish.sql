@@ -3,18 +3,18 @@
 
 -- name: complete
 -- Promise: each task is completed, if its worker still holds it under its token.
--- Parameters: said (a JSON array of objects with id, token, worker_id, result), now.
+-- Parameters: items (a JSON array of objects with id, token, worker_id, result), now.
 -- Words: whose (`not_a_step` where no workflow is locked, or nothing).
 -- Rows: history columns, attempts, run_at, queue, type; none where refused.
 -- One statement for all: a statement for each would let go of the interpreter's lock and fight for it again each time.
 -- Safe: the fence is in the one statement that writes. A token is issued once, so a stale one matches nothing.
 UPDATE dibs_tasks AS task
-SET state = 'completed', attempts = task.attempts + 1, result = said.result, error = NULL, finished_at = :now,
+SET state = 'completed', attempts = task.attempts + 1, result = items.result, error = NULL, finished_at = :now,
     lease_until = NULL, ahead = 0
 FROM (SELECT value ->> 'id' AS id, value ->> 'token' AS token, value ->> 'worker_id' AS worker_id,
              value ->> 'result' AS result
-      FROM json_each(:said)) AS said
-WHERE task.id = said.id AND task.token = said.token AND task.worker_id = said.worker_id AND +task.state = 'claimed' {{whose}}
+      FROM json_each(:items)) AS items
+WHERE task.id = items.id AND task.token = items.token AND task.worker_id = items.worker_id AND +task.state = 'claimed' {{whose}}
 RETURNING id, 'completed', 'claimed', state, worker_id, token, NULL, attempts, run_at, queue, type
 
 -- name: fail
@@ -71,7 +71,7 @@ SET state = 'cancelled', attempts = attempts + 1, finished_at = :now, lease_unti
 WHERE id = :id AND token = :token AND worker_id = :worker_id AND state = 'claimed' {{whose}}
 RETURNING id, 'cancelled', 'claimed', state, worker_id, token, NULL, attempts, run_at, queue, type
 
--- name: told
+-- name: claim_outcomes
 -- Promise: how the claim with this token ended, for a worker that repeats a request because the answer was lost.
 -- Parameters: id, token. Rows: (task_id, token, event, to_state, worker_id, detail). Index: dibs_history_task.
 SELECT task_id, token, event, to_state, worker_id, detail FROM dibs_history
