@@ -418,9 +418,9 @@ END
 $$;
 
 -- The right to finalize a workflow, for p_timeout_seconds; the same processor again extends it. Every call is recorded.
--- Safe: the row is read without a lock, and written only if nobody has claimed it since: an UPDATE that had to wait
--- checks its condition again. A caller that loses the race gets race_condition as its answer; the finalization stays
--- due.
+-- Safe: the row is read without a lock, and written only if no other processor has claimed it since: an UPDATE that had
+-- to wait checks its condition again. A caller that loses the race gets race_condition as its answer; the finalization
+-- stays due.
 CREATE FUNCTION dibs_claim_finalization(p_workflow bigint, p_processor text,
                                         p_timeout_seconds double precision DEFAULT 30, p_now bigint DEFAULT NULL)
 RETURNS TABLE (claimed boolean, already_claimed_by text, state text, message text, reason text, token bigint,

@@ -4,7 +4,7 @@
 -- name: search_stretch
 -- Promise: the tasks of a stretch of ids that match, newest first.
 -- Parameters: lowest, highest, span, limit and the parameters of the conditions.
--- Rows: lines of tasks (whole tasks, where the word task_line says so). Index: the primary key: a
+-- Rows: summaries of tasks (whole tasks, if the word task_line is `task`). Index: the primary key: a
 -- limit of its own makes the inner part a walk along it whatever the conditions are; what is inserted between the look
 -- at the stretch and this one must not push out the lowest.
 SELECT {{task_line}}

@@ -24,6 +24,6 @@ ON CONFLICT (key_id) DO UPDATE SET
 RETURNING granted, ends_at - (SELECT now FROM moment)
 
 -- fragment: rate_ended
--- The condition that the window of a rate is over. A fragment of `take_permits`; `excluded` is the window that would
+-- The condition that the window of a rate is over. Used by `take_permits`; `excluded` is the window that would
 -- begin now.
 (rate.ends_at <= excluded.ends_at - :period::bigint OR rate.ends_at > excluded.ends_at + 60000000)

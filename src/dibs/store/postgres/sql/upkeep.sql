@@ -25,7 +25,8 @@ SELECT * FROM changed
 -- name: recover
 -- Promise: up to `limit` tasks whose lease ran out are taken back: an attempt is spent, and they are pending again, or
 -- failed when it was their last, or cancelled when its cancellation was requested. A task that was claimed ahead of its
--- turn is not known to have been started: no attempt is spent, only `dropped` counts it, and the detail says so.
+-- turn is not known to have been started: no attempt is spent, only `dropped` counts it, and the detail of the history
+-- records it.
 -- Words: which (except_ending_steps or with_these_ids).
 -- Parameters: limit, error (what the dead letter says), now, by. Rows: history columns, queue, type.
 -- Index: dibs_tasks_leases. Safe: the lease alone decides, not the heartbeat of the worker, and it is checked again

@@ -33,7 +33,7 @@ finished_at, progress, workflow_id, key, cancel_requested, substr(params, 1, 200
 -- name: search_these
 -- Promise: the tasks with these ids that match and are below an id, newest first.
 -- Parameters: ids, below, limit and the parameters of the conditions.
--- Rows: summaries of tasks (whole tasks, where the word task_line says so). Index: the primary key.
+-- Rows: summaries of tasks (whole tasks, if the word task_line is `task`). Index: the primary key.
 SELECT {{task_line}} FROM dibs_tasks AS task {{not_indexed}}
 WHERE id < :below {{with_these_ids}} {{conditions}}
 ORDER BY id DESC LIMIT {{limit}}
@@ -89,7 +89,7 @@ WHERE id > :after {{conditions}} ORDER BY id LIMIT {{limit}}
 SELECT coalesce(max(id), 0) FROM dibs_history
 
 -- fragment: workflow
--- The columns of a workflow, in the order that `read_workflow` expects. A fragment; the table's alias is `workflow`.
+-- The columns of a workflow, in the order that `read_workflow` expects. The alias of the table is `workflow`.
 workflow.id, workflow.name, workflow.state, workflow.steps, workflow.active, workflow.ended, workflow.failures,
 workflow.created_at, workflow.queues, workflow.root_id, workflow.key, workflow.deadline, workflow.finished_at,
 workflow.on_failure, workflow.stopping, workflow.error, workflow.step_of, workflow.finalizer_id,

@@ -18,5 +18,5 @@ ON CONFLICT (key_id) DO UPDATE SET
 RETURNING granted, ends_at - :now
 
 -- fragment: rate_ended
--- The condition that the window of a rate is over. A fragment of `take_permits`.
+-- The condition that the window of a rate is over. Used by `take_permits`.
 (rate.ends_at <= :now OR rate.ends_at > :now + :period + 60000000)
