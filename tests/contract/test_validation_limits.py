@@ -109,20 +109,19 @@ def test_a_value_whose_validation_takes_too_long_is_refused_and_not_stored(app: 
 
 
 def test_a_regular_expression_that_backtracks_is_bounded(app: Any) -> None:
-    app.register_type("text", {"properties": {"all": {"items": {"pattern": r"^(?!x)(a|aa|aaa)*(?!y)(a|aa)*(?=c)$"}}}})
-    with within(15), pytest.raises((SchemaViolation, ValidationTooSlow)):
-        app.enqueue("text", {"all": ["a" * 40 + "b"] * 20_000})
+    """Each text is valid, after some milliseconds of backtracking: a minute for all of them."""
+    app.register_type("text", {"properties": {"all": {"items": {"pattern": "^(?:((?!x)a|(?!x)aa)*c|a*)$"}}}})
+    with within(15), pytest.raises(ValidationTooSlow):
+        app.enqueue("text", {"all": ["a" * 22] * 20_000})
     assert app.list_tasks() == []
 
 
 def test_a_large_schema_and_large_params_are_bounded(app: Any) -> None:
     everything = {f"^.*x{number}$": {"type": "integer"} for number in range(3_000)}
     app.register_type("large", {"patternProperties": everything})
-    with within(30):
-        try:
-            app.enqueue("large", {f"key{number}": number for number in range(30_000)})
-        except ValidationTooSlow:
-            assert app.list_tasks() == []
+    with within(15), pytest.raises(ValidationTooSlow):
+        app.enqueue("large", {f"key{number}": number for number in range(60_000)})
+    assert app.list_tasks() == []
 
 
 def test_repeating_an_enqueue_finds_its_task_also_where_validating_takes_too_long_by_now(app: Any) -> None:
