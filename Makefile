@@ -10,6 +10,8 @@ MINUTES = 30
 SEED =
 FAULTS =
 
+unexport PYTHONDONTWRITEBYTECODE # or each process compiles dibs and the tests anew
+
 .PHONY: help setup demo test proof matrix stress faults check format coverage bench clean
 
 help: ## list these commands
@@ -50,8 +52,14 @@ faults: setup ## inject every fault of docs/reliability.md and print its table, 
 check: setup ## check format, lint, types, imports, and that every fence is tested
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target check-types check-fences
+
+.PHONY: check-types check-fences
+check-types: setup
+	$(BIN)/mypy
+
+check-fences: setup
 	@if [ -f tests/mutate.py ]; then $(BIN)/python -m tests.mutate --check; fi
 
 format: setup ## format the code and mend what the linter can

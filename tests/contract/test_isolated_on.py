@@ -252,3 +252,17 @@ def test_a_connection_that_is_always_in_a_transaction_sees_the_real_queue_again(
     mine.rollback()
     assert [task.type for task in app.on(mine.connection).list_tasks()] == ["real"]
     mine.rollback()
+
+
+def test_the_connection_joins_the_real_queue_again_after_the_block(app: Any, borrow: Callable[..., Borrowed]) -> None:
+    mine = borrow()
+    with isolated(client(app), on=mine.connection):
+        for _ in range(3):
+            app.on(mine.connection).enqueue("resize")
+        mine.commit()
+    real = app.list_tasks()[0]
+    joined = app.on(mine.connection)
+    assert joined.enqueue("rotate").id > real.id
+    flow = joined.start_workflow(dibs.NewWorkflow(name="w", steps=[dibs.NewStep(name="s", task=dibs.NewTask("crop"))]))
+    assert [step.task_id for step in joined.steps(flow.id)] == [real.id + 2]
+    mine.rollback()

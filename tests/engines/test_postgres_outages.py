@@ -110,6 +110,17 @@ def test_a_url_that_is_wrong_is_refused_at_once(postgres_server: str, open_app: 
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("option", ["sslmode=bogus", "target_session_attrs=bogus"])
+def test_a_url_with_a_wrong_option_is_refused_at_once(
+    postgres_server: str, open_app: Callable[..., Any], option: str
+) -> None:
+    url = database_url(postgres_server, "postgres")
+    began = time.monotonic()
+    with pytest.raises(dibs.StoreUnavailable, match="bogus"):
+        open_app(f"{url}{'&' if '?' in url else '?'}{option}").stats()
+    assert time.monotonic() - began < 5
+
+
 def test_a_worker_that_never_reached_the_store_wakes_its_claimer_without_waiting_for_the_store() -> None:
     with dibs.Dibs(AWAY) as app:
         began = time.monotonic()

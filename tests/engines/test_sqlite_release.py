@@ -13,7 +13,7 @@ import pytest
 
 import dibs
 from dibs.server.config import ServerConfig
-from dibs.server.running import serving
+from dibs.server.run import serving
 from dibs.store import doctor
 from dibs.store.open import open_store
 from dibs.store.sqlite import release

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dibs
 from dibs import Event, State, Verdict, WorkerState
-from dibs.task import from_micros, to_micros
+from dibs.model.checks import from_micros, to_micros
 from tests.helpers.books import all_tasks, assert_balanced
 from tests.helpers.databases import run_sql
 from tests.helpers.handlers import heard, nap, persist, say

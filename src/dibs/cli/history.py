@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Output, quiet_if_closed
-from dibs.cli.session import opened
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import BinaryIO
 import msgspec
 
 from dibs.errors import InvalidValue
-from dibs.store.operations.looking import HistoryEntry
-from dibs.task import FINAL, MOVES, Event, State, Task
+from dibs.model.history import HistoryEntry
+from dibs.model.task import FINAL, MOVES, Event, State, Task
 
 SHOWN = 20
 """Violations that a printed report lists; the list in the report itself has all of them."""
