@@ -122,6 +122,29 @@ def test_a_value_whose_validation_takes_too_long_is_refused_and_not_stored(app: 
     assert app.list_tasks() == []
 
 
+SHORT_HERE = {f"level{number}": {} for number in range(61)}
+ELSEWHERE = {
+    "a reference through a schema with an $id": {
+        "$defs": {"other": {**ENDLESS, "$id": "http://other"}, **SHORT_HERE},
+        "$ref": "#/$defs/other/$defs/level0",
+    },
+    "an id of draft 4": {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "$defs": SHORT_HERE,
+        "allOf": [{"id": "http://other", "$defs": ENDLESS["$defs"], "allOf": [{"$ref": "#/$defs/level0"}]}],
+    },
+    "an index that only the validator understands": {**ENDLESS, "$ref": "#/all/+0", "all": [{"$ref": ENDLESS["$ref"]}]},
+}
+"""Schemas whose references mean something else than the same path from the root."""
+
+
+@pytest.mark.parametrize("schema", ELSEWHERE.values(), ids=ELSEWHERE.keys())
+def test_a_reference_into_another_part_of_a_schema_does_not_hide_slow_validation(app: Any, schema: Any) -> None:
+    app.register_type("endless", schema)
+    with within(15), pytest.raises(ValidationTooSlow):
+        app.enqueue("endless", {})
+
+
 def test_a_regular_expression_that_backtracks_is_bounded(app: Any) -> None:
     app.register_type("text", {"properties": {"all": {"items": {"pattern": r"^(?!x)(a|aa|aaa)*(?!y)(a|aa)*(?=c)$"}}}})
     with within(15), in_less_time(), pytest.raises((SchemaViolation, ValidationTooSlow)):

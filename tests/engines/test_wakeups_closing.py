@@ -16,7 +16,7 @@ from dibs.store.remote.address import Address
 from dibs.store.remote.wakeups import RemoteWakeups
 from dibs.store.sqlite.wakeups import SqliteWakeups
 from dibs.store.wakeups import Wakeups
-from dibs.worker.part import Part
+from dibs.worker.service import Part
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.own_connections

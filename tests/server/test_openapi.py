@@ -15,7 +15,7 @@ import pytest
 
 from dibs.server.api import ENDPOINTS
 from dibs.server.api.describing import description, page
-from dibs.server.openapi import TAGS, operation_id, plain_path
+from dibs.server.openapi.document import TAGS, operation_id, plain_path
 from tests.server.conftest import Served
 
 JSON = "application/json"
@@ -219,6 +219,6 @@ def parse(command: str) -> tuple[str, str, str | None]:
 
 
 def test_a_text_of_the_description_cannot_become_markup() -> None:
-    from dibs.server.pages.reference import words
+    from dibs.server.openapi.reference import words
 
     assert words("<b>`<i>`</b> **x**") == "&lt;b&gt;<code>&lt;i&gt;</code>&lt;/b&gt; <strong>x</strong>"

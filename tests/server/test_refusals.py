@@ -19,10 +19,10 @@ import pytest
 
 import dibs
 from dibs.codec import MAX_BYTES, MAX_DEPTH
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.server.api import ENDPOINTS
 from dibs.server.endpoint import ANY, Endpoint
-from dibs.server.openapi import describe
+from dibs.server.openapi.document import describe
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
 
@@ -510,9 +510,9 @@ def test_another_workers_claim_is_refused_with_403_and_a_stale_token_with_409(
 
 
 def test_every_endpoint_that_needs_a_key_refuses_who_has_none(keyed: Served, app: dibs.Dibs, monkeypatch: Any) -> None:
-    from dibs.server import limits
+    from dibs.server import rate_limits
 
-    monkeypatch.setattr(limits, "PATIENCE", 10**9)  # many strangers from one address are another test
+    monkeypatch.setattr(rate_limits, "PATIENCE", 10**9)  # many strangers from one address are another test
     gone, late, good = keyed.key("admin"), keyed.key("admin", expires_in=0.001), keyed.key("admin")
     app.revoke_key(gone.about.id)
     wrong = good.key[:-1] + ("a" if good.key[-1] != "a" else "b")

@@ -48,6 +48,9 @@ UNKNOWN: list[Any] = [
     {"$dynamicAnchor": "n", "properties": {"a": {"$dynamicRef": "#n"}}},
     {"$defs": {"a": {"$id": "other", "type": "object"}}, "properties": {"a": {"$ref": "#/$defs/a"}}},
     {"$defs": {"a": {"$anchor": "there"}}, "$ref": "#there"},
+    {"$defs": {"a": {"$id": "other", "$defs": {"b": {}}}}, "$ref": "#/$defs/a/$defs/b"},
+    {"$schema": "http://json-schema.org/draft-04/schema#", "allOf": [{"id": "http://other"}]},
+    {"$ref": "#/all/+0", "all": [{}]},
     {"properties": {"a": {"pattern": "^(?!b)"}}},
     {"properties": {"a": {"format": "regex"}}},
 ]
