@@ -18,7 +18,7 @@ import psycopg
 from bench.sides import TYPE, params
 from dibs import NewTask
 from dibs.model.claim import ClaimRequest
-from dibs.store.operation import WIDTH, Row, Rows, Statement, Steps
+from dibs.store.operation import WIDTH, Row, Rows, Statement, Statements
 from dibs.store.operations.finishing import PLAIN
 from dibs.store.postgres.connection import SQL as POSTGRES
 from dibs.store.postgres.connection import bind
@@ -166,7 +166,7 @@ def _ready(statement: Statement) -> tuple[bytes, dict[str, Any]]:
     return POSTGRES.text(statement.name, statement.words).encode(), bind(statement, UNSIGNED)
 
 
-def _first(name: str, steps: Steps[Any]) -> Statement:
+def _first(name: str, steps: Statements[Any]) -> Statement:
     """The statement of this name, with its parameters, as the operation would run it on an empty database."""
     statement = next(steps)
     while statement.name != name:

@@ -611,7 +611,7 @@ class Dibs(ClientBase[Task]):
 
     def _run(self, operation: Operation[T]) -> T:
         try:
-            return self._store.run(self._sign(operation), self._on)
+            return self._store.run(operation, by=self._by, on=self._on)
         except KeyboardInterrupt as interrupt:  # Ctrl-C: where in the library it came says nothing to the program
             raise interrupt.with_traceback(None) from None
 

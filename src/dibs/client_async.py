@@ -627,7 +627,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     async def _run(self, operation: Operation[T]) -> T:
         try:
-            return await self._store.run_async(self._sign(operation), self._on)
+            return await self._store.run_async(operation, by=self._by, on=self._on)
         except _INTERRUPTED as interrupt:  # where in the library it came says nothing to the program
             raise interrupt.with_traceback(None) from None
 

@@ -113,7 +113,7 @@ class TaskPoller:
         self.worker_id = check_worker_id(worker_id)
         self.config = config or PollerConfig()
         self._incarnation = secrets.token_hex(8)
-        self._contact = Contact(app._store, app._sign)
+        self._contact = Contact(app._store, app._by)
         self._stopping = False
         self._empty_looks = 0
         self._in_vain = False

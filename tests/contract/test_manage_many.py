@@ -86,7 +86,7 @@ def test_the_same_again_moves_nothing(app: Any, url: str) -> None:
 
 def test_history_says_who_did_it_and_from_where(app: Any) -> None:
     task = app.enqueue("resize", delay=5)
-    run(app, app.signed("key-7")._sign(app._store.cancel_many([task.id])))
+    run(app, app._store.cancel_many([task.id]), by="key-7")
     entry = app.history(task.id)[-1]
     assert (entry.from_state, entry.to_state, entry.by) == (State.SCHEDULED, State.CANCELLED, "key-7")
 
@@ -155,7 +155,7 @@ def test_ids_that_make_no_sense_are_refused(app: Any, ids: Any) -> None:
 
 def test_those_who_wait_for_a_task_are_woken_only_if_something_moved(app: Any) -> None:
     for many in (app._store.cancel_many, app._store.retry_many):
-        assert [many([1]).woke(moved) for moved in (0, 1)] == [False, True]
+        assert [many([1]).should_wake(moved) for moved in (0, 1)] == [False, True]
 
 
 # Steps

@@ -30,7 +30,7 @@ from dibs.model.upkeep import BATCH, PrunePosition
 from dibs.model.workflow import WorkflowFilter
 from dibs.store.contract import Store
 from dibs.store.open import open_store
-from dibs.store.operation import Operation, Statement, Steps, limited
+from dibs.store.operation import Mode, Operation, Statement, Statements, limited
 from dibs.store.operations import pruning as pruning_module
 from dibs.store.operations.outlining import FEW as FEW_WORKFLOWS
 from dibs.store.operations.pruning import STRETCH
@@ -144,7 +144,7 @@ def stale(shape: Shape) -> list[ClaimRef]:
 def only(name: str, **params: Any) -> Operation[Any]:
     """An operation of one statement, which the store runs only where it is needed."""
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         return (yield Statement(name, params))
 
     return Operation(name, steps)
@@ -154,7 +154,7 @@ def finding(shape: Any) -> Operation[Any]:
     """The look for a hundred keys, most of them taken."""
     asked = [{"key": f"key-{n}", "queue": "default"} for n in shape.finished[:100]]
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         return (yield Statement("find_keys", rows=asked))
 
     return Operation("find_keys", steps)
@@ -165,7 +165,7 @@ def drawing(store: Any) -> Operation[Any]:
     params = {"queue": "default", "type": "type-1", "attempts_left": 1, "kind": "third"}
     more = {"position": 0.0, "drawn_to": 0, "count": CHUNK, "last": CHUNK - 1}  # which PostgreSQL finds by itself
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         yield Statement("begin_races", rows=[params])
         yield Statement("draw", params | more, words=(("key", "random_key"), ("rate", "1"), ("limit", str(CHUNK))))
         if not store.many_writers:
@@ -178,19 +178,19 @@ def pruning(store: Any, *rules: tuple[RetentionTarget, float | None]) -> Operati
     """A batch of pruning under these rules; by default everything is kept for ever."""
     forever = [(RetentionTarget(records=records), None) for records in ("completed", "failed", "cancelled")]
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         for target, keep in (*forever, *rules):
             yield from store.set_retention(target, keep).begin()
         return (yield from store.prune().begin())
 
-    return Operation("prune", steps, atomic=True)
+    return Operation("prune", steps, mode=Mode.TRANSACTION)
 
 
 def old_workflows() -> Operation[Any]:
     """The oldest workflows of a name, as pruning finds them; those of the test end in the future."""
     given = {"state": "completed", "name": "flow-1", "queues": '["default"]', "kept": -FUTURE * 2}
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         return (yield Statement("old_workflows", given, words=limited(SWEEP_BATCH)))
 
     return Operation("old_workflows", steps)
@@ -334,7 +334,7 @@ def test_an_operation_on_sqlite_takes_no_more_steps_with_a_million_rows(
 def pruned_from(store: Any, shape: Shape, at: float, *rules: tuple[RetentionTarget, float | None]) -> Operation[Any]:
     """A batch of pruning under these rules, from this part of the finished tasks on; by default everything is kept."""
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         yield from pruning(store, *rules).begin()
         rules_set = yield from read_rules()
         entry = START + shape.finished.start + int(at * len(shape.finished))
@@ -343,7 +343,7 @@ def pruned_from(store: Any, shape: Shape, at: float, *rules: tuple[RetentionTarg
         assert pruned.next is not None
         return pruned
 
-    return Operation("prune", steps, atomic=True)
+    return Operation("prune", steps, mode=Mode.TRANSACTION)
 
 
 WALKS: dict[str, Callable[[Any, Shape], Operation[Any]]] = {

@@ -13,7 +13,7 @@ from dibs import NewTask, Order, State
 from dibs.model.claim import ClaimRequest
 from dibs.store.contract import Store
 from dibs.store.open import open_store
-from dibs.store.operation import Rows, Statement, Together, drive
+from dibs.store.operation import BeginTransaction, Rows, Statement, drive
 from dibs.store.postgres.connection import SQL, bind
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
@@ -84,7 +84,7 @@ def statements(store: Store, url: str, claimed: list[int] | None = None, **wante
     store.next_sweep = 0.0  # type: ignore[attr-defined]
     names: list[str] = []
 
-    def execute(statement: Statement | Together) -> Rows:
+    def execute(statement: Statement | BeginTransaction) -> Rows:
         assert isinstance(statement, Statement)
         names.append(statement.name)
         given = bind(statement, {"now": None, "by": None})

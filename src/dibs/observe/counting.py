@@ -38,28 +38,30 @@ class _Counted:
             setattr(self, name, found)
         return found
 
-    def run(self, operation: Operation[T], on: Any = None) -> T:
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
         if (count := _COUNTS.get(operation.name)) is None:
-            return cast("T", self._run(operation, on))
+            return cast("T", self._run(operation, by=by, on=on, idle=idle))
         began = time.perf_counter()
         try:
-            answer: T = self._run(operation, on)
+            answer: T = self._run(operation, by=by, on=on, idle=idle)
         except DibsError as error:
             _count_refusal(operation, error, time.perf_counter() - began)
             raise
-        count(operation.about, answer, time.perf_counter() - began)
+        count(operation.request, answer, time.perf_counter() - began)
         return answer
 
-    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         if (count := _COUNTS.get(operation.name)) is None:
-            return cast("T", await self._run_async(operation, on))
+            return cast("T", await self._run_async(operation, by=by, on=on, idle=idle))
         began = time.perf_counter()
         try:
-            answer: T = await self._run_async(operation, on)
+            answer: T = await self._run_async(operation, by=by, on=on, idle=idle)
         except DibsError as error:
             _count_refusal(operation, error, time.perf_counter() - began)
             raise
-        count(operation.about, answer, time.perf_counter() - began)
+        count(operation.request, answer, time.perf_counter() - began)
         return answer
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from dibs.errors import DibsError, StoreError, StoreRefused
@@ -99,7 +98,7 @@ class Desk:
         return answers
 
     async def _run(self, operation: Operation[T], by: By) -> T:
-        return await self._store.run_async(operation if by is None else replace(operation, by=by))
+        return await self._store.run_async(operation, by=by)
 
 
 def _kind(request: ClaimRequest) -> tuple[Any, ...]:

@@ -56,10 +56,16 @@ class Store(Protocol):
 
     # Running
 
-    def run(self, operation: Operation[T], on: Any = None) -> T:
-        """Run the operation. A write is durable when this returns; after OutcomeUnknown it may be."""
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
+        """Run the operation. A write is durable when this returns; after OutcomeUnknown it may be.
 
-    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+        `by`: the author, for the history. `on`: a connection of the user, whose transaction the operation joins.
+        `idle`: nothing waits for the result, so the engine may use the occasion for work that it has to do now and
+        then."""
+
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """The same, without blocking the event loop."""
 
     @property

@@ -91,13 +91,13 @@ class _Alone:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def run(self, operation: Operation[Any], on: Any = None) -> Any:
+    def run(self, operation: Operation[Any], *, on: Any = None, **options: Any) -> Any:
         _refuse_to_join(on)
-        return self._store.run(operation)
+        return self._store.run(operation, **options)
 
-    async def run_async(self, operation: Operation[Any], on: Any = None) -> Any:
+    async def run_async(self, operation: Operation[Any], *, on: Any = None, **options: Any) -> Any:
         _refuse_to_join(on)
-        return await self._store.run_async(operation)
+        return await self._store.run_async(operation, **options)
 
 
 def _refuse_to_join(on: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from dibs.model.claim import MAX_BATCH, Claim, ClaimRequest
 from dibs.worker.attempt import Attempt, now
@@ -157,7 +156,7 @@ class Claimer(Part):
             count=min(count, MAX_BATCH),
             ahead=ahead,
         )
-        claims = self._contact.run(replace(self._contact.store.claim(request), leisurely=self._polling))
+        claims = self._contact.run(self._contact.store.claim(request), idle=self._polling)
         if len(claims) < request.count and types == lane.types:
             self._dry.add(lane)
         if claims:

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dibs.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
@@ -27,9 +26,9 @@ _AWAY = (StoreUnavailable, StoreBusy, OutcomeUnknown)
 class Contact:
     """Runs operations, and remembers when one last succeeded."""
 
-    def __init__(self, store: Store, sign: Callable[[Operation[Any]], Operation[Any]]) -> None:
+    def __init__(self, store: Store, by: str | None) -> None:
         self.store = store
-        self._sign = sign
+        self._by = by
         self._lock = threading.Lock()
         self._last = time.monotonic()
         self._said_at: float | None = None
@@ -53,10 +52,10 @@ class Contact:
         with contextlib.suppress(StoreError):  # a store that is not open has nobody waiting
             self.store.wakeups.wake()
 
-    def run(self, operation: Operation[T]) -> T:
-        """Run the operation; StoreError where the store could not be reached."""
+    def run(self, operation: Operation[T], *, idle: bool = False) -> T:
+        """Run the operation; StoreError where the store could not be reached. `idle`: nothing waits for its result."""
         try:
-            answer: T = self.store.run(self._sign(operation))
+            answer: T = self.store.run(operation, by=self._by, idle=idle)
         except StoreError as error:
             self._complain(operation.name, error)
             raise

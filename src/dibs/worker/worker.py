@@ -13,7 +13,7 @@ import platform
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,7 +28,6 @@ from dibs.model.finalization import unique_processor
 from dibs.model.registry import Heartbeat
 from dibs.store.contract import Store
 from dibs.store.doctor import warn_once
-from dibs.store.operation import Operation
 from dibs.version import __version__
 from dibs.worker.attempt import Attempt, Attempts, Stop, now
 from dibs.worker.claimer import Claimer
@@ -75,7 +74,7 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        sign: Callable[[Operation[Any]], Operation[Any]],
+        by: str | None,
         handlers: Iterable[Handler[..., Any, Any]],
         config: WorkerConfig,
     ) -> None:
@@ -85,7 +84,7 @@ class Worker:
         self._handlers = {handler.name: handler for handler in handlers}
         if not self._handlers:
             raise InvalidValue("This worker has nothing to do: there are no handlers.", hint="Declare one: @app.task")
-        self._contact = Contact(store, sign)
+        self._contact = Contact(store, by)
         self._shelf = StoreShelf(store, self._contact.run)
         self._signals = Signals()
         self._stopping = threading.Event()

@@ -101,7 +101,7 @@ async def claim(call: Call) -> Answer:
     claims = await call.service.desk.claim(request, call.caller.by)
     if not claims and body.wait_seconds > 0:
         async with call.departure() as gone:
-            claims = await call.service.room.wait(request, call.sign, body.wait_seconds, gone)
+            claims = await call.service.room.wait(request, call.caller.by, body.wait_seconds, gone)
         await _check_after_waiting(call, claims)
     return _claimed(claims, body) if claims else _none_available(body)
 

@@ -292,7 +292,7 @@ def _after_look(call: Call, name: str, verb: Operation[T], check: Any) -> Operat
         done: T = yield from verb.begin()
         return done
 
-    return verb.within(steps)
+    return verb.around(steps)
 
 
 def _check_ours(call: Call, name: str, plan: Schedule | None) -> None:

@@ -243,7 +243,7 @@ def seen(call: Call, verb: Operation[T]) -> Operation[T]:
         _check_seen(call, workflow_id(call), look.result((yield from look.begin())))
         return (yield from verb.begin())
 
-    return verb.within(begin)
+    return verb.around(begin)
 
 
 async def change(call: Call, verb: Operation[Workflow]) -> Workflow:
@@ -277,7 +277,7 @@ def _if_seen(call: Call, starting: Operation[Workflow]) -> Operation[Workflow]:
             raise Refusal("key_conflict", message, hint="Use another idempotency key.")
         return told
 
-    return starting.within(begin)
+    return starting.around(begin)
 
 
 async def _named_steps(call: Call, bodies: list[StepBody]) -> list[NewStep]:

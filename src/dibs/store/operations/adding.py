@@ -25,9 +25,9 @@ from dibs.model.workflow import (
     Workflow,
     check_graph,
 )
-from dibs.store.operation import Rows, Statement, Steps
+from dibs.store.operation import Rows, Statement, Statements
 from dibs.store.operations.advancing import Advancing, Tally
-from dibs.store.operations.checking import Checks
+from dibs.store.operations.checking import TaskValidation
 from dibs.store.operations.enqueueing import Enqueueing
 
 Known = Mapping[str, tuple[int, bool | None]]
@@ -39,7 +39,7 @@ class Graph:
     """The rows of new steps, as they are put together."""
 
     ids: list[int]
-    checks: Checks
+    validation: TaskValidation
     tasks: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     edges: list[dict[str, int]] = field(default_factory=list)
@@ -69,35 +69,35 @@ class Part:
     steps: Sequence[NewStep]
     finalizer: NewTask | None = None
     known: Known = field(default_factory=dict)
-    checks: Checks = field(default_factory=lambda: Checks([]))
+    validation: TaskValidation = field(default_factory=lambda: TaskValidation([]))
 
 
 class Adding(Advancing, Enqueueing, ABC):
     """Putting steps in."""
 
     @abstractmethod
-    def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Steps[None]:
+    def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Statements[None]:
         """Insert the tasks of steps under their ids, with their history."""
 
-    def check_tasks(self, tasks: Iterable[NewTask], checks: Checks) -> None:
+    def check_tasks(self, tasks: Iterable[NewTask], validation: TaskValidation) -> None:
         """Raise what is wrong with the params, as it was found before the operation began."""
         for task in tasks:
-            if (invalid := checks.find(task).error) is not None:
+            if (invalid := validation.find(task).error) is not None:
                 raise invalid
 
-    def known_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Steps[Known]:
+    def known_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Statements[Known]:
         """The existing steps that these are after. Raises InvalidGraph where one is missing, or a new name is taken."""
         found = yield from self.find_steps(workflow_id, steps)
         check_graph(steps, known=list(found))
         return found
 
-    def find_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Steps[Known]:
+    def find_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Statements[Known]:
         """The existing steps that these are after, or whose names they have."""
         names = {name for step in steps for name in (step.name, *step.after)}
         rows = yield Statement("find_steps", {"id": workflow_id, "keys": sorted(names)})
         return {row[0]: (row[1], None if row[2] is None else bool(row[2])) for row in rows}
 
-    def add_queues(self, workflow_id: int, tasks: Iterable[NewTask]) -> Steps[None]:
+    def add_queues(self, workflow_id: int, tasks: Iterable[NewTask]) -> Statements[None]:
         """These tasks are in the workflow now, and so in those that it is a part of. Who may use some queues only is
         shown the workflows that use no others."""
         used = {task.queue for task in tasks}
@@ -108,13 +108,13 @@ class Adding(Advancing, Enqueueing, ABC):
             parents = yield Statement("step", {"ids": [workflow.step_of]})
             workflow = (yield from self.read_workflow(parents[0][1])) if parents else None
 
-    def insert_graph(self, part: Part, tally: Tally) -> Steps[dict[str, int]]:
+    def insert_graph(self, part: Part, tally: Tally) -> Statements[dict[str, int]]:
         """Insert the steps; the task of each by its name. The tree is held, or nobody knows of it yet."""
         count = size_of(part.steps) + _finalizers(part.steps) + (part.finalizer is not None)
         if count == 0:
             return {}
         ids = yield Statement("fresh_ids", {"count": count})
-        graph = Graph([row[0] for row in ids], part.checks)
+        graph = Graph([row[0] for row in ids], part.validation)
         names = yield from self._number(part, graph, tally)
         yield from self.insert_step_tasks(graph.tasks)
         self.witness.added(row["queue"] for row in graph.tasks)
@@ -124,7 +124,7 @@ class Adding(Advancing, Enqueueing, ABC):
         yield from self.ready(graph.gates, tally)
         return names
 
-    def _number(self, part: Part, graph: Graph, tally: Tally) -> Steps[dict[str, int]]:
+    def _number(self, part: Part, graph: Graph, tally: Tally) -> Statements[dict[str, int]]:
         """Give every task its id, and the rows of the part to the graph; then those of its sub-workflows."""
         first, names = len(graph.tasks), {}
         for step in part.steps:
@@ -139,14 +139,14 @@ class Adding(Advancing, Enqueueing, ABC):
                 yield from self._number_sub(part.home, step.workflow, names[step.name], graph, tally)
         return names
 
-    def _number_sub(self, home: Home, new: NewWorkflow, gate: int, graph: Graph, tally: Tally) -> Steps[None]:
+    def _number_sub(self, home: Home, new: NewWorkflow, gate: int, graph: Graph, tally: Tally) -> Statements[None]:
         sub_id = yield from self.insert_workflow(new, root_id=home.root_id, step_of=gate)
         sub = Home(sub_id, home.root_id, new.on_failure, begun=False)
         yield from self._number(Part(sub, new.steps, new.finalizer), graph, tally)
 
     def insert_workflow(
         self, new: NewWorkflow, *, root_id: int | None = None, step_of: int | None = None, content: str | None = None
-    ) -> Steps[Any]:
+    ) -> Statements[Any]:
         """The new workflow's id; None where its key is taken."""
         moment = to_micros(new.deadline) if isinstance(new.deadline, datetime) else None
         seconds = None if new.deadline is None or moment is not None else round(float(new.deadline) * 1e6)  # type: ignore[arg-type]
@@ -173,14 +173,14 @@ class Adding(Advancing, Enqueueing, ABC):
         gate = _gate(step.workflow)
         return self._append(home, gate, graph, name=step.name, kind=StepKind.WORKFLOW, on_failure=policy)
 
-    def _put_finalizer(self, home: Home, task: NewTask, graph: Graph) -> Steps[None]:
+    def _put_finalizer(self, home: Home, task: NewTask, graph: Graph) -> Statements[None]:
         policy = OnFailure.FAIL
         task_id = self._append(home, task, graph, name=FINALIZER_NAME, kind=StepKind.FINALIZER, on_failure=policy)
         graph.steps[-1]["waits"] = 1  # for the finalization
         yield Statement("set_finalizer", {"id": home.workflow_id, "task_id": task_id})
 
     def _append(self, home: Home, task: NewTask, graph: Graph, *, name: str, kind: StepKind, on_failure: str) -> int:
-        task_id, row = graph.next_id(), graph.checks.row(task)
+        task_id, row = graph.next_id(), graph.validation.row(task)
         graph.tasks.append({**asdict(row), "id": task_id, "workflow_id": home.workflow_id, "blocked": True})
         about = {"task_id": task_id, "workflow_id": home.workflow_id, "name": name, "kind": kind.value}
         graph.steps.append({**about, "on_failure": str(on_failure), "waits": 0, "delay": row.delay})

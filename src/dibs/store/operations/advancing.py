@@ -16,7 +16,7 @@ import msgspec
 
 from dibs.model.task import Failure, State
 from dibs.model.workflow import STOP_CANCELLED, STOP_DEADLINE, STOP_FAILED, OnFailure, StepKind, Workflow, WorkflowState
-from dibs.store.operation import WIDTH, Rows, Statement, Steps
+from dibs.store.operation import WIDTH, Rows, Statement, Statements
 from dibs.store.operations.rows import read_workflow
 from dibs.store.witness import Witnessed
 
@@ -50,30 +50,32 @@ class Advancing(Witnessed, ABC):
 
     # Holding
 
-    def hold_steps(self, task_ids: Collection[int]) -> Steps[set[int]]:
+    def hold_steps(self, task_ids: Collection[int]) -> Statements[set[int]]:
         """Hold the trees of those tasks that are steps; which they are."""
         rows = yield Statement("steps_among", {"ids": list(task_ids)})
         yield from self.hold_roots(sorted({row[1] for row in rows}))
         return {row[0] for row in rows}
 
-    def hold_trees(self, workflow_ids: Collection[int]) -> Steps[set[int]]:
+    def hold_trees(self, workflow_ids: Collection[int]) -> Statements[set[int]]:
         """Hold the trees of these workflows; which of them exist."""
         rows = yield Statement("roots_of", {"ids": list(workflow_ids)})
         yield from self.hold_roots(sorted({row[1] for row in rows}))
         return {row[0] for row in rows}
 
     @abstractmethod
-    def hold_roots(self, ids: list[int]) -> Steps[None]:
+    def hold_roots(self, ids: list[int]) -> Statements[None]:
         """Let nobody else change the trees of these roots before the transaction ends."""
 
-    def read_workflow(self, workflow_id: int) -> Steps[Workflow | None]:
+    def read_workflow(self, workflow_id: int) -> Statements[Workflow | None]:
         """The workflow as it is now."""
         rows = yield Statement("get_workflow", {"id": workflow_id})
         return read_workflow(rows[0]) if rows else None
 
     # Advancing
 
-    def advance(self, ended: Sequence[int], begun: bool = True, ignored: set[int] | None = None) -> Steps[list[int]]:
+    def advance(
+        self, ended: Sequence[int], begun: bool = True, ignored: set[int] | None = None
+    ) -> Statements[list[int]]:
         """These steps have ended, and are held: let their children begin, if their workflow has. The workflows that now
         wait for their finalization. The steps whose failure is ignored are added to `ignored`."""
         if not ended:
@@ -84,7 +86,7 @@ class Advancing(Witnessed, ABC):
             ignored |= tally.ignored
         return (yield from self.count(tally))
 
-    def count(self, tally: Tally) -> Steps[list[int]]:
+    def count(self, tally: Tally) -> Statements[list[int]]:
         """Write the counters; the workflows that now wait for their finalization."""
         rows = tally.rows()
         if not rows:
@@ -92,7 +94,7 @@ class Advancing(Witnessed, ABC):
         counted = yield Statement("count_steps", rows=rows)
         return [row[0] for row in counted if row[1] is not None]
 
-    def settle(self, ended: Sequence[int], tally: Tally, begun: bool = True) -> Steps[None]:
+    def settle(self, ended: Sequence[int], tally: Tally, begun: bool = True) -> Statements[None]:
         """What the end of these steps means to their children and their workflows."""
         rows = yield Statement("settle_steps", {"ids": list(ended), "given_up": False})
         _tally(rows, tally)
@@ -104,13 +106,13 @@ class Advancing(Witnessed, ABC):
             yield from self.give_up(workflow_id, STOP_FAILED, tally)
         yield from self._end_finalized(rows, tally)
 
-    def _ignore(self, failed: list[int], tally: Tally) -> Steps[None]:
+    def _ignore(self, failed: list[int], tally: Tally) -> Statements[None]:
         """These steps failed, and their workflows go on without them: they are no dead letters."""
         if failed:
             yield Statement("ignore_failures", {"ids": failed}, change=True)
             tally.ignored.update(failed)
 
-    def _open_children(self, passed: list[int], tally: Tally, begun: bool) -> Steps[None]:
+    def _open_children(self, passed: list[int], tally: Tally, begun: bool) -> Statements[None]:
         if not passed:
             return
         children = yield Statement("open_children", {"ids": passed})
@@ -120,7 +122,7 @@ class Advancing(Witnessed, ABC):
         elif free:  # they wait for their workflow, as those without parents do
             yield Statement("add_waits", rows=[{"task_id": row[0], "more": 1} for row in free])
 
-    def ready(self, steps: Rows, tally: Tally) -> Steps[None]:
+    def ready(self, steps: Rows, tally: Tally) -> Statements[None]:
         """These steps wait for nothing any more. A sub-workflow begins with its first steps, which may be others."""
         while steps:
             yield Statement("ready_steps", {"ids": [row[0] for row in steps]}, change=True)
@@ -129,14 +131,14 @@ class Advancing(Witnessed, ABC):
             gates = [row[0] for row in steps if row[2] == StepKind.WORKFLOW]
             steps = (yield from self._begin(gates, tally)) if gates else []
 
-    def begun(self, workflow: Workflow) -> Steps[bool]:
+    def begun(self, workflow: Workflow) -> Statements[bool]:
         """True of a workflow of its own, and of a part of another one whose turn has come."""
         if workflow.step_of is None:
             return True
         rows = yield Statement("get", {"ids": [workflow.step_of]})
         return bool(rows) and rows[0][3] == State.CLAIMED
 
-    def _begin(self, gates: list[int], tally: Tally) -> Steps[Rows]:
+    def _begin(self, gates: list[int], tally: Tally) -> Statements[Rows]:
         opened = yield Statement("open_gates", {"ids": gates}, change=True)
         workflows = [row[WIDTH] for row in opened]
         for workflow_id in workflows:
@@ -147,7 +149,7 @@ class Advancing(Witnessed, ABC):
 
     # Stopping
 
-    def give_up(self, workflow_id: int, why: str, tally: Tally) -> Steps[None]:
+    def give_up(self, workflow_id: int, why: str, tally: Tally) -> Statements[None]:
         """Begin nothing more. What runs may end, unless somebody wants the workflow to stop: that also those of a
         workflow that is failing, which so far were left to end."""
         if not (yield Statement("stop_workflow", {"id": workflow_id, "why": why})):
@@ -160,7 +162,7 @@ class Advancing(Witnessed, ABC):
             for (sub,) in (yield Statement("sub_workflows", {"id": workflow_id})):
                 yield from self.give_up(sub, STOP_CANCELLED, tally)
 
-    def cancel_waiting(self, workflow_id: int, tally: Tally) -> Steps[None]:
+    def cancel_waiting(self, workflow_id: int, tally: Tally) -> Statements[None]:
         """Cancel what has not begun, sub-workflows with all that is in them."""
         cancelled: list[int] = []
         for state in WAITING:
@@ -172,7 +174,7 @@ class Advancing(Witnessed, ABC):
             yield from self._drop_subs(settled, tally)
             yield from self._end_finalized(settled, tally)
 
-    def _drop_subs(self, settled: Rows, tally: Tally) -> Steps[None]:
+    def _drop_subs(self, settled: Rows, tally: Tally) -> Statements[None]:
         """Sub-workflows whose step was cancelled before it began are cancelled: there is nothing to finalize."""
         for task_id, _, kind, _, _, _, state in settled:
             if kind == StepKind.WORKFLOW and state == State.CANCELLED:
@@ -184,7 +186,7 @@ class Advancing(Witnessed, ABC):
 
     def end(
         self, workflow: Workflow, state: str, error: str | None, tally: Tally, result: str | None = None
-    ) -> Steps[None]:
+    ) -> Statements[None]:
         """The workflow has ended so; if it is a step of another one, so has that step."""
         ended = yield Statement("end_workflow", {"id": workflow.id, "state": state, "error": error})
         if not ended or workflow.step_of is None:
@@ -198,13 +200,13 @@ class Advancing(Witnessed, ABC):
                 yield from self.settle([workflow.step_of], tally, begun)
                 return
 
-    def _begun_around(self, step: int) -> Steps[bool]:
+    def _begun_around(self, step: int) -> Statements[bool]:
         """Whether the workflow that has this step, which was cancelled before its turn, has begun itself."""
         [(_, workflow_id, *_)] = yield Statement("step", {"ids": [step]})
         workflow = yield from self.read_workflow(workflow_id)
         return workflow is not None and (yield from self.begun(workflow))
 
-    def _end_finalized(self, settled: Rows, tally: Tally) -> Steps[None]:
+    def _end_finalized(self, settled: Rows, tally: Tally) -> Statements[None]:
         """A workflow whose finalizer has ended, has ended."""
         for task_id, workflow_id, kind, _, _, passed, _ in settled:
             if kind != StepKind.FINALIZER:
@@ -218,21 +220,21 @@ class Advancing(Witnessed, ABC):
                 error = msgspec.json.encode(_why_not_finalized(workflow, task_id)).decode()
             yield from self.end(workflow, state, error if state is WorkflowState.FAILED else None, tally, result)
 
-    def _last_results(self, workflow_id: int) -> Steps[str]:
+    def _last_results(self, workflow_id: int) -> Statements[str]:
         rows = yield Statement("last_results", {"id": workflow_id})
         results = {row[1]: None if row[4] is None else msgspec.Raw(row[4].encode()) for row in rows}
         return msgspec.json.encode(results).decode()
 
     # Going on
 
-    def reopen(self, workflow_id: int, tally: Tally) -> Steps[None]:
+    def reopen(self, workflow_id: int, tally: Tally) -> Statements[None]:
         """An ended workflow runs again, from where it stopped."""
         if (yield Statement("reopen_workflow", {"id": workflow_id})):
             tally.note(workflow_id)
             rows = yield Statement("unpassed_steps", {"id": workflow_id})
             yield from self.reopen_steps(workflow_id, rows, tally)
 
-    def reopen_steps(self, workflow_id: int, rows: Rows, tally: Tally) -> Steps[None]:
+    def reopen_steps(self, workflow_id: int, rows: Rows, tally: Tally) -> Statements[None]:
         """These steps (task, kind, waits, state) have not ended after all."""
         ids = [row[0] for row in rows]
         for state in (State.FAILED.value, State.CANCELLED.value):
@@ -251,7 +253,7 @@ class Advancing(Witnessed, ABC):
         ready = [(task_id, workflow_id, kind, waits) for task_id, kind, waits, _ in steps if waits == 0]
         yield from self.ready(ready, tally)
 
-    def _reopen_sub(self, gate: int, tally: Tally) -> Steps[None]:
+    def _reopen_sub(self, gate: int, tally: Tally) -> Statements[None]:
         for row in (yield Statement("workflow_of_step", {"id": gate})):
             yield from self.reopen(row[0], tally)
 

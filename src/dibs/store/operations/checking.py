@@ -41,7 +41,7 @@ the interpreter's lock."""
 THREADS = 4
 
 
-class Given:
+class TaskToStore:
     """A task as it was given, its row as it is stored, and what is wrong with its params."""
 
     __slots__ = ("error", "row", "sent", "task")
@@ -68,38 +68,38 @@ class Given:
         return 0.0 if known is None else size + known.work(self.task.params, size)
 
 
-class Unchecked(Exception):
+class NotValidated(Exception):
     """Raised by steps that find params which have not been validated, before they have written anything, or in an
     operation that is undone as a whole: these must be validated first."""
 
-    def __init__(self, checks: Checks) -> None:
+    def __init__(self, validation: TaskValidation) -> None:
         super().__init__("params that have not been validated")
-        self.checks = checks
+        self.validation = validation
 
 
-class Checks:
+class TaskValidation:
     """The tasks that an operation will store."""
 
     needs_types = True
 
-    def __init__(self, given: Iterable[Given]) -> None:
+    def __init__(self, given: Iterable[TaskToStore]) -> None:
         self._given = list(given)
         self._by_task = {id(each.task): each for each in self._given}
 
         self._unstorable: dict[int, tuple[NewTask, InvalidValue]] = {}
 
     @classmethod
-    def of(cls, tasks: Iterable[NewTask]) -> Checks:
+    def of(cls, tasks: Iterable[NewTask]) -> TaskValidation:
         """For these tasks. What is wrong with one of them is raised where it is looked for: others may be stored."""
-        checks = cls([])
+        validation = cls([])
         for task in tasks:
             try:
-                checks._add(Given(task))
+                validation._add(TaskToStore(task))
             except InvalidValue as error:
-                checks._unstorable[id(task)] = task, error
-        return checks
+                validation._unstorable[id(task)] = task, error
+        return validation
 
-    def _add(self, given: Given) -> None:
+    def _add(self, given: TaskToStore) -> None:
         self._given.append(given)
         self._by_task[id(given.task)] = given
 
@@ -116,21 +116,21 @@ class Checks:
         for each in self._given:
             each.fit(types, until)
 
-    def find(self, task: NewTask) -> Given:
+    def find(self, task: NewTask) -> TaskToStore:
         """The task with the row that it is stored as. One that was read in the transaction (that of a schedule) is like
-        one that has been validated; Unchecked if it was changed since, InvalidValue if it cannot be stored."""
+        one that has been validated; NotValidated if it was changed since, InvalidValue if it cannot be stored."""
         if (found := self._by_task.get(id(task))) is not None:
             return found
         if id(task) in self._unstorable:
             raise self._unstorable[id(task)][1]
-        new = Given(task)
+        new = TaskToStore(task)
         for each in self._given:
             if (each.sent.type, each.sent.params) == (new.sent.type, new.sent.params):
                 new.row = msgspec.structs.replace(new.sent, params=each.row.params, type_version=each.row.type_version)
                 new.error = each.error
                 return new
         self._add(new)
-        raise Unchecked(self)
+        raise NotValidated(self)
 
     def row(self, task: NewTask) -> NewRow:
         """The row that the task is stored as; dibs' own tasks have no schema."""
@@ -138,7 +138,7 @@ class Checks:
         return new_row(task) if found is None else found.row
 
 
-class SchemaCheck:
+class SchemaValidation:
     """A schema that is about to be registered."""
 
     needs_types = False

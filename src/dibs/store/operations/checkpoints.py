@@ -6,7 +6,7 @@ from typing import Any
 
 from dibs.codec import check_name, decode, encode
 from dibs.model.claim import AnyClaim, check_claims
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.operations.finishing import fence, refusal
 from dibs.store.operations.rows import read_task
 
@@ -16,22 +16,22 @@ class Checkpoints:
 
     def checkpoints(self, task_id: int) -> Operation[dict[str, Any]]:
         """What the task's attempts have kept, by name."""
-        return Operation("checkpoints", lambda: _checkpoints(task_id), writes=False)
+        return Operation("checkpoints", lambda: _checkpoints(task_id), mode=Mode.READ)
 
     def keep_checkpoint(self, claim: AnyClaim, name: str, value: Any) -> Operation[Any]:
         """Keep the value, if the token is live; the one that is kept."""
         check_claims([claim])
         check_name(name, "The name of a checkpoint")
         given = {**fence(claim), "name": name, "value": encode(value, "checkpoint")}
-        return Operation("keep_checkpoint", lambda: _keep(claim, given), atomic=True)
+        return Operation("keep_checkpoint", lambda: _keep(claim, given), mode=Mode.TRANSACTION)
 
 
-def _checkpoints(task_id: int) -> Steps[dict[str, Any]]:
+def _checkpoints(task_id: int) -> Statements[dict[str, Any]]:
     rows = yield Statement("checkpoints", {"id": task_id})
     return {name: decode(value) for name, value in rows}
 
 
-def _keep(claim: AnyClaim, given: dict[str, Any]) -> Steps[Any]:
+def _keep(claim: AnyClaim, given: dict[str, Any]) -> Statements[Any]:
     rows = yield Statement("keep_checkpoint", given)
     if rows:
         return decode(rows[0][0])

@@ -12,7 +12,7 @@ import msgspec
 from dibs.errors import AlreadyClaimed, InvalidValue, NotClaimable, TaskNotFound
 from dibs.model.claim import Claim, ClaimRequest, Filters
 from dibs.model.task import State, Task
-from dibs.store.operation import Operation, Rows, Statement, Steps
+from dibs.store.operation import Mode, Operation, Rows, Statement, Statements
 from dibs.store.operations.rows import queue_of, read_claim, read_claims, read_task
 from dibs.store.operations.tending import Tending
 
@@ -33,18 +33,18 @@ class Claiming(Tending, ABC):
     next_sweep = 0.0
 
     @abstractmethod
-    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
+    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Statements[Rows]:
         """Claim up to `count` pending tasks that pass the filters; a row of each, in the order asked for. `atomic`: all
         statements are in one transaction, which an error of any of them undoes. `hands`: for whom each task is, instead
         of all for the worker of the request."""
 
     @abstractmethod
-    def pick(self, filters: Filters) -> Steps[list[int]]:
+    def pick(self, filters: Filters) -> Statements[list[int]]:
         """The ids that a claim would take now, best first."""
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
         """Claim up to `count` tasks. A loser of a race gets the next task; fewer only if no others are pending."""
-        return Operation("claim", lambda: self._claim(request), read=read_claims, about=request)
+        return Operation("claim", lambda: self._claim(request), decode=read_claims, request=request)
 
     def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
         """Claim for several workers at once, who must all ask for the same kind of task; those who come first in the
@@ -52,14 +52,16 @@ class Claiming(Tending, ABC):
         _check_alike(requests)
         hands = [(each.worker_id, each.incarnation) for each in requests for _ in range(each.count)]
         whole = msgspec.structs.replace(requests[0], count=len(hands))
-        return Operation("claim_each", lambda: self._claim(whole, hands=hands), read=lambda rows: _deal(requests, rows))
+        return Operation(
+            "claim_each", lambda: self._claim(whole, hands=hands), decode=lambda rows: _deal(requests, rows)
+        )
 
-    def _claim(self, request: ClaimRequest, atomic: bool = False, hands: Hands | None = None) -> Steps[Rows]:
+    def _claim(self, request: ClaimRequest, atomic: bool = False, hands: Hands | None = None) -> Statements[Rows]:
         if request.request is not None and (asked := (yield from self._asked(request))):
             return asked
         return (yield from self.sweep_and_take(request, atomic, hands))
 
-    def sweep_and_take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
+    def sweep_and_take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Statements[Rows]:
         """`take`, with what is due and what its worker has lost among the pending tasks, if it is time for a sweep."""
         swept = (yield from self.sweep()) if time.monotonic() >= self.next_sweep else None
         claims = yield from self.take(request, atomic, hands)
@@ -71,13 +73,13 @@ class Claiming(Tending, ABC):
                 claims = yield from self.take(request, atomic, hands)
         return claims
 
-    def _asked(self, request: ClaimRequest) -> Steps[Rows]:
+    def _asked(self, request: ClaimRequest) -> Statements[Rows]:
         """What was claimed under the request's name and is still held. Only of the queues that it names: whoever may
         see no others must not be shown them because it guessed a name."""
         rows = yield Statement("asked", claim_params(request))
         return [row for row in rows if request.queues is None or queue_of(row) in request.queues]
 
-    def sweep(self) -> Steps[int]:
+    def sweep(self) -> Statements[int]:
         """Promote and recover some; how many."""
         self.next_sweep = time.monotonic() + self.sweep_every
         promoted = yield from self.promote_some()
@@ -88,7 +90,7 @@ class Claiming(Tending, ABC):
         """Claim this task, or say why not."""
         return Operation("claim_by_id", lambda: self._claim_by_id(task_id, request))
 
-    def _claim_by_id(self, task_id: int, request: ClaimRequest) -> Steps[Claim]:
+    def _claim_by_id(self, task_id: int, request: ClaimRequest) -> Statements[Claim]:
         if request.request is not None:
             for row in (yield from self._asked(request)):
                 if row[0] == task_id:
@@ -103,7 +105,7 @@ class Claiming(Tending, ABC):
             raise (yield from self._why_not_claimable(task_id, request.worker_id))
         return read_claim(rows[0])
 
-    def _why_not_claimable(self, task_id: int, worker_id: str) -> Steps[Exception]:
+    def _why_not_claimable(self, task_id: int, worker_id: str) -> Statements[Exception]:
         rows = yield Statement("get", {"ids": [task_id]})
         if not rows:
             return TaskNotFound(task_id)
@@ -123,9 +125,9 @@ class Claiming(Tending, ABC):
 
     def peek(self, filters: Filters) -> Operation[list[Task]]:
         """What a claim would take next. Advisory: it may be gone by the time you ask for it."""
-        return Operation("peek", lambda: self._peek(filters), writes=False)
+        return Operation("peek", lambda: self._peek(filters), mode=Mode.READ)
 
-    def _peek(self, filters: Filters) -> Steps[list[Task]]:
+    def _peek(self, filters: Filters) -> Statements[list[Task]]:
         ids = yield from self.pick(filters)
         rows = yield Statement("get", {"ids": ids})
         tasks = {row[0]: read_task(row) for row in rows}

@@ -12,8 +12,8 @@ from dibs.errors import DibsError, KeyConflict
 from dibs.model.checks import from_micros
 from dibs.model.task import STATES, NewTask, Task
 from dibs.model.workflow import check_type
-from dibs.store.operation import Operation, Row, Statement, Steps, alone
-from dibs.store.operations.checking import Checks, Given
+from dibs.store.operation import Coalesce, Mode, Operation, Row, Statement, Statements, run_alone
+from dibs.store.operations.checking import TaskToStore, TaskValidation
 from dibs.store.operations.newrow import KeyOfQueue, NewRow
 from dibs.store.operations.rows import read_task, seconds
 from dibs.store.witness import Witnessed
@@ -37,9 +37,13 @@ class Enqueueing(Witnessed, ABC):
     many_writers: bool
 
     @abstractmethod
-    def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
+    def insert_tasks(self, rows: NewRows) -> Statements[dict[int, Stored]]:
         """Insert the rows whose key is free in their queue, with their history, and say which; a taken key is left out.
         No key of a queue is in the rows twice."""
+
+    @property
+    def _coalesce(self) -> Coalesce:
+        return Coalesce(self._enqueue_each, self._enqueue_each)
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
         """Store the tasks in this order, all or none; a key that is taken in its queue gives the task that has it."""
@@ -47,50 +51,51 @@ class Enqueueing(Witnessed, ABC):
         given = [_given(task) for task in tasks]
         if len(given) == 1:
             return self._enqueue_one(given[0])
-        atomic = any(task.key is not None for task in tasks)  # a conflict found after the insert must undo it
+        has_key = any(task.key is not None for task in tasks)  # a conflict found after the insert must undo it
         return Operation(
             "enqueue",
             lambda: self._enqueue_all(given),
             wakes=True,
-            atomic=atomic,
-            read=_read_all,
-            checks=Checks(given),
+            mode=Mode.TRANSACTION if has_key else Mode.WRITE,
+            decode=_read_all,
+            validation=TaskValidation(given),
         )
 
-    def _enqueue_one(self, given: Given) -> Operation[list[Task]]:
-        # A key that somebody has inserted but not committed is waited for. Where there can be such, others who are done
-        # together with it would wait as well, and one of them may be the one to commit.
+    def _enqueue_one(self, given: TaskToStore) -> Operation[list[Task]]:
+        # The insert of a key that another transaction has inserted waits for the end of that transaction. If several
+        # transactions can be open at once, operations that were combined with this one would wait as well, and one of
+        # them may be the one that has to end first.
         waits = self.many_writers and given.sent.key is not None
         return Operation(
             "enqueue",
-            partial(alone, self._enqueue_each, given),
+            partial(run_alone, self._coalesce, given),
             wakes=True,
-            read=_read_one,
-            item=given,
-            each=None if waits else self._enqueue_each,
-            checks=Checks([given]),
+            decode=_read_one,
+            request=given,
+            coalesce=None if waits else self._coalesce,
+            validation=TaskValidation([given]),
         )
 
-    def _enqueue(self, tasks: Sequence[NewTask], checks: Checks) -> Steps[list[Task]]:
-        """Enqueue as a part of another operation, which has these checks."""
+    def _enqueue(self, tasks: Sequence[NewTask], validation: TaskValidation) -> Statements[list[Task]]:
+        """Enqueue as a part of another operation, which has this validation."""
         for task in tasks:
             check_type(task)
-        answers = yield from self._enqueue_all([checks.find(task) for task in tasks])
+        answers = yield from self._enqueue_all([validation.find(task) for task in tasks])
         return _read_all(answers)
 
-    def _enqueue_all(self, given: Sequence[Given]) -> Steps[list[Stored | Task]]:
+    def _enqueue_all(self, given: Sequence[TaskToStore]) -> Statements[list[Stored | Task]]:
         """All of them or none."""
         if not given:
             return []
         _check_keys_of(given)
         return (yield from self._settle(given, {}, _raise))
 
-    def _enqueue_each(self, given: Sequence[Given]) -> Steps[list[Stored | Task | DibsError]]:
+    def _enqueue_each(self, given: Sequence[TaskToStore]) -> Statements[list[Stored | Task | DibsError]]:
         """Each for itself."""
         answers: Answers = {}
         return (yield from self._settle(given, answers, answers.__setitem__))
 
-    def _settle(self, given: Sequence[Given], answers: Answers, refuse: Refuse) -> Steps[list[Any]]:
+    def _settle(self, given: Sequence[TaskToStore], answers: Answers, refuse: Refuse) -> Statements[list[Any]]:
         """The answers in the order of what was given."""
         waiting = yield from self._fit(given, answers, refuse)
         while waiting:
@@ -103,7 +108,7 @@ class Enqueueing(Witnessed, ABC):
                 waiting = yield from self._join_existing(waiting, answers, refuse)
         return [answers[place] for place in range(len(given))]
 
-    def _fit(self, given: Sequence[Given], answers: Answers, refuse: Refuse) -> Steps[NewRows]:
+    def _fit(self, given: Sequence[TaskToStore], answers: Answers, refuse: Refuse) -> Statements[NewRows]:
         """The rows to insert; their params were validated before (see checking.py). A task whose params do not fit its
         type's schema is refused, unless its key says that it was stored when they did: repeating an enqueue is safe
         whatever has been registered since."""
@@ -115,7 +120,7 @@ class Enqueueing(Witnessed, ABC):
                 refuse(place, error)
         return {place: each.row for place, each in enumerate(given) if each.error is None}
 
-    def _join_existing(self, rows: NewRows, answers: Answers, refuse: Refuse) -> Steps[NewRows]:
+    def _join_existing(self, rows: NewRows, answers: Answers, refuse: Refuse) -> Statements[NewRows]:
         """Answer those whose key has a task; the others come back."""
         by_name = yield from find_keys(rows.values())
         for place, row in rows.items():
@@ -128,7 +133,7 @@ class Enqueueing(Witnessed, ABC):
         return {place: row for place, row in rows.items() if row.name not in by_name}
 
 
-def find_keys(rows: Iterable[NewRow]) -> Steps[dict[KeyOfQueue, Row]]:
+def find_keys(rows: Iterable[NewRow]) -> Statements[dict[KeyOfQueue, Row]]:
     """The rows of find_keys.sql for those of these rows whose key is taken in their queue."""
     asked = [{"key": row.key, "queue": row.queue} for row in rows if row.key is not None]
     found = (yield Statement("find_keys", rows=asked)) if asked else []
@@ -139,12 +144,12 @@ def _raise(place: int, error: DibsError) -> NoReturn:
     raise error
 
 
-def _given(task: NewTask) -> Given:
+def _given(task: NewTask) -> TaskToStore:
     check_type(task)
-    return Given(task)
+    return TaskToStore(task)
 
 
-def _check_keys_of(given: Iterable[Given]) -> None:
+def _check_keys_of(given: Iterable[TaskToStore]) -> None:
     """In a batch that is stored as a whole, a key of a queue must have one content only."""
     contents: dict[KeyOfQueue, str | None] = {}
     for row in (each.sent for each in given):

@@ -6,10 +6,10 @@ from abc import ABC
 from collections.abc import Sequence
 
 from dibs.model.claim import Claim, ClaimRequest, FinishResult, OutcomeReport
-from dibs.store.operation import Operation, Rows, Steps
-from dibs.store.operations.checking import Checks
+from dibs.store.operation import Mode, Operation, Rows, Statements
+from dibs.store.operations.checking import TaskValidation
 from dibs.store.operations.claiming import Claiming
-from dibs.store.operations.finishing import Finishing, Prepared, checks_of, prepare
+from dibs.store.operations.finishing import Finishing, Prepared, prepare, validation_of
 from dibs.store.operations.rows import read_claims
 
 
@@ -20,29 +20,33 @@ class Exchanging(Claiming, Finishing, ABC):
         self, reports: Sequence[OutcomeReport], request: ClaimRequest
     ) -> Operation[tuple[list[FinishResult], list[Claim]]]:
         """Write the outcomes, each fenced and answered on its own, and claim: both or neither."""
-        prepared, checks = prepare(reports), checks_of(reports)
+        prepared, validation = prepare(reports), validation_of(reports)
         return Operation(
             "exchange",
-            lambda: self._exchange(reports, prepared, checks, request),
+            lambda: self._exchange(reports, prepared, validation, request),
             wakes=True,
-            atomic=True,
-            read=_read,
-            about=(reports, request),
-            checks=checks,
-            apart=lambda: self._exchange_apart(reports, checks, request),
+            mode=Mode.TRANSACTION,
+            decode=_read,
+            request=(reports, request),
+            validation=validation,
+            item_by_item=lambda: self._exchange_apart(reports, validation, request),
         )
 
     def _exchange(
-        self, reports: Sequence[OutcomeReport], prepared: Prepared, checks: Checks | None, request: ClaimRequest
-    ) -> Steps[tuple[list[FinishResult], Rows]]:
-        answers = yield from self._finish(reports, *prepared, checks)
+        self,
+        reports: Sequence[OutcomeReport],
+        prepared: Prepared,
+        validation: TaskValidation | None,
+        request: ClaimRequest,
+    ) -> Statements[tuple[list[FinishResult], Rows]]:
+        answers = yield from self._finish(reports, *prepared, validation)
         rows = yield from self._claim(request, atomic=True)
         return answers, rows
 
     def _exchange_apart(
-        self, reports: Sequence[OutcomeReport], checks: Checks | None, request: ClaimRequest
-    ) -> Steps[tuple[list[FinishResult], Rows]]:
-        answers = yield from self._finish_apart(reports, checks)
+        self, reports: Sequence[OutcomeReport], validation: TaskValidation | None, request: ClaimRequest
+    ) -> Statements[tuple[list[FinishResult], Rows]]:
+        answers = yield from self._finish_apart(reports, validation)
         rows = yield from self._claim(request, atomic=True)
         return answers, rows
 

@@ -24,7 +24,7 @@ from dibs.model.finalization import (
 )
 from dibs.model.task import Failure, State
 from dibs.model.workflow import STOP_DEADLINE, Workflow, WorkflowState
-from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
 from dibs.store.operations.advancing import Advancing, Tally, deadline_exceeded, finalizer_cancelled, stopped_state
 from dibs.store.operations.finishing import encode_failure
 from dibs.store.operations.rows import moment, read_failure
@@ -40,7 +40,7 @@ class Finalizing(Advancing, ABC):
     """Claim, renew, release, and act."""
 
     @abstractmethod
-    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[Any]:
+    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Statements[Any]:
         """Claim the finalization or say why not, and record it; an `Answered`."""
 
     def claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
@@ -48,7 +48,7 @@ class Finalizing(Advancing, ABC):
         check_name(processor, "The processor's id")
         return Operation("claim_finalization", lambda: self._claim_finalization(workflow_id, processor, lease))
 
-    def _claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[FinalizationClaim]:
+    def _claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Statements[FinalizationClaim]:
         return _answer(workflow_id, processor, (yield from self.ask_for_finalization(workflow_id, processor, lease)))
 
     def renew_finalization(
@@ -58,11 +58,13 @@ class Finalizing(Advancing, ABC):
         _check_claim(processor, token)
         return Operation("renew_finalization", lambda: self._renew_finalization(workflow_id, processor, token, lease))
 
-    def _renew_finalization(self, workflow_id: int, processor: str, token: int, lease: int) -> Steps[FinalizationClaim]:
+    def _renew_finalization(
+        self, workflow_id: int, processor: str, token: int, lease: int
+    ) -> Statements[FinalizationClaim]:
         answer = yield from self.extend_finalization(workflow_id, processor, token, lease)
         return _answer(workflow_id, processor, answer)
 
-    def extend_finalization(self, workflow_id: int, processor: str, token: int, lease: int) -> Steps[Any]:
+    def extend_finalization(self, workflow_id: int, processor: str, token: int, lease: int) -> Statements[Any]:
         """Extend the claim or say why not; an `Answered`."""
         given = {"id": workflow_id, "processor": processor, "token": token, "lease": lease}
         rows = yield Statement("renew_finalization", given)
@@ -89,9 +91,9 @@ class Finalizing(Advancing, ABC):
         """Act on the execution context, in one transaction, if the claim is live."""
         _check_claim(processor, token)
         steps = partial(self.finalize_held, workflow_id, processor, token)
-        return Operation("finalize", steps, wakes=True, atomic=True)
+        return Operation("finalize", steps, mode=Mode.TRANSACTION, wakes=True)
 
-    def finalize_held(self, workflow_id: int, processor: str, token: int) -> Steps[Finalized]:
+    def finalize_held(self, workflow_id: int, processor: str, token: int) -> Statements[Finalized]:
         """Check the claim and act; raises FinalizationLost or WorkflowNotFound, and changes nothing then."""
         yield from self.hold_trees([workflow_id])
         workflow = yield from self.read_workflow(workflow_id)
@@ -106,7 +108,7 @@ class Finalizing(Advancing, ABC):
         assert now is not None
         return Finalized(workflow_id, now.state, status, action, due)
 
-    def _act(self, workflow: Workflow, action: FinalizationAction, tally: Tally) -> Steps[FinalizationAction]:
+    def _act(self, workflow: Workflow, action: FinalizationAction, tally: Tally) -> Statements[FinalizationAction]:
         if action is FinalizationAction.RECHECK_LATER or not (yield from self.begun(workflow)):
             action = FinalizationAction.RECHECK_LATER  # before its turn also where nothing in it could run
             yield Statement("leave_finalization", {"id": workflow.id})
@@ -122,7 +124,7 @@ class Finalizing(Advancing, ABC):
             yield from self._begin_finalizer(workflow, workflow.finalizer_id, tally)
         return action
 
-    def _begin_finalizer(self, workflow: Workflow, task_id: int, tally: Tally) -> Steps[None]:
+    def _begin_finalizer(self, workflow: Workflow, task_id: int, tally: Tally) -> Statements[None]:
         yield Statement("begin_finalizer", {"id": workflow.id})
         yield Statement("begin_finalizer_step", {"id": task_id})
         if not (yield Statement("ready_steps", {"ids": [task_id]}, change=True)):
@@ -132,19 +134,19 @@ class Finalizing(Advancing, ABC):
 
     def execution_context(self, workflow_id: int) -> Operation[ExecutionContext]:
         """How the workflow's steps stand."""
-        return Operation("execution_context", lambda: self._found_context(workflow_id), writes=False)
+        return Operation("execution_context", lambda: self._found_context(workflow_id), mode=Mode.READ)
 
-    def _found_context(self, workflow_id: int) -> Steps[ExecutionContext]:
+    def _found_context(self, workflow_id: int) -> Statements[ExecutionContext]:
         context = yield from self._context(workflow_id)
         if context is None:
             raise WorkflowNotFound(workflow_id)
         return context
 
-    def _context(self, workflow_id: int) -> Steps[ExecutionContext | None]:
+    def _context(self, workflow_id: int) -> Statements[ExecutionContext | None]:
         rows = yield Statement("execution_context", {"id": workflow_id})
         return _read_context(rows[0]) if rows else None
 
-    def execution_status(self, workflow: Workflow) -> Steps[ExecutionStatus]:
+    def execution_status(self, workflow: Workflow) -> Statements[ExecutionStatus]:
         """How the workflow's steps stand. Only where some are active must they be looked at: who is about to finalize
         gets its answer from the counters, however many steps there are."""
         if workflow.active:
@@ -157,7 +159,7 @@ class Finalizing(Advancing, ABC):
             return ExecutionStatus.ALL_COMPLETE
         return ExecutionStatus.WAITING_FOR_DEPENDENCIES
 
-    def held_by_finalizer(self, workflow: Workflow) -> Steps[Answered]:
+    def held_by_finalizer(self, workflow: Workflow) -> Statements[Answered]:
         """The right to finalize has passed to the finalizer's own claim."""
         rows = yield Statement("get", {"ids": [workflow.finalizer_id]})
         holder = rows[0][16] if rows else None
@@ -167,12 +169,12 @@ class Finalizing(Advancing, ABC):
     def due_finalizations(self, limit: int = SOME) -> Operation[list[int]]:
         """Workflows that wait for somebody to finalize them."""
         return Operation(
-            "due_finalizations", lambda: _ids(Statement("due_finalizations", words=limited(limit))), writes=False
+            "due_finalizations", lambda: _ids(Statement("due_finalizations", words=limited(limit))), mode=Mode.READ
         )
 
     def finalization_attempts(self, workflow_id: int) -> Operation[list[FinalizationAttempt]]:
         """Every recorded wish to finalize the workflow."""
-        return Operation("finalization_attempts", lambda: _attempts(workflow_id), writes=False)
+        return Operation("finalization_attempts", lambda: _attempts(workflow_id), mode=Mode.READ)
 
 
 def not_found() -> Answered:
@@ -235,7 +237,7 @@ def finalization_lost(workflow: Workflow, processor: str, token: int) -> Finaliz
     return FinalizationLost(message, workflow_id=workflow.id, token=token)
 
 
-def _cause(workflow: Workflow) -> Steps[str]:
+def _cause(workflow: Workflow) -> Statements[str]:
     """Why the workflow failed."""
     rows = yield Statement("first_failure", {"id": workflow.id})
     if workflow.stopping == STOP_DEADLINE:
@@ -271,7 +273,7 @@ def _read_context(row: Row) -> ExecutionContext:
     )
 
 
-def _attempts(workflow_id: int) -> Steps[list[FinalizationAttempt]]:
+def _attempts(workflow_id: int) -> Statements[list[FinalizationAttempt]]:
     rows = yield Statement("finalization_attempts", {"id": workflow_id})
     return [read_attempt(row) for row in rows]
 
@@ -293,11 +295,11 @@ def read_attempt(row: Row) -> FinalizationAttempt:
     )
 
 
-def _any(statement: Statement) -> Steps[bool]:
+def _any(statement: Statement) -> Statements[bool]:
     rows = yield statement
     return bool(rows)
 
 
-def _ids(statement: Statement) -> Steps[list[int]]:
+def _ids(statement: Statement) -> Statements[list[int]]:
     rows = yield statement
     return [row[0] for row in rows]

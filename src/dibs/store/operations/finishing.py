@@ -35,8 +35,20 @@ from dibs.model.retry import jitter
 from dibs.model.task import FINAL, STATES, Event, Failure, State, Task
 from dibs.model.workflow import tasks_in
 from dibs.redacting import redact
-from dibs.store.operation import WIDTH, Keep, Mark, Operation, Row, Rows, Statement, Steps, Together, Undo
-from dibs.store.operations.checking import Checks
+from dibs.store.operation import (
+    WIDTH,
+    BeginTransaction,
+    Mode,
+    Operation,
+    ReleaseSavepoint,
+    RollBackToSavepoint,
+    Row,
+    Rows,
+    SetSavepoint,
+    Statement,
+    Statements,
+)
+from dibs.store.operations.checking import TaskValidation
 from dibs.store.operations.growing import Growing, Growth
 from dibs.store.operations.rows import read_task
 from dibs.store.sqlfiles import Words
@@ -65,37 +77,39 @@ class Finishing(Growing, ABC):
     def finish(self, reports: Sequence[OutcomeReport]) -> Operation[list[FinishResult]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
         prepared = prepare(reports)
-        checks = checks_of(reports)
+        validation = validation_of(reports)
         return Operation(
             "finish",
-            lambda: self._finish(reports, *prepared, checks),
+            lambda: self._finish(reports, *prepared, validation),
             wakes=True,
-            about=reports,
-            checks=checks,
-            apart=lambda: self._finish_apart(reports, checks),
+            request=reports,
+            validation=validation,
+            item_by_item=lambda: self._finish_apart(reports, validation),
         )
 
-    def _finish_apart(self, reports: Sequence[OutcomeReport], checks: Checks | None) -> Steps[list[FinishResult]]:
+    def _finish_apart(
+        self, reports: Sequence[OutcomeReport], validation: TaskValidation | None
+    ) -> Statements[list[FinishResult]]:
         """Write each outcome in a savepoint of its own: one that the database refuses is answered with the refusal.
 
         Workflows are locked before tasks, and tasks in the order of their ids, as everywhere else.
         """
-        yield Together()
+        yield BeginTransaction()
         among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
         yield from self.hold_roots(sorted({row[1] for row in among}))
         answers: dict[ClaimName, FinishResult] = {}
         for report in sorted(reports, key=lambda report: report[0].task_id):
-            answers[claim_name(report[0])] = yield from self._finish_one(report, checks)
+            answers[claim_name(report[0])] = yield from self._finish_one(report, validation)
         return [answers[claim_name(ref)] for ref, _ in reports]
 
-    def _finish_one(self, report: OutcomeReport, checks: Checks | None) -> Steps[FinishResult]:
-        yield Mark()
+    def _finish_one(self, report: OutcomeReport, validation: TaskValidation | None) -> Statements[FinishResult]:
+        yield SetSavepoint()
         try:
-            [answer] = yield from self._finish([report], *prepare([report]), checks)
+            [answer] = yield from self._finish([report], *prepare([report]), validation)
         except Exception as error:
-            [(refusal,)] = yield Undo(error)
+            [(refusal,)] = yield RollBackToSavepoint(error)
             return cast(DibsError, refusal)
-        yield Keep()
+        yield ReleaseSavepoint()
         return answer
 
     def _finish(
@@ -103,8 +117,8 @@ class Finishing(Growing, ABC):
         reports: Sequence[OutcomeReport],
         statements: RowsByStatement,
         unstorable: dict[ClaimName, FinishResult],
-        checks: Checks | None,
-    ) -> Steps[list[FinishResult]]:
+        validation: TaskValidation | None,
+    ) -> Statements[list[FinishResult]]:
         answers, steps = dict(unstorable), {claim_name(ref) for ref, said in reports if _is_step(ref, said)}
         plain = _rows_of(statements, lambda name: name not in steps) if steps else statements
         done = yield from self._write(plain, PLAIN)
@@ -115,13 +129,13 @@ class Finishing(Growing, ABC):
         }
         if steps:  # known to be some, or named by somebody who cannot know
             theirs = [report for report in reports if claim_name(report[0]) in steps]
-            yield from self._finish_steps(theirs, statements, answers, checks)
+            yield from self._finish_steps(theirs, statements, answers, validation)
         refused = [report for report in reports if claim_name(report[0]) not in answers]
         if refused:
             answers.update((yield from self._answer_refused(refused)))
         return [answers[claim_name(ref)] for ref, _ in reports]
 
-    def _write(self, statements: RowsByStatement, whose: Words) -> Steps[Rows]:
+    def _write(self, statements: RowsByStatement, whose: Words) -> Statements[Rows]:
         """Write the outcomes; a row for each that was written."""
         done: Rows = []
         for name, rows in statements.items():
@@ -134,16 +148,16 @@ class Finishing(Growing, ABC):
         reports: Sequence[OutcomeReport],
         statements: RowsByStatement,
         answers: dict[ClaimName, FinishResult],
-        checks: Checks | None,
-    ) -> Steps[None]:
+        validation: TaskValidation | None,
+    ) -> Statements[None]:
         """What ends a step also lets its workflow go on, in one transaction, while the workflow is held. That a task is
         a step, and of whose tree, never changes: so it is asked before."""
         among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
         if not among and not _growing(reports):
             return
-        yield Together()
+        yield BeginTransaction()
         yield from self.hold_roots(sorted({row[1] for row in among}))
-        growth = {} if checks is None else (yield from self._plan_growth(reports, answers, checks))
+        growth = {} if validation is None else (yield from self._plan_growth(reports, answers, validation))
         open_ones = {claim_name(ref) for ref, _ in reports} - answers.keys()
         done = yield from self._write(_rows_of(statements, open_ones.__contains__), EVERYBODYS)
         answers.update((_claim_in(row), _finished(row)) for row in done)
@@ -153,8 +167,8 @@ class Finishing(Growing, ABC):
         self.witness.moved(done, ignored)
 
     def _plan_growth(
-        self, reports: Sequence[OutcomeReport], answers: dict[ClaimName, FinishResult], checks: Checks
-    ) -> Steps[dict[ClaimName, Growth]]:
+        self, reports: Sequence[OutcomeReport], answers: dict[ClaimName, FinishResult], validation: TaskValidation
+    ) -> Statements[dict[ClaimName, Growth]]:
         """The steps that these outcomes add to their workflows. An outcome whose steps cannot be added is refused with
         the reason, and its task is not completed; a lost claim is refused as lost, whatever it adds."""
         wishes = [(ref, said.steps) for ref, said in reports if isinstance(said, Completed) and said.steps]
@@ -163,7 +177,7 @@ class Finishing(Growing, ABC):
         for ref, steps in wishes:
             if (name := claim_name(ref)) in live and name not in answers:
                 try:
-                    growth[name] = yield from self.plan_growth(ref.task_id, steps, checks, growth.values())
+                    growth[name] = yield from self.plan_growth(ref.task_id, steps, validation, growth.values())
                 except InvalidValue as error:
                     answers[name] = error
         return growth
@@ -174,7 +188,7 @@ class Finishing(Growing, ABC):
         growth: dict[ClaimName, Growth],
         answers: dict[ClaimName, FinishResult],
         ignored: set[int],
-    ) -> Steps[None]:
+    ) -> Statements[None]:
         """Let the workflows of these steps go on; one report of each that has nothing left to run says so. The steps
         whose failure is ignored are added to `ignored`."""
         for row in ended:
@@ -184,7 +198,7 @@ class Finishing(Growing, ABC):
         for workflow_id, row in zip(due, ended, strict=False):  # a due one that finds no report is left to upkeep
             answers[_claim_in(row)] = msgspec.structs.replace(_finished(row), finalize=workflow_id)
 
-    def _answer_refused(self, reports: Sequence[OutcomeReport]) -> Steps[dict[ClaimName, FinishResult]]:
+    def _answer_refused(self, reports: Sequence[OutcomeReport]) -> Statements[dict[ClaimName, FinishResult]]:
         refs = [ref for ref, _ in reports]
         told = yield Statement("told", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
         tasks = yield from _read_tasks([ref.task_id for ref in refs])
@@ -195,7 +209,7 @@ class Finishing(Growing, ABC):
         check_claims(claims)
         return Operation("start", lambda: self._start(claims))
 
-    def _start(self, claims: Sequence[AnyClaim]) -> Steps[list[DibsError | None]]:
+    def _start(self, claims: Sequence[AnyClaim]) -> Statements[list[DibsError | None]]:
         if not claims:
             return []
         rows = yield Statement("start", rows=_in_order([fence(ref) for ref in claims]), words=EVERYBODYS)
@@ -206,7 +220,7 @@ class Finishing(Growing, ABC):
         check_claims(claims)
         return Operation("renew", lambda: self._renew(claims, lease))
 
-    def _renew(self, claims: Sequence[AnyClaim], lease: int) -> Steps[list[Renewed | DibsError]]:
+    def _renew(self, claims: Sequence[AnyClaim], lease: int) -> Statements[list[Renewed | DibsError]]:
         if not claims:
             return []
         given = _in_order([{**fence(ref), "lease": lease} for ref in claims])
@@ -219,7 +233,7 @@ class Finishing(Growing, ABC):
         check_claims([ref for ref, _, _ in notes])
         return Operation("progress", lambda: self._progress(notes))
 
-    def _progress(self, notes: Sequence[ProgressReport]) -> Steps[list[bool | DibsError]]:
+    def _progress(self, notes: Sequence[ProgressReport]) -> Statements[list[bool | DibsError]]:
         if not notes:
             return []
         latest = {claim_name(note[0]): _note(*note) for note in notes}  # one statement cannot write a row twice
@@ -230,9 +244,9 @@ class Finishing(Growing, ABC):
     def standing(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
         """How the claims stand, without touching them."""
         check_claims(claims)
-        return Operation("standing", lambda: self._standing(claims), writes=False)
+        return Operation("standing", lambda: self._standing(claims), mode=Mode.READ)
 
-    def _standing(self, claims: Sequence[AnyClaim]) -> Steps[list[ClaimStatus]]:
+    def _standing(self, claims: Sequence[AnyClaim]) -> Statements[list[ClaimStatus]]:
         if not claims:
             return []
         rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
@@ -240,7 +254,7 @@ class Finishing(Growing, ABC):
         return [live.get(claim_name(ref), ClaimStatus.LOST) for ref in claims]
 
 
-def _live(claims: Sequence[AnyClaim]) -> Steps[set[ClaimName]]:
+def _live(claims: Sequence[AnyClaim]) -> Statements[set[ClaimName]]:
     rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
     return {row[:3] for row in rows}
 
@@ -258,14 +272,14 @@ def refusal(ref: AnyClaim, task: Task | None) -> DibsError:
     return ClaimLost(message, task_id=task.id, token=ref.token)
 
 
-def _or_refusals(claims: Sequence[AnyClaim], done: Mapping[ClaimName, T]) -> Steps[list[T | DibsError]]:
+def _or_refusals(claims: Sequence[AnyClaim], done: Mapping[ClaimName, T]) -> Statements[list[T | DibsError]]:
     """For each claim what was done, or why nothing was."""
     lost = [ref.task_id for ref in claims if claim_name(ref) not in done]
     tasks = (yield from _read_tasks(lost)) if lost else {}
     return [done[name] if (name := claim_name(ref)) in done else refusal(ref, tasks.get(ref.task_id)) for ref in claims]
 
 
-def _read_tasks(ids: list[int]) -> Steps[dict[int, Task]]:
+def _read_tasks(ids: list[int]) -> Statements[dict[int, Task]]:
     rows = yield Statement("get", {"ids": ids})
     return {row[0]: read_task(row) for row in rows}
 
@@ -316,11 +330,13 @@ def _grows(said: Outcome) -> bool:
     return isinstance(said, Completed) and bool(said.steps)
 
 
-def checks_of(reports: Sequence[OutcomeReport]) -> Checks | None:
+def validation_of(reports: Sequence[OutcomeReport]) -> TaskValidation | None:
     """The params of the steps that are added; None where there are none."""
     if not _growing(reports):
         return None
-    return Checks.of(task for _, said in reports if isinstance(said, Completed) for task in tasks_in(said.steps))
+    return TaskValidation.of(
+        task for _, said in reports if isinstance(said, Completed) for task in tasks_in(said.steps)
+    )
 
 
 def _growing(reports: Sequence[OutcomeReport]) -> bool:

@@ -15,10 +15,10 @@ import msgspec
 from dibs.codec import MAX_NAME
 from dibs.errors import InvalidGraph, InvalidValue
 from dibs.model.workflow import STOP_CANCELLED, NewStep, StepKind, check_graph, free_name, tasks_in
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.operations.adding import Adding, Home, Known, Part, check_room
 from dibs.store.operations.advancing import Tally
-from dibs.store.operations.checking import Checks
+from dibs.store.operations.checking import TaskValidation
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,15 @@ class Growth:
     steps: Sequence[NewStep]
     known: Known
     stopping: bool
-    checks: Checks
+    validation: TaskValidation
 
 
 class Growing(Adding, ABC):
     """Steps from steps."""
 
     def plan_growth(
-        self, task_id: int, steps: Sequence[NewStep], checks: Checks, planned: Collection[Growth] = ()
-    ) -> Steps[Growth]:
+        self, task_id: int, steps: Sequence[NewStep], validation: TaskValidation, planned: Collection[Growth] = ()
+    ) -> Statements[Growth]:
         """Name and check the steps that this task adds; InvalidValue where they cannot be added. The tree is held.
 
         `planned`: what other steps add in the same transaction.
@@ -50,17 +50,17 @@ class Growing(Adding, ABC):
         if kind == StepKind.FINALIZER:
             raise InvalidValue("A finalizer cannot add steps: its workflow is over.", hint="Start another workflow.")
         check_room((yield from self.read_workflow(workflow_id)), steps)
-        self.check_tasks(tasks_in(steps), checks)
+        self.check_tasks(tasks_in(steps), validation)
         taken = {step.name for other in planned if other.home.workflow_id == workflow_id for step in other.steps}
         named, known = yield from self._named(workflow_id, name, task_id, steps, taken)
         check_graph(named, known=list(known))
         yield from self._check_order(task_id, named, known)
         home = Home(workflow_id, root_id, on_failure)
-        return Growth(task_id, home, named, known, stopping is not None, checks)
+        return Growth(task_id, home, named, known, stopping is not None, validation)
 
     def _named(
         self, workflow_id: int, parent: str, task_id: int, steps: Sequence[NewStep], taken: Collection[str]
-    ) -> Steps[tuple[list[NewStep], Known]]:
+    ) -> Statements[tuple[list[NewStep], Known]]:
         """The steps under names that are free in the workflow, and the existing steps that they wait for. The names
         depend on nothing that another attempt could change: the tree is held, and a step is completed once."""
         while True:
@@ -73,9 +73,9 @@ class Growing(Adding, ABC):
     def check_parents(self, task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Operation[None]:
         """What this task wants to add is after steps in the queues `only`; InvalidGraph in the words for one that does
         not exist. Names and queues of steps never change, so what is found here holds when it completes."""
-        return Operation("check_parents", lambda: _check_parents(task_id, steps, only), writes=False)
+        return Operation("check_parents", lambda: _check_parents(task_id, steps, only), mode=Mode.READ)
 
-    def _check_order(self, task_id: int, steps: Sequence[NewStep], known: Known) -> Steps[None]:
+    def _check_order(self, task_id: int, steps: Sequence[NewStep], known: Known) -> Statements[None]:
         """Who waits for the task will wait for the steps, which so cannot wait for any of those."""
         parents = {name: known[name] for step in steps for name in step.after if name in known}
         open_ones = [parent for parent, passed in parents.values() if not passed and parent != task_id]
@@ -85,11 +85,13 @@ class Growing(Adding, ABC):
                 hint="What waits for a step waits for all that it adds as well: take that dependency out.",
             )
 
-    def grow(self, growth: Growth) -> Steps[None]:
+    def grow(self, growth: Growth) -> Statements[None]:
         """Insert the steps between the one that adds them, which settles next, and those that wait for it."""
         tally = Tally()
         children = [row[0] for row in (yield Statement("children", {"id": growth.task_id}))]
-        names = yield from self.insert_graph(Part(growth.home, growth.steps, None, growth.known, growth.checks), tally)
+        names = yield from self.insert_graph(
+            Part(growth.home, growth.steps, None, growth.known, growth.validation), tally
+        )
         parents = {parent for step in growth.steps for parent in step.after}
         last = [task_id for name, task_id in names.items() if name not in parents]
         if children:
@@ -101,7 +103,7 @@ class Growing(Adding, ABC):
             yield from self._begin_nothing(growth, names, tally)
         yield from self.count(tally)
 
-    def _begin_nothing(self, growth: Growth, names: Mapping[str, int], tally: Tally) -> Steps[None]:
+    def _begin_nothing(self, growth: Growth, names: Mapping[str, int], tally: Tally) -> Statements[None]:
         """The workflow is stopping: what was added is not begun either."""
         yield from self.cancel_waiting(growth.home.workflow_id, tally)
         for step in growth.steps:
@@ -110,7 +112,7 @@ class Growing(Adding, ABC):
                     yield from self.give_up(sub, STOP_CANCELLED, tally)
 
 
-def _check_parents(task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Steps[None]:
+def _check_parents(task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Statements[None]:
     rows = yield Statement("step", {"ids": [task_id]})
     if rows:
         _, workflow_id, own, *_ = rows[0]

@@ -9,7 +9,7 @@ from dibs.codec import decode, encode
 from dibs.errors import KeyNotFound
 from dibs.model.checks import check_integer, from_micros, to_micros
 from dibs.model.key import ApiKey, MintedKey, NewKey, RateLimit, RateLimitGrant, Scope, is_key_id, join, mint
-from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements
 from dibs.store.operations.rows import moment, seconds
 
 
@@ -23,11 +23,11 @@ class Keys:
 
     def get_key(self, key_id: str) -> Operation[ApiKey | None]:
         """The key with this id, or None."""
-        return Operation("get_key", lambda: _get(key_id), writes=False, quick=True)
+        return Operation("get_key", lambda: _get(key_id), mode=Mode.POINT_READ)
 
     def list_keys(self) -> Operation[list[ApiKey]]:
         """All keys, oldest first, also those that are no longer live."""
-        return Operation("list_keys", _list, writes=False)
+        return Operation("list_keys", _list, mode=Mode.READ)
 
     def revoke_key(self, key_id: str) -> Operation[ApiKey]:
         """Let nobody use the key from now on; the same again changes nothing."""
@@ -64,7 +64,7 @@ def _values(new: NewKey) -> dict[str, Any]:
     }
 
 
-def _mint(values: dict[str, Any]) -> Steps[MintedKey]:
+def _mint(values: dict[str, Any]) -> Statements[MintedKey]:
     while True:
         key_id, secret, digest = mint()
         rows = yield Statement("create_key", {**values, "id": key_id, "digest": digest})
@@ -72,29 +72,29 @@ def _mint(values: dict[str, Any]) -> Steps[MintedKey]:
             return MintedKey(join(key_id, secret), _read_key(rows[0]))
 
 
-def _get(key_id: str) -> Steps[ApiKey | None]:
+def _get(key_id: str) -> Statements[ApiKey | None]:
     rows = (yield Statement("get_key", {"id": key_id})) if is_key_id(key_id) else []
     return _read_key(rows[0]) if rows else None
 
 
-def _list() -> Steps[list[ApiKey]]:
+def _list() -> Statements[list[ApiKey]]:
     rows = yield Statement("list_keys")
     return [_read_key(row) for row in rows]
 
 
-def _revoke(key_id: str) -> Steps[ApiKey]:
+def _revoke(key_id: str) -> Statements[ApiKey]:
     rows = yield Statement("revoke_key", {"id": key_id})
     if not rows:
         raise KeyNotFound(f"There is no key {key_id!r}.", key_id=key_id)
     return _read_key(rows[0])
 
 
-def _note_used(key_ids: list[str]) -> Steps[None]:
+def _note_used(key_ids: list[str]) -> Statements[None]:
     if key_ids:
         yield Statement("note_keys_used", {"ids": key_ids})
 
 
-def _take(params: dict[str, Any]) -> Steps[RateLimitGrant]:
+def _take(params: dict[str, Any]) -> Statements[RateLimitGrant]:
     [(granted, left)] = yield Statement("take_permits", params)
     return RateLimitGrant(granted, left / 1e6)
 

@@ -18,7 +18,7 @@ from dibs.model.search import TaskFilter
 from dibs.model.statistics import Percentiles, Stats
 from dibs.model.task import STATES, Event, SetAside, State, Task
 from dibs.model.workflow import StepKind
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, conditions, limited
 from dibs.store.operations.registering import read_workers
 from dibs.store.operations.rows import moment, read_task, read_workflow, seconds
 
@@ -40,25 +40,25 @@ class Looking:
 
     def get(self, task_id: int) -> Operation[Task | None]:
         """The task, or None."""
-        return Operation("get", lambda: _get(task_id), writes=False, quick=True)
+        return Operation("get", lambda: _get(task_id), mode=Mode.POINT_READ)
 
     def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
         """A page of tasks by state, type and queue, newest first; `find` has the other filters."""
-        return Operation("list", lambda: _list(which), writes=False)
+        return Operation("list", lambda: _list(which), mode=Mode.READ)
 
     def history(self, task_id: int) -> Operation[list[HistoryEntry]]:
         """Everything that happened to the task, in order; it outlives the task itself."""
-        return Operation("history", lambda: _history(Statement("history", {"id": task_id})), writes=False)
+        return Operation("history", lambda: _history(Statement("history", {"id": task_id})), mode=Mode.READ)
 
     def latest_history(self, task_id: int, limit: int) -> Operation[RecentHistory]:
         """The newest `limit` things that happened to the task, in order, and how many there were."""
         check_integer(limit, "limit", 1, 2**31 - 1)
-        return Operation("latest_history", lambda: _latest(task_id, limit), writes=False)
+        return Operation("latest_history", lambda: _latest(task_id, limit), mode=Mode.READ)
 
     def history_after(self, entry_id: int, limit: int) -> Operation[list[HistoryEntry]]:
         """The history of all tasks in order, page by page."""
         statement = Statement("history_after", {"after": entry_id}, words=limited(limit))
-        return Operation("history_after", lambda: _history(statement), writes=False)
+        return Operation("history_after", lambda: _history(statement), mode=Mode.READ)
 
     def events_after(
         self, entry_id: int, limit: int, queues: Sequence[str] | None = None
@@ -67,36 +67,37 @@ class Looking:
         check_names(queues, "queues", "The queue")
         given = {"after": entry_id, "queues": queues if queues is None else list(queues)}
         statement = Statement("events_after", given, words=(_of_queues(queues), *limited(limit)))
-        return Operation("events_after", lambda: _events(statement), writes=False)
+        return Operation("events_after", lambda: _events(statement), mode=Mode.READ)
 
     def last_entry(self) -> Operation[int]:
         """The id of the newest entry of the history, 0 where there is none."""
-        return Operation("last_entry", _last_entry, writes=False)
+        return Operation("last_entry", _last_entry, mode=Mode.READ)
 
     def queues_of(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """The queue of each of these tasks that exists."""
-        return Operation("queues_of", lambda: _queues_of(list(task_ids)), writes=False, quick=len(task_ids) <= FEW)
+        mode = Mode.POINT_READ if len(task_ids) <= FEW else Mode.READ
+        return Operation("queues_of", lambda: _queues_of(list(task_ids)), mode=mode)
 
     def queues(self) -> Operation[list[QueueInfo]]:
         """Every queue that holds a task or has been paused."""
-        return Operation("queues", _queues, writes=False)
+        return Operation("queues", _queues, mode=Mode.READ)
 
     def stats(self, queues: Sequence[str] | None = None) -> Operation[Stats]:
         """Depth, age, throughput and latency, of all queues or of these."""
         check_names(queues, "queues", "The queue")
-        return Operation("stats", lambda: _stats(queues), writes=False)
+        return Operation("stats", lambda: _stats(queues), mode=Mode.READ)
 
     def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
         """Why is this task not running? In words that name no steps but those in the queues `only`, if given."""
-        return Operation("explain", lambda: _explain(task_id, only), writes=False)
+        return Operation("explain", lambda: _explain(task_id, only), mode=Mode.READ)
 
 
-def _get(task_id: int) -> Steps[Task | None]:
+def _get(task_id: int) -> Statements[Task | None]:
     rows = yield Statement("get", {"ids": [task_id]})
     return read_task(rows[0]) if rows else None
 
 
-def _list(which: TaskFilter) -> Steps[list[Task]]:
+def _list(which: TaskFilter) -> Statements[list[Task]]:
     queues = None if which.queues is None else list(which.queues)
     state, dead = (State.FAILED.value, True) if which.dead else (which.state, None)
     given = {**msgspec.structs.asdict(which), "queues": queues, "state": state, "dead": dead}
@@ -106,12 +107,12 @@ def _list(which: TaskFilter) -> Steps[list[Task]]:
     return [read_task(row) for row in rows]
 
 
-def _history(statement: Statement) -> Steps[list[HistoryEntry]]:
+def _history(statement: Statement) -> Statements[list[HistoryEntry]]:
     rows = yield statement
     return [_read_entry(row) for row in rows]
 
 
-def _latest(task_id: int, limit: int) -> Steps[RecentHistory]:
+def _latest(task_id: int, limit: int) -> Statements[RecentHistory]:
     rows = yield Statement("latest_history", {"id": task_id}, words=limited(limit))
     return RecentHistory([_read_entry(row[:-1]) for row in reversed(rows)], rows[0][-1] if rows else 0)
 
@@ -132,17 +133,17 @@ def _read_entry(row: Row) -> HistoryEntry:
     )
 
 
-def _events(statement: Statement) -> Steps[list[StoreEvent]]:
+def _events(statement: Statement) -> Statements[list[StoreEvent]]:
     rows = yield statement
     return [StoreEvent(_read_entry(row[:-2]), *row[-2:]) for row in rows]
 
 
-def _last_entry() -> Steps[int]:
+def _last_entry() -> Statements[int]:
     [(newest,)] = yield Statement("last_entry")
     return int(newest)
 
 
-def _queues_of(task_ids: list[int]) -> Steps[dict[int, str]]:
+def _queues_of(task_ids: list[int]) -> Statements[dict[int, str]]:
     return dict((yield Statement("queues_of", {"ids": task_ids})))
 
 
@@ -150,7 +151,7 @@ def _of_queues(queues: Sequence[str] | None) -> tuple[str, str]:
     return conditions({"queues": queues}, ("queues",))
 
 
-def _queues() -> Steps[list[QueueInfo]]:
+def _queues() -> Statements[list[QueueInfo]]:
     paused = {row[0]: row[1] for row in (yield Statement("queues"))}
     depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
     for queue, _, state, count, *_ in (yield Statement("counts")):
@@ -161,7 +162,7 @@ def _queues() -> Steps[list[QueueInfo]]:
     ]
 
 
-def _stats(queues: Sequence[str] | None) -> Steps[Stats]:
+def _stats(queues: Sequence[str] | None) -> Statements[Stats]:
     given, only = {"queues": queues if queues is None else list(queues)}, _of_queues(queues)
     counts = [row for row in (yield Statement("counts")) if queues is None or row[0] in queues]
     minute = yield Statement("throughput", {**given, "window": 60_000_000}, words=(only,))
@@ -209,7 +210,7 @@ def percentiles(values: list[int | None]) -> Percentiles:
     return Percentiles(p50, p95, p99)
 
 
-def _explain(task_id: int, only: Sequence[str] | None) -> Steps[Explanation]:
+def _explain(task_id: int, only: Sequence[str] | None) -> Statements[Explanation]:
     task = yield from _get(task_id)
     if task is None:
         raise TaskNotFound(task_id)
@@ -226,7 +227,7 @@ def _explain(task_id: int, only: Sequence[str] | None) -> Steps[Explanation]:
     return Explanation(task.id, task.state, reasons)
 
 
-def _reason_scheduled(task: Task) -> Steps[Reason]:
+def _reason_scheduled(task: Task) -> Statements[Reason]:
     [[now]] = yield Statement("clock")
     due_at = f"{task.run_at:%Y-%m-%d %H:%M:%S} UTC"
     after = f" (attempt {task.attempts} of {task.max_attempts} failed)" if task.attempts else ""
@@ -258,7 +259,7 @@ _AFTER_FAILURE = {
 }
 
 
-def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | None) -> Steps[Reason]:
+def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | None) -> Statements[Reason]:
     """A step that its workflow cancelled says why the workflow stopped."""
     past = yield from _latest(task.id, RECENT_ENTRIES)
     ends = [entry for entry in past.entries if entry.event is Event.CANCELLED]
@@ -270,7 +271,7 @@ def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | N
     return Reason("cancelled", f"It was cancelled at {task.finished_at:%Y-%m-%d %H:%M:%S} UTC because {cause}.")
 
 
-def _why_stopped(workflow_id: int, only: Sequence[str] | None) -> Steps[str | None]:
+def _why_stopped(workflow_id: int, only: Sequence[str] | None) -> Statements[str | None]:
     """Why the workflow begins nothing more; a part of another workflow stops with that one."""
     rows = yield Statement("get_workflow", {"id": workflow_id})
     workflow = read_workflow(rows[0]) if rows else None
@@ -287,7 +288,7 @@ def _why_stopped(workflow_id: int, only: Sequence[str] | None) -> Steps[str | No
     return f"workflow {workflow_id} was cancelled"
 
 
-def _first_failure(workflow_id: int, only: Sequence[str] | None) -> Steps[str]:
+def _first_failure(workflow_id: int, only: Sequence[str] | None) -> Statements[str]:
     found = yield Statement("first_failure", {"id": workflow_id})
     step = (yield from _get(found[0][1])) if found else None
     if step is None or (only is not None and step.queue not in only):
@@ -306,7 +307,7 @@ def _attempts(count: int) -> str:
     return f"{count} attempt" if count == 1 else f"{count} attempts"
 
 
-def _reasons_blocked(task: Task, only: Sequence[str] | None) -> Steps[list[Reason]]:
+def _reasons_blocked(task: Task, only: Sequence[str] | None) -> Statements[list[Reason]]:
     waits = yield Statement("waits_for", {"id": task.id}, words=limited(PARENTS_NAMED))
     if waits:
         return list(dict.fromkeys(_reason_blocked(parent, only) for parent in waits))
@@ -323,7 +324,7 @@ def _reason_blocked(row: Row, only: Sequence[str] | None) -> Reason:
     return Reason("blocked", f"It waits for step {name!r} (task {parent}), which is {state}.")
 
 
-def _reasons_pending(task: Task) -> Steps[list[Reason]]:
+def _reasons_pending(task: Task) -> Statements[list[Reason]]:
     reasons = []
     paused = {row[0]: row[1] for row in (yield Statement("queues"))}.get(task.queue)
     if paused is not None:

@@ -15,7 +15,7 @@ from dibs.model.checks import check_integer, check_names
 from dibs.model.search import ALL_DEAD, BULK_BATCH, REDRIVE_BATCH, DeadFilter
 from dibs.model.task import FINAL, RETRYABLE, SetAside, State, Task
 from dibs.model.workflow import ENDED, STOP_PRUNED, WORKFLOW_STEP, Workflow
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, conditions, limited
 from dibs.store.operations.advancing import WAITING, Advancing, Tally
 from dibs.store.operations.rows import read_task
 
@@ -29,9 +29,9 @@ class Managing(Advancing, ABC):
     def cancel(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
         """Cancel a waiting task at once; ask the worker of a running one to stop. One that stands for a workflow is
         found by those alone who may use all of its queues (`only`: these; None: any)."""
-        return Operation("cancel", lambda: self._cancel(task_id, only), wakes=True, atomic=True)
+        return Operation("cancel", lambda: self._cancel(task_id, only), mode=Mode.TRANSACTION, wakes=True)
 
-    def _cancel(self, task_id: int, only: Sequence[str] | None) -> Steps[Task]:
+    def _cancel(self, task_id: int, only: Sequence[str] | None) -> Statements[Task]:
         steps = yield from self.hold_steps([task_id])
         while True:
             task = yield from _get(task_id)
@@ -51,7 +51,7 @@ class Managing(Advancing, ABC):
                 return (yield from _get(task_id))
             # It moved between the look and the write: look again.
 
-    def _advance_without(self, task: Task) -> Steps[None]:
+    def _advance_without(self, task: Task) -> Statements[None]:
         """The step is cancelled (or will be): what that means to its workflow, which may not even have begun."""
         assert task.workflow_id is not None
         workflow = yield from self.read_workflow(task.workflow_id)
@@ -61,9 +61,9 @@ class Managing(Advancing, ABC):
     def retry(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Task]:
         """Send a failed, cancelled or scheduled task back to be claimed now, with all its attempts. A step that goes on
         with its workflow is found by those alone who may use all of its queues (`only`: these; None: any)."""
-        return Operation("retry", lambda: self._retry(task_id, only), wakes=True, atomic=True)
+        return Operation("retry", lambda: self._retry(task_id, only), mode=Mode.TRANSACTION, wakes=True)
 
-    def _retry(self, task_id: int, only: Sequence[str] | None) -> Steps[Task]:
+    def _retry(self, task_id: int, only: Sequence[str] | None) -> Statements[Task]:
         steps = yield from self.hold_steps([task_id])
         while True:
             task = yield from _get(task_id)
@@ -79,7 +79,7 @@ class Managing(Advancing, ABC):
             if (yield Statement("retry", {"id": task_id, "from_state": task.state.value}, change=True)):
                 return (yield from _get(task_id))
 
-    def _retry_step(self, task: Task, step: int, only: Sequence[str] | None) -> Steps[None]:
+    def _retry_step(self, task: Task, step: int, only: Sequence[str] | None) -> Statements[None]:
         """The task goes on with its workflow: with all of it, if that has ended; and that with the one that it is a
         part of, in which it is the `step`."""
         rows = yield Statement("step", {"ids": [step]})
@@ -108,9 +108,11 @@ class Managing(Advancing, ABC):
         """Cancel those of these tasks that can be, and are in the queues `only` and in this state, if given; how
         many."""
         given = _check_many(ids, only)
-        return Operation("cancel_many", lambda: self._cancel_many(given, only, state), wakes=True, atomic=True)
+        return Operation(
+            "cancel_many", lambda: self._cancel_many(given, only, state), mode=Mode.TRANSACTION, wakes=True
+        )
 
-    def _cancel_many(self, ids: list[int], only: Sequence[str] | None, state_only: str | None) -> Steps[int]:
+    def _cancel_many(self, ids: list[int], only: Sequence[str] | None, state_only: str | None) -> Statements[int]:
         steps, plain = yield from self._hold_many(ids, only, state_only)
         moved = yield from self._each(steps, lambda task_id: self._cancel(task_id, only))
         for state in WAITING:
@@ -123,9 +125,9 @@ class Managing(Advancing, ABC):
         """Retry those of these tasks that can be, and are in the queues `only` and in this state, if given; how
         many."""
         given = _check_many(ids, only)
-        return Operation("retry_many", lambda: self._retry_many(given, only, state), wakes=True, atomic=True)
+        return Operation("retry_many", lambda: self._retry_many(given, only, state), mode=Mode.TRANSACTION, wakes=True)
 
-    def _retry_many(self, ids: list[int], only: Sequence[str] | None, state_only: str | None) -> Steps[int]:
+    def _retry_many(self, ids: list[int], only: Sequence[str] | None, state_only: str | None) -> Statements[int]:
         steps, plain = yield from self._hold_many(ids, only, state_only)
         moved = yield from self._each(steps, lambda task_id: self._retry(task_id, only))
         yield from _move("restore", plain, State.FAILED)
@@ -135,7 +137,7 @@ class Managing(Advancing, ABC):
 
     def _hold_many(
         self, ids: list[int], only: Sequence[str] | None, state: str | None
-    ) -> Steps[tuple[Standings, Standings]]:
+    ) -> Statements[tuple[Standings, Standings]]:
         """The steps among these tasks, and the others. Their workflows are held first, then the tasks, in the order of
         their ids: as everybody does it. What was seen then stays so until the transaction ends."""
         yield from self.hold_steps(ids)
@@ -143,7 +145,7 @@ class Managing(Advancing, ABC):
         ours = [row for row in rows if (only is None or row[2] in only) and state in (None, row[1])]
         return _standings(ours, steps=True), _standings(ours, steps=False)
 
-    def _each(self, steps: Standings, do: Callable[[int], Steps[Task]]) -> Steps[int]:
+    def _each(self, steps: Standings, do: Callable[[int], Statements[Task]]) -> Statements[int]:
         """Steps one by one, since each may take others of its workflow with it; how many stand otherwise then."""
         for task_id in steps:
             with suppress(WrongState, TaskNotFound):
@@ -155,7 +157,7 @@ class Managing(Advancing, ABC):
         """Take a failed task out of the dead letter: it stays failed, and retention prunes it as usual. A discarded
         task stays as it is; what is not in the dead letter is refused. `only`: the queues of the caller."""
         check_names(only, "only", "The queue")
-        return Operation("discard", lambda: _discard(task_id, only), atomic=True)
+        return Operation("discard", lambda: _discard(task_id, only), mode=Mode.TRANSACTION)
 
     def discard_many(
         self, ids: Sequence[int], only: Sequence[str] | None = None, which: DeadFilter = ALL_DEAD
@@ -163,7 +165,7 @@ class Managing(Advancing, ABC):
         """Discard those of these tasks that are in the dead letter and match, in the queues `only`, if given; how
         many."""
         given = _check_many(ids, only)
-        return Operation("discard_many", lambda: _discard_many(given, which, only), atomic=True)
+        return Operation("discard_many", lambda: _discard_many(given, which, only), mode=Mode.TRANSACTION)
 
     def discard_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Discard up to `limit` tasks of the dead letter that match, the oldest failures first; how many."""
@@ -171,15 +173,15 @@ class Managing(Advancing, ABC):
         given = msgspec.structs.asdict(which)
         words = (conditions(given, ("queue", "type", "error")), *limited(limit))
         statement = Statement("discard_dead", given, words=words, change=True)
-        return Operation("discard_some", lambda: _count(statement), atomic=True)
+        return Operation("discard_some", lambda: _count(statement), mode=Mode.TRANSACTION)
 
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` tasks of the dead letter that match; the oldest failures first."""
         check_integer(limit, "limit", 1, REDRIVE_BATCH)
         given = {**msgspec.structs.asdict(which), "queues": which.only and list(which.only)}
-        return Operation("redrive", lambda: self._redrive(given, limit), wakes=True, atomic=True)
+        return Operation("redrive", lambda: self._redrive(given, limit), mode=Mode.TRANSACTION, wakes=True)
 
-    def _redrive(self, given: dict[str, Any], limit: int) -> Steps[int]:
+    def _redrive(self, given: dict[str, Any], limit: int) -> Statements[int]:
         """Steps first, whose workflows must be held before any task is."""
         which = conditions(given, ("queue", "type", "error"))
         whole = conditions(given, ("queue", "type", "error", "only"))
@@ -190,7 +192,7 @@ class Managing(Advancing, ABC):
         rows = yield Statement("redrive", given, words=(which, *limited(limit - steps)), change=True)
         return steps + len(rows)
 
-    def _redrive_steps(self, dead: Statement, only: Sequence[str] | None) -> Steps[int]:
+    def _redrive_steps(self, dead: Statement, only: Sequence[str] | None) -> Statements[int]:
         rows = yield dead
         if not rows:
             return 0
@@ -220,7 +222,7 @@ def _check_many(ids: Sequence[int], only: Sequence[str] | None) -> list[int]:
     return sorted({check_integer(task_id, "A task's id", 0, 2**63 - 1) for task_id in ids})
 
 
-def _discard(task_id: int, only: Sequence[str] | None) -> Steps[Task]:
+def _discard(task_id: int, only: Sequence[str] | None) -> Statements[Task]:
     while True:
         task = yield from _get(task_id)
         if only is not None and task.queue not in only:
@@ -232,7 +234,7 @@ def _discard(task_id: int, only: Sequence[str] | None) -> Steps[Task]:
         yield Statement("discard", {"ids": [task_id]}, change=True)  # unless it moved since: look again
 
 
-def _discard_many(ids: list[int], which: DeadFilter, only: Sequence[str] | None) -> Steps[int]:
+def _discard_many(ids: list[int], which: DeadFilter, only: Sequence[str] | None) -> Statements[int]:
     """Discard those that match. Their rows are locked in the order of their ids, so that two discards of the same tasks
     cannot deadlock."""
     if not ids:
@@ -252,7 +254,7 @@ def _fits(task: Task, which: DeadFilter) -> bool:
     return of_queue and of_type and (which.error is None or which.error in said)
 
 
-def _count(statement: Statement) -> Steps[int]:
+def _count(statement: Statement) -> Statements[int]:
     return len((yield statement))
 
 
@@ -266,7 +268,7 @@ def _standings(rows: Sequence[Row], *, steps: bool) -> Standings:
     return {row[0]: row for row in rows if (row[3] is not None) is steps}
 
 
-def _move(name: str, tasks: Standings, state: str) -> Steps[int]:
+def _move(name: str, tasks: Standings, state: str) -> Statements[int]:
     """Move those of the tasks that are in this state."""
     ids = [row[0] for row in tasks.values() if row[1] == state]
     rows = (yield Statement(name, {"ids": ids, "from_state": str(state)}, change=True)) if ids else []
@@ -276,13 +278,13 @@ def _move(name: str, tasks: Standings, state: str) -> Steps[int]:
 def _queue_operation(name: str, queue: str) -> Operation[None]:
     check_name(queue, "The queue")
 
-    def steps() -> Steps[None]:
+    def steps() -> Statements[None]:
         yield Statement(name, {"queue": queue})
 
     return Operation(name, steps, wakes=True)
 
 
-def _get(task_id: int) -> Steps[Task]:
+def _get(task_id: int) -> Statements[Task]:
     rows = yield Statement("get", {"ids": [task_id]})
     if not rows:
         raise TaskNotFound(task_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from dibs.model.statistics import DatabaseHealth
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operation import Mode, Operation, Statement, Statements
 
 
 class Measuring(ABC):
@@ -17,9 +17,9 @@ class Measuring(ABC):
 
     def workflow_counts(self) -> Operation[dict[str, int]]:
         """How many workflows there are in each state."""
-        return Operation("workflow_counts", _workflow_counts, writes=False)
+        return Operation("workflow_counts", _workflow_counts, mode=Mode.READ)
 
 
-def _workflow_counts() -> Steps[dict[str, int]]:
+def _workflow_counts() -> Statements[dict[str, int]]:
     rows = yield Statement("workflow_counts")
     return {state: count for state, count in rows if count}

@@ -14,7 +14,7 @@ from typing import Any
 from dibs.codec import decode
 from dibs.model.retention import FINISHED, Records, Rules
 from dibs.model.upkeep import NEWEST, OLDEST, Pruned, PrunePosition
-from dibs.store.operation import WIDTH, Row, Statement, Steps, limited
+from dibs.store.operation import WIDTH, Row, Statement, Statements, limited
 from dibs.store.operations.retaining import read_rules
 
 STRETCH = 5000
@@ -27,7 +27,7 @@ QUEUES_READ = 300
 """Characters of a workflow's list of queues that its index holds (see old_workflow_lines.sql)."""
 
 
-def prune(limit: int, position: PrunePosition | None) -> Steps[Pruned]:
+def prune(limit: int, position: PrunePosition | None) -> Statements[Pruned]:
     """The next batch of a pass: up to `limit` tasks and as many steps of workflows in each final state."""
     rules = yield from read_rules()
     if position is None or position.rules != rules.checksum:
@@ -51,7 +51,7 @@ def prune(limit: int, position: PrunePosition | None) -> Steps[Pruned]:
     return Pruned(count, PrunePosition(rules.checksum, at, tuple(done)))
 
 
-def _prune_tasks(rules: Rules, records: Records, limit: int, after: int) -> Steps[tuple[int, int | None]]:
+def _prune_tasks(rules: Rules, records: Records, limit: int, after: int) -> Statements[tuple[int, int | None]]:
     """The number of tasks deleted, and where the next batch begins: None where no task is left."""
     shortest = rules.shortest(records)
     if shortest is None:
@@ -64,7 +64,7 @@ def _prune_tasks(rules: Rules, records: Records, limit: int, after: int) -> Step
     return (yield from _walk(rules, records, limit, after))
 
 
-def _walk(rules: Rules, records: Records, limit: int, after: int) -> Steps[tuple[int, int | None]]:
+def _walk(rules: Rules, records: Records, limit: int, after: int) -> Statements[tuple[int, int | None]]:
     """Delete the tasks that are past their own retention in the stretch after this moment. The end of the stretch is
     read first: a task that is committed meanwhile makes the stretch longer, and cannot be passed over. Tasks that
     finished in the same microsecond, in one batch, are never divided between two stretches."""
@@ -82,12 +82,12 @@ def _walk(rules: Rules, records: Records, limit: int, after: int) -> Steps[tuple
     return len(rows), until if ends else None
 
 
-def _forget_checkpoints(rows: Sequence[Row]) -> Steps[None]:
+def _forget_checkpoints(rows: Sequence[Row]) -> Statements[None]:
     if rows:
         yield Statement("forget_checkpoints", {"ids": [row[0] for row in rows]})
 
 
-def _prune_workflows(rules: Rules, records: Records, limit: int) -> Steps[tuple[int, bool]]:
+def _prune_workflows(rules: Rules, records: Records, limit: int) -> Statements[tuple[int, bool]]:
     """Delete the oldest workflows with all their steps; of large workflows as many steps as one batch may hold. What is
     left of those cannot be retried. The number of rows deleted, and whether no workflow is left to delete."""
     old = yield from _old_workflows(rules, records)
@@ -106,7 +106,7 @@ def _prune_workflows(rules: Rules, records: Records, limit: int) -> Steps[tuple[
     return len(rows) + len(old), len(old) < WORKFLOWS
 
 
-def _old_workflows(rules: Rules, records: Records) -> Steps[list[int]]:
+def _old_workflows(rules: Rules, records: Records) -> Statements[list[int]]:
     """The ids of up to WORKFLOWS workflows past their retention. All workflows of one name and list of queues have the
     same retention, and dibs_workflows_kept has the oldest of them first: those that are kept longer are not read."""
     lines = yield Statement("old_workflow_lines", {"state": records.value})

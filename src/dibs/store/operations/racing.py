@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from dibs.errors import StoreRefused
 from dibs.model.claim import Order
 from dibs.model.task import NewTask
-from dibs.store.operation import Checked, Operation, Statement, Steps
-from dibs.store.operations.checking import ON_LOOP, Unchecked, threads, validated_quickly
+from dibs.store.operation import Operation, Statement, Statements, Validation
+from dibs.store.operations.checking import ON_LOOP, NotValidated, threads, validated_quickly
 from dibs.store.operations.typecache import TypeCache, Types
 from dibs.store.schemas import NotHere
 
@@ -53,73 +53,77 @@ class Racing(ABC):
         """The registered task types."""
 
     @abstractmethod
-    def run_once(self, operation: Operation[T], on: Any = None) -> T:
+    def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
         """Run the operation, unless it is Undrawn."""
 
     @abstractmethod
-    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_once_async(
+        self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """`run_once`, without blocking the event loop."""
 
     @abstractmethod
-    def draw_some(self, kind: str, line: Line) -> Steps[bool]:
+    def draw_some(self, kind: str, line: Line) -> Statements[bool]:
         """Draw numbers for the next CHUNK tasks of the line; True if there may be more."""
 
-    def run(self, operation: Operation[T], on: Any = None) -> T:
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
         """Run the operation and return its result; with `on`, inside that connection's transaction."""
-        if operation.checks is not None:
-            self._check(operation.checks, on)
+        if operation.validation is not None:
+            self._check(operation.validation, on)
         while True:
             try:
-                return self.run_once(operation, on)
-            except Unchecked as unchecked:
-                self._check(unchecked.checks, on)
+                return self.run_once(operation, by, on, idle)
+            except NotValidated as missing:
+                self._check(missing.validation, on)
             except Undrawn as undrawn:
                 lines = undrawn.lines
                 while lines:
-                    lines = self.run_once(self.draw(undrawn.kind, lines), on)
+                    lines = self.run_once(self.draw(undrawn.kind, lines), by, on)
             except StoreRefused as refused:
                 operation = _item_by_item(operation, on, refused)
 
-    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """`run`, without blocking the event loop (but a handed-in sqlite3 connection belongs to its thread)."""
-        if operation.checks is not None:
-            await self._check_async(operation.checks, on)
+        if operation.validation is not None:
+            await self._check_async(operation.validation, on)
         while True:
             try:
-                return await self.run_once_async(operation, on)
-            except Unchecked as unchecked:
-                await self._check_async(unchecked.checks, on)
+                return await self.run_once_async(operation, by, on, idle)
+            except NotValidated as missing:
+                await self._check_async(missing.validation, on)
             except Undrawn as undrawn:
                 lines = undrawn.lines
                 while lines:
-                    lines = await self.run_once_async(self.draw(undrawn.kind, lines), on)
+                    lines = await self.run_once_async(self.draw(undrawn.kind, lines), by, on)
             except StoreRefused as refused:
                 operation = _item_by_item(operation, on, refused)
 
-    def _check(self, checks: Checked, on: Any) -> None:
+    def _check(self, validation: Validation, on: Any) -> None:
         """Validate in the calling thread, outside of any transaction of ours."""
         types: Types | None = {}
-        if checks.needs_types:
+        if validation.needs_types:
             # What is read in the user's transaction may be rolled back, and binds nobody else.
             cache = self.types if on is None else TypeCache()
             types = cache.known
             if types is None:
-                types = self.run_once(cache.reading(), on)
-        checks.run(types)
+                types = self.run_once(cache.reading(), None, on)
+        validation.run(types)
 
-    async def _check_async(self, checks: Checked, on: Any) -> None:
+    async def _check_async(self, validation: Validation, on: Any) -> None:
         """The same for an event loop: in a thread, unless it is over sooner."""
         types: Types | None = {}
-        if checks.needs_types:
+        if validation.needs_types:
             cache = self.types if on is None else TypeCache()
             types = cache.known
             if types is None:
-                types = await self.run_once_async(cache.reading(), on)
-        if checks.work(types) <= ON_LOOP:
+                types = await self.run_once_async(cache.reading(), None, on)
+        if validation.work(types) <= ON_LOOP:
             with suppress(NotHere):
-                checks.run(types, brief=True)
+                validation.run(types, brief=True)
                 return
-        await asyncio.get_running_loop().run_in_executor(threads(), checks.run, types)
+        await asyncio.get_running_loop().run_in_executor(threads(), validation.run, types)
 
     def validated_quickly(self, tasks: Iterable[NewTask]) -> bool | None:
         """See DatabaseStore."""
@@ -135,7 +139,7 @@ class Racing(ABC):
         already do. The lines that are not done. Those who found nothing while tasks were held by this look again."""
         return Operation("draw", lambda: self._draw(kind, lines), wakes=True)
 
-    def _draw(self, kind: str, lines: Sequence[Line]) -> Steps[list[Line]]:
+    def _draw(self, kind: str, lines: Sequence[Line]) -> Statements[list[Line]]:
         until = time.monotonic() + DRAW_FOR
         yield Statement("begin_races", rows=[{**line, "kind": kind} for line in lines])
         left = list(lines)
@@ -150,7 +154,7 @@ class Racing(ABC):
 def _item_by_item(operation: Operation[T], on: Any, refused: StoreRefused) -> Operation[T]:
     """The operation with a savepoint for each item, after the database has refused it as a whole. With `on`, what to
     do after an error is the user's decision."""
-    apart = operation.item_by_item() if on is None else None
+    apart = operation.in_savepoints() if on is None else None
     if apart is None:
         raise refused
     return apart

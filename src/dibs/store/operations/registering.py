@@ -13,8 +13,8 @@ from dibs.codec import check_name, decode, encode, encode_params
 from dibs.errors import InvalidValue, TaskTypeNotFound
 from dibs.model.checks import check_integer, check_names, from_micros
 from dibs.model.registry import STALE_AFTER, Heartbeat, TaskType, WorkerInfo, WorkerState
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps
-from dibs.store.operations.checking import SchemaCheck
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements
+from dibs.store.operations.checking import SchemaValidation
 from dibs.store.operations.rows import moment
 from dibs.store.operations.typecache import TypeCache
 
@@ -50,7 +50,7 @@ class Registering(ABC):
 
     def workers(self) -> Operation[list[WorkerInfo]]:
         """Every worker that has been heard of, with the ids of the tasks it holds."""
-        return Operation("workers", read_workers, writes=False)
+        return Operation("workers", read_workers, mode=Mode.READ)
 
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None, defaults: dict[str, Any]
@@ -67,9 +67,9 @@ class Registering(ABC):
         return Operation(
             "register_type",
             lambda: self._register_type(params),
-            atomic=True,
-            read=self._registered,
-            checks=None if params["schema"] is None else SchemaCheck(params["schema"]),
+            mode=Mode.TRANSACTION,
+            decode=self._registered,
+            validation=None if params["schema"] is None else SchemaValidation(params["schema"]),
         )
 
     def _registered(self, registered: TaskType) -> TaskType:
@@ -77,7 +77,7 @@ class Registering(ABC):
         self.types.forget()
         return registered
 
-    def _register_type(self, params: dict[str, Any]) -> Steps[TaskType]:
+    def _register_type(self, params: dict[str, Any]) -> Statements[TaskType]:
         while True:
             known = yield Statement("get_type", {"name": params["name"], "version": None})
             if known and _same_type(known[0], params):
@@ -92,18 +92,18 @@ class Registering(ABC):
         check_name(name, "The task type")
         if version is not None:
             check_integer(version, "version", 1, 2**31 - 1)
-        return Operation("get_type", lambda: _get_type(name, version), writes=False)
+        return Operation("get_type", lambda: _get_type(name, version), mode=Mode.READ)
 
     def list_types(self) -> Operation[list[TaskType]]:
         """All versions of all task types, newest version first."""
-        return Operation("list_types", _list_types, writes=False)
+        return Operation("list_types", _list_types, mode=Mode.READ)
 
 
-def _do(statement: Statement) -> Steps[None]:
+def _do(statement: Statement) -> Statements[None]:
     yield statement
 
 
-def read_workers() -> Steps[list[WorkerInfo]]:
+def read_workers() -> Statements[list[WorkerInfo]]:
     """The steps of `workers`, for operations that need to know who lives."""
     workers = yield Statement("workers")
     held = yield Statement("held")
@@ -168,7 +168,7 @@ def _canonical(text: str | None) -> bytes:
     return msgspec.json.encode(None if text is None else decode(text), order="sorted")
 
 
-def _get_type(name: str, version: int | None) -> Steps[TaskType]:
+def _get_type(name: str, version: int | None) -> Statements[TaskType]:
     rows = yield Statement("get_type", {"name": name, "version": version})
     if not rows:
         which = f" in version {version}" if version else ""
@@ -176,7 +176,7 @@ def _get_type(name: str, version: int | None) -> Steps[TaskType]:
     return _read_type(rows[0])
 
 
-def _list_types() -> Steps[list[TaskType]]:
+def _list_types() -> Statements[list[TaskType]]:
     rows = yield Statement("list_types")
     return [_read_type(row) for row in rows]
 

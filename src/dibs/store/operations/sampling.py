@@ -24,7 +24,7 @@ from dibs.model.statistics import (
 )
 from dibs.model.task import STATES, Event
 from dibs.model.upkeep import BATCH
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, conditions, limited
 from dibs.store.operations.looking import RECENT, percentiles, recent
 from dibs.store.operations.rows import seconds
 
@@ -41,13 +41,13 @@ class Sampling:
         """How long the last completed tasks (of these queues) waited and ran."""
         check_names(queues, "queues", "The queue")
         check_integer(limit, "limit", 1, 2**31 - 1)
-        return Operation("latencies", lambda: _latencies(queues, limit), writes=False)
+        return Operation("latencies", lambda: _latencies(queues, limit), mode=Mode.READ)
 
     def error_groups(self, queues: Sequence[str] | None = None, limit: int = FAILURES) -> Operation[ErrorGroups]:
         """The newest `limit` failed tasks (of these queues), grouped by error."""
         check_names(queues, "queues", "The queue")
         check_integer(limit, "limit", 1, 2**31 - 1)
-        return Operation("error_groups", lambda: _failures(queues, limit), writes=False)
+        return Operation("error_groups", lambda: _failures(queues, limit), mode=Mode.READ)
 
     def note_sample(self, at: int, body: str) -> Operation[bool]:
         """Keep the sample of a minute; True if it had none."""
@@ -55,11 +55,11 @@ class Sampling:
 
     def samples_since(self, at: int) -> Operation[list[tuple[int, str]]]:
         """The samples from this moment on, in order."""
-        return Operation("samples_since", lambda: _samples(at), writes=False)
+        return Operation("samples_since", lambda: _samples(at), mode=Mode.READ)
 
     def sample_heads(self, at: int) -> Operation[list[tuple[int, str]]]:
         """The same, each up to its queues: what comes after `,"queues":` is most of it, and left out."""
-        return Operation("sample_heads", lambda: _samples(at, "sample_heads"), writes=False)
+        return Operation("sample_heads", lambda: _samples(at, "sample_heads"), mode=Mode.READ)
 
     def prune_samples(self, before: int, limit: int = BATCH) -> Operation[int]:
         """Delete samples from before this moment."""
@@ -82,22 +82,22 @@ def read_move(row: Row) -> TransitionCount:
     )
 
 
-def _latencies(queues: Sequence[str] | None, limit: int) -> Steps[Latencies]:
+def _latencies(queues: Sequence[str] | None, limit: int) -> Statements[Latencies]:
     rows = yield recent(queues, limit)
     return Latencies(percentiles([row[0] for row in rows]), percentiles([row[1] for row in rows]))
 
 
-def _note(at: int, body: str) -> Steps[bool]:
+def _note(at: int, body: str) -> Statements[bool]:
     rows = yield Statement("note_sample", {"at": at, "body": body})
     return bool(rows)
 
 
-def _samples(at: int, name: str = "samples_since") -> Steps[list[tuple[int, str]]]:
+def _samples(at: int, name: str = "samples_since") -> Statements[list[tuple[int, str]]]:
     rows = yield Statement(name, {"at": at})
     return [(when, body) for when, body in rows]
 
 
-def _prune(before: int, limit: int) -> Steps[int]:
+def _prune(before: int, limit: int) -> Statements[int]:
     rows = yield Statement("prune_samples", {"before": before}, words=limited(limit))
     return len(rows)
 
@@ -105,7 +105,7 @@ def _prune(before: int, limit: int) -> Steps[int]:
 # Errors
 
 
-def _failures(queues: Sequence[str] | None, limit: int) -> Steps[ErrorGroups]:
+def _failures(queues: Sequence[str] | None, limit: int) -> Statements[ErrorGroups]:
     reach = limit if queues is None else FURTHER * limit
     given = {"queues": None if queues is None else list(queues)}
     words = (conditions(given, ("queues",)), ("reach", f"{reach:d}"), *limited(limit))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.model.checks import check_integer, from_micros
 from dibs.model.key import BrowserSession
 from dibs.model.upkeep import BATCH
-from dibs.store.operation import Operation, Statement, Steps, limited
+from dibs.store.operation import Mode, Operation, Statement, Statements, limited
 
 
 class Sessions:
@@ -19,7 +19,7 @@ class Sessions:
 
     def get_session(self, digest: str) -> Operation[BrowserSession | None]:
         """The session, unless it has come to its end by the database's clock."""
-        return Operation("get_session", lambda: _get(digest), writes=False, quick=True)
+        return Operation("get_session", lambda: _get(digest), mode=Mode.POINT_READ)
 
     def end_session(self, digest: str) -> Operation[bool]:
         """Sign out; True if there was such a session."""
@@ -30,20 +30,20 @@ class Sessions:
         return Operation("prune_sessions", lambda: _prune(limit))
 
 
-def _create(statement: Statement) -> Steps[None]:
+def _create(statement: Statement) -> Statements[None]:
     yield statement
 
 
-def _get(digest: str) -> Steps[BrowserSession | None]:
+def _get(digest: str) -> Statements[BrowserSession | None]:
     rows = yield Statement("get_session", {"digest": digest})
     return BrowserSession(rows[0][0], from_micros(rows[0][1])) if rows else None
 
 
-def _end(digest: str) -> Steps[bool]:
+def _end(digest: str) -> Statements[bool]:
     rows = yield Statement("end_session", {"digest": digest})
     return bool(rows)
 
 
-def _prune(limit: int) -> Steps[int]:
+def _prune(limit: int) -> Statements[int]:
     rows = yield Statement("prune_sessions", words=limited(limit))
     return len(rows)

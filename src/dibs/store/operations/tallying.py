@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dibs.model.checks import check_integer, check_names, from_micros
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import ChangesSince, HistoryChanges, TaskCounts, WorkersAndPauses
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, conditions
 from dibs.store.operations.registering import list_workers
 from dibs.store.operations.sampling import read_counts, read_move
 
@@ -27,37 +27,37 @@ class Tallying(ABC):
     """Counting, and following what moves."""
 
     @abstractmethod
-    def standing_at(self) -> Steps[HistoryPosition]:
+    def standing_at(self) -> Statements[HistoryPosition]:
         """Where the history stands, in the snapshot from which everything after it is read."""
 
     @abstractmethod
-    def going_on(self, positions: Sequence[HistoryPosition], limit: int) -> Steps[list[HistoryChanges]]:
+    def going_on(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
         """What happened since each of the positions, up to `limit` entries, all in one snapshot."""
 
     def tally(self) -> Operation[TaskCounts]:
         """Every task counted, and the position in the history at which that is true. This reads all of them."""
-        return Operation("tally", self._tally, writes=False, atomic=True)
+        return Operation("tally", self._tally, mode=Mode.SNAPSHOT)
 
     def moves_since(self, positions: Sequence[HistoryPosition], limit: int = FAR) -> Operation[ChangesSince]:
         """What happened since these positions, counted; each ends at the same moment."""
         check_integer(limit, "limit", 1, 2**31 - 1)
-        return Operation("moves_since", lambda: self._since(positions, limit), writes=False, atomic=True)
+        return Operation("moves_since", lambda: self._since(positions, limit), mode=Mode.SNAPSHOT)
 
     def roll(self) -> Operation[WorkersAndPauses]:
         """The workers and the paused queues. This reads no tasks."""
-        return Operation("roll", _roll, writes=False)
+        return Operation("roll", _roll, mode=Mode.READ)
 
     def finished_within(self, window: int, queues: Sequence[str] | None = None) -> Operation[dict[str, int]]:
         """How many tasks (of these queues) reached each final state in the last `window` microseconds."""
         check_names(queues, "queues", "The queue")
-        return Operation("finished_within", lambda: _finished(window, queues), writes=False)
+        return Operation("finished_within", lambda: _finished(window, queues), mode=Mode.READ)
 
-    def _tally(self) -> Steps[TaskCounts]:
+    def _tally(self) -> Statements[TaskCounts]:
         position = yield from self.standing_at()
         [(at,)] = yield Statement("clock")
         return TaskCounts(at, position, read_counts((yield Statement("counts"))))
 
-    def _since(self, positions: Sequence[HistoryPosition], limit: int) -> Steps[ChangesSince]:
+    def _since(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[ChangesSince]:
         progress = yield from self.going_on(positions, limit)
         [(at,)] = yield Statement("clock")
         return ChangesSince(at, progress)
@@ -70,12 +70,12 @@ def moved(position: HistoryPosition, rows: Sequence[Row], limit: int) -> History
     return HistoryChanges(HistoryPosition(last, position.gaps), [read_move(row) for row in rows], whole)
 
 
-def _finished(window: int, queues: Sequence[str] | None) -> Steps[dict[str, int]]:
+def _finished(window: int, queues: Sequence[str] | None) -> Statements[dict[str, int]]:
     given = {"window": window, "queues": None if queues is None else list(queues)}
     return dict((yield Statement("throughput", given, words=(conditions(given, ("queues",)),))))
 
 
-def _roll() -> Steps[WorkersAndPauses]:
+def _roll() -> Statements[WorkersAndPauses]:
     workers = yield Statement("workers")
     queues = yield Statement("queues")
     paused = {name: from_micros(at) for name, at in queues if at is not None}

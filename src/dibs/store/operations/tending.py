@@ -13,7 +13,7 @@ from dibs.model.checks import check_names
 from dibs.model.retention import DAY, Records
 from dibs.model.task import FINAL
 from dibs.model.upkeep import BATCH, Pruned, PrunePosition
-from dibs.store.operation import Operation, Rows, Statement, Steps, limited
+from dibs.store.operation import Mode, Operation, Rows, Statement, Statements, limited
 from dibs.store.operations.advancing import Advancing
 from dibs.store.operations.pruning import micros, prune
 from dibs.store.operations.retaining import read_rules
@@ -35,7 +35,7 @@ class Tending(Advancing, ABC):
         """Make due tasks pending."""
         return Operation("promote", lambda: self.promote_some(limit), wakes=True)
 
-    def promote_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:
+    def promote_some(self, limit: int = SWEEP_BATCH) -> Statements[int]:
         """The steps of `promote`, for operations that sweep in passing."""
         rows = yield Statement("promote", words=limited(limit), change=True)
         return len(rows)
@@ -43,14 +43,14 @@ class Tending(Advancing, ABC):
     def recover(self, limit: int = BATCH) -> Operation[int]:
         """Take tasks back whose lease ran out: to pending, or to the dead letter when their attempts are spent. A task
         that was claimed ahead and is not known to be started is not charged."""
-        return Operation("recover", lambda: self._recover(limit), wakes=True, atomic=True)
+        return Operation("recover", lambda: self._recover(limit), mode=Mode.TRANSACTION, wakes=True)
 
-    def _recover(self, limit: int) -> Steps[int]:
+    def _recover(self, limit: int) -> Statements[int]:
         """Steps that end with their lease last: when they are all that is left, finding them is cheap."""
         others = yield from self.recover_some(limit)
         return others if others == limit else others + (yield from self._recover_steps(limit))
 
-    def _recover_steps(self, limit: int) -> Steps[int]:
+    def _recover_steps(self, limit: int) -> Statements[int]:
         """Steps that end with their lease, together with what follows in their workflows; so not in passing."""
         lost = yield Statement("lost_steps", words=limited(limit))
         ids = [row[0] for row in lost]
@@ -65,7 +65,7 @@ class Tending(Advancing, ABC):
         self.witness.moved(rows, ignored)
         return len(rows)
 
-    def recover_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:
+    def recover_some(self, limit: int = SWEEP_BATCH) -> Statements[int]:
         """The steps of `recover`, for operations that sweep in passing."""
         words = (("which", "{{that_go_on}}"), *limited(limit))
         rows = yield Statement("recover", {"error": LEASE_LOST}, words=words, change=True)
@@ -74,7 +74,7 @@ class Tending(Advancing, ABC):
             yield from self.leave(rows)
         return len(rows)
 
-    def leave(self, recovered: Rows) -> Steps[None]:
+    def leave(self, recovered: Rows) -> Statements[None]:
         """Clear the holder of the recovered tasks, where the statement that recovers them cannot do so itself."""
         yield from ()
 
@@ -82,12 +82,12 @@ class Tending(Advancing, ABC):
         """Seconds until the clock alone makes something claimable: a task due, a lease run out, a schedule's tick. In
         the queues `only`, if given: then None also where many tasks of other queues come first."""
         check_names(only, "only", "The queue")
-        return Operation("next_due", lambda: _next_due(only), writes=False)
+        return Operation("next_due", lambda: _next_due(only), mode=Mode.READ)
 
     def prune(self, limit: int = BATCH, after: PrunePosition | None = None) -> Operation[Pruned]:
         """Delete finished tasks past their retention, and ended workflows with their steps: the batch of a pass after
         this position, up to `limit` of each state. Their history stays until its own retention."""
-        return Operation("prune", lambda: prune(limit, after), atomic=True)
+        return Operation("prune", lambda: prune(limit, after), mode=Mode.TRANSACTION)
 
     def prune_history(self, limit: int = BATCH) -> Operation[int]:
         """Delete history past its retention, oldest first; and records of the dashboard that are no longer needed:
@@ -99,7 +99,7 @@ class Tending(Advancing, ABC):
         return Operation("prune_workers", _prune_workers)
 
 
-def _prune_history(limit: int) -> Steps[int]:
+def _prune_history(limit: int) -> Statements[int]:
     rules = yield from read_rules()
     keep = rules.default(Records.HISTORY)
     pruned = 0
@@ -113,7 +113,7 @@ def _prune_history(limit: int) -> Steps[int]:
     return pruned
 
 
-def _next_due(only: Sequence[str] | None) -> Steps[float | None]:
+def _next_due(only: Sequence[str] | None) -> Statements[float | None]:
     if only is None:
         rows = yield Statement("next_due")
     else:
@@ -122,7 +122,7 @@ def _next_due(only: Sequence[str] | None) -> Steps[float | None]:
     return max(min(waits) / 1e6, 0.0) if waits else None
 
 
-def _prune_workers() -> Steps[int]:
+def _prune_workers() -> Statements[int]:
     rules = yield from read_rules()
     keep = rules.default(Records.WORKERS)
     if keep is None:

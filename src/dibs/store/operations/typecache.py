@@ -12,7 +12,7 @@ from typing import Any
 
 from dibs.codec import decode
 from dibs.errors import InvalidValue, SchemaViolation, ValidationTooSlow
-from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements
 from dibs.store.schemas import Schema, TooSlow
 
 KEPT_FOR = 1.0
@@ -41,9 +41,9 @@ class TypeCache:
 
     def reading(self) -> Operation[Types]:
         """The operation that reads the types."""
-        return Operation("types", self._read, writes=False)
+        return Operation("types", self._read, mode=Mode.READ)
 
-    def _read(self) -> Steps[Types]:
+    def _read(self) -> Statements[Types]:
         forgotten = self._forgotten
         rows = yield Statement("latest_types")
         known = self._types

@@ -30,10 +30,10 @@ from dibs.model.workflow import (
     WorkflowState,
     tasks_in,
 )
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, conditions, limited
 from dibs.store.operations.adding import Adding, Home, Part, check_room, queues_of
 from dibs.store.operations.advancing import Tally
-from dibs.store.operations.checking import Checks
+from dibs.store.operations.checking import TaskValidation
 from dibs.store.operations.rows import moment, read_failure, read_workflow
 
 SOME = 100
@@ -54,28 +54,32 @@ class Workflows(Adding, ABC):
 
     def start_workflow(self, new: NewWorkflow) -> Operation[Workflow]:
         """Store the whole graph, or nothing."""
-        checks = Checks.of(new.tasks())
+        validation = TaskValidation.of(new.tasks())
         return Operation(
-            "start_workflow", lambda: self._start_workflow(new, checks), wakes=True, atomic=True, checks=checks
+            "start_workflow",
+            lambda: self._start_workflow(new, validation),
+            mode=Mode.TRANSACTION,
+            wakes=True,
+            validation=validation,
         )
 
-    def _start_workflow(self, new: NewWorkflow, checks: Checks) -> Steps[Workflow]:
+    def _start_workflow(self, new: NewWorkflow, validation: TaskValidation) -> Statements[Workflow]:
         content = None if new.key is None else fingerprint(new)
         while True:
             if (known := (yield from self._with_key(new, content))) is not None:
                 return known
-            self.check_tasks(new.tasks(), checks)
+            self.check_tasks(new.tasks(), validation)
             workflow_id = yield from self.insert_workflow(new, content=content)
             if workflow_id is not None:
                 break  # else somebody was faster with this key
         tally = Tally()
         home = Home(workflow_id, workflow_id, new.on_failure)
-        yield from self.insert_graph(Part(home, new.steps, new.finalizer, checks=checks), tally)
+        yield from self.insert_graph(Part(home, new.steps, new.finalizer, validation=validation), tally)
         tally.note(workflow_id)
         yield from self.count(tally)
         return (yield from self._found(workflow_id))
 
-    def _with_key(self, new: NewWorkflow, content: str | None) -> Steps[Workflow | None]:
+    def _with_key(self, new: NewWorkflow, content: str | None) -> Statements[Workflow | None]:
         """The workflow that has this key among those started in the same queues."""
         if new.key is None:
             return None
@@ -89,22 +93,28 @@ class Workflows(Adding, ABC):
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
         """More steps for a workflow that runs."""
-        checks = Checks.of(tasks_in(steps))
+        validation = TaskValidation.of(tasks_in(steps))
         return Operation(
-            "add_steps", lambda: self._add_steps(workflow_id, steps, checks), wakes=True, atomic=True, checks=checks
+            "add_steps",
+            lambda: self._add_steps(workflow_id, steps, validation),
+            mode=Mode.TRANSACTION,
+            wakes=True,
+            validation=validation,
         )
 
-    def _add_steps(self, workflow_id: int, steps: Sequence[NewStep], checks: Checks) -> Steps[Workflow]:
+    def _add_steps(
+        self, workflow_id: int, steps: Sequence[NewStep], validation: TaskValidation
+    ) -> Statements[Workflow]:
         workflow = yield from self._held(workflow_id)
         if workflow.state is not WorkflowState.RUNNING or workflow.stopping is not None:
             raise _wrong_state(workflow, "cannot get more steps", "Only a workflow that runs can grow.")
         check_room(workflow, steps)
         tasks = list(tasks_in(steps))
-        self.check_tasks(tasks, checks)
+        self.check_tasks(tasks, validation)
         known = yield from self.known_steps(workflow_id, steps)
         tally = Tally()
         home = Home(workflow_id, workflow.root_id, workflow.on_failure, begun=(yield from self.begun(workflow)))
-        yield from self.insert_graph(Part(home, steps, None, known, checks), tally)
+        yield from self.insert_graph(Part(home, steps, None, known, validation), tally)
         yield from self.add_queues(workflow_id, tasks)
         yield from self.count(tally)
         return (yield from self._found(workflow_id))
@@ -113,9 +123,11 @@ class Workflows(Adding, ABC):
 
     def cancel_workflow(self, workflow_id: int) -> Operation[Workflow]:
         """Begin nothing more, and ask what runs to stop."""
-        return Operation("cancel_workflow", lambda: self._cancel_workflow(workflow_id), wakes=True, atomic=True)
+        return Operation(
+            "cancel_workflow", lambda: self._cancel_workflow(workflow_id), mode=Mode.TRANSACTION, wakes=True
+        )
 
-    def _cancel_workflow(self, workflow_id: int) -> Steps[Workflow]:
+    def _cancel_workflow(self, workflow_id: int) -> Statements[Workflow]:
         workflow = yield from self._held(workflow_id)
         if workflow.state is WorkflowState.CANCELLED or workflow.stopping == STOP_CANCELLED:
             return workflow
@@ -129,16 +141,16 @@ class Workflows(Adding, ABC):
             yield from self._end_now(stopping)  # nothing runs that somebody would have to wait for
         return (yield from self._found(workflow_id))
 
-    def _end_now(self, workflow: Workflow) -> Steps[None]:
+    def _end_now(self, workflow: Workflow) -> Statements[None]:
         tally = Tally()
         yield from self.end(workflow, WorkflowState.CANCELLED, None, tally)
         yield from self.count(tally)
 
     def retry_workflow(self, workflow_id: int) -> Operation[Workflow]:
         """Go on from where a failed or cancelled workflow stopped."""
-        return Operation("retry_workflow", lambda: self._retry_workflow(workflow_id), wakes=True, atomic=True)
+        return Operation("retry_workflow", lambda: self._retry_workflow(workflow_id), mode=Mode.TRANSACTION, wakes=True)
 
-    def _retry_workflow(self, workflow_id: int) -> Steps[Workflow]:
+    def _retry_workflow(self, workflow_id: int) -> Statements[Workflow]:
         workflow = yield from self._held(workflow_id)
         if workflow.state not in (WorkflowState.FAILED, WorkflowState.CANCELLED):
             hint = "Only failed and cancelled workflows can be retried."
@@ -157,9 +169,9 @@ class Workflows(Adding, ABC):
 
     def expire_workflows(self, limit: int = SOME) -> Operation[int]:
         """Stop workflows that are past their deadline."""
-        return Operation("expire_workflows", lambda: self._expire(limit), wakes=True, atomic=True)
+        return Operation("expire_workflows", lambda: self._expire(limit), mode=Mode.TRANSACTION, wakes=True)
 
-    def _expire(self, limit: int) -> Steps[int]:
+    def _expire(self, limit: int) -> Statements[int]:
         rows = yield Statement("expired_workflows", words=limited(limit))
         if not rows:
             return 0
@@ -174,9 +186,9 @@ class Workflows(Adding, ABC):
 
     def mend_workflows(self, limit: int = SOME) -> Operation[int]:
         """Make up for steps that ended without their workflow being told."""
-        return Operation("mend_workflows", lambda: self._mend(limit), wakes=True, atomic=True)
+        return Operation("mend_workflows", lambda: self._mend(limit), mode=Mode.TRANSACTION, wakes=True)
 
-    def _mend(self, limit: int) -> Steps[int]:
+    def _mend(self, limit: int) -> Statements[int]:
         rows = yield Statement("missed_steps", words=limited(limit))
         ids = [row[0] for row in rows]
         if ids:
@@ -190,17 +202,17 @@ class Workflows(Adding, ABC):
 
     def get_workflow(self, workflow_id: int) -> Operation[Workflow | None]:
         """The workflow, or None."""
-        return Operation("get_workflow", lambda: self.read_workflow(workflow_id), writes=False, quick=True)
+        return Operation("get_workflow", lambda: self.read_workflow(workflow_id), mode=Mode.POINT_READ)
 
     def list_workflows(self, which: WorkflowFilter) -> Operation[list[Workflow]]:
         """A page of workflows, newest first."""
-        return Operation("list_workflows", lambda: list_some(which), writes=False)
+        return Operation("list_workflows", lambda: list_some(which), mode=Mode.READ)
 
     def steps(self, workflow_id: int) -> Operation[list[Step]]:
         """The workflow's steps, in order."""
-        return Operation("steps", lambda: self._steps(workflow_id), writes=False)
+        return Operation("steps", lambda: self._steps(workflow_id), mode=Mode.READ)
 
-    def _steps(self, workflow_id: int) -> Steps[list[Step]]:
+    def _steps(self, workflow_id: int) -> Statements[list[Step]]:
         yield from self._found(workflow_id)
         rows = yield Statement("steps", {"id": workflow_id})
         parents: defaultdict[int, list[int]] = defaultdict(list)
@@ -211,15 +223,15 @@ class Workflows(Adding, ABC):
     def results(self, task_id: int, only: Sequence[str] | None = None) -> Operation[list[StepResult]]:
         """The results of the step's parents; without those of parents outside of the queues `only`, if given."""
         check_names(only, "only", "The queue")
-        return Operation("results", lambda: _results(task_id, only), writes=False)
+        return Operation("results", lambda: _results(task_id, only), mode=Mode.READ)
 
-    def _found(self, workflow_id: int) -> Steps[Workflow]:
+    def _found(self, workflow_id: int) -> Statements[Workflow]:
         workflow = yield from self.read_workflow(workflow_id)
         if workflow is None:
             raise WorkflowNotFound(workflow_id)
         return workflow
 
-    def _held(self, workflow_id: int) -> Steps[Workflow]:
+    def _held(self, workflow_id: int) -> Statements[Workflow]:
         """The workflow, which nobody else changes until this transaction ends."""
         yield from self.hold_trees([workflow_id])
         return (yield from self._found(workflow_id))
@@ -263,7 +275,7 @@ def _wrong_state(workflow: Workflow, what: str, hint: str) -> WrongWorkflowState
 
 def list_some(
     which: WorkflowFilter, floor: int | None = None, ids: Sequence[int] | None = None
-) -> Steps[list[Workflow]]:
+) -> Statements[list[Workflow]]:
     """A page of workflows, newest first; none below the floor, none but those with these ids."""
     only = None if which.only is None else list(which.only)
     given = {
@@ -305,7 +317,7 @@ def _read_step(row: Row, after: list[int]) -> Step:
     )
 
 
-def _results(task_id: int, only: Sequence[str] | None) -> Steps[list[StepResult]]:
+def _results(task_id: int, only: Sequence[str] | None) -> Statements[list[StepResult]]:
     rows: Rows = yield Statement("results", {"id": task_id})
     if not rows:
         step = yield Statement("step", {"ids": [task_id]})

@@ -19,7 +19,7 @@ from dibs.errors import InvalidValue
 from dibs.model.statistics import DatabaseHealth
 from dibs.model.upkeep import Check
 from dibs.store.migrate import Note, tell_nobody
-from dibs.store.operation import Operation, Steps
+from dibs.store.operation import Mode, Operation, Statements
 from dibs.store.operations.typecache import TypeCache
 from dibs.store.postgres.connection import translate
 from dibs.store.postgres.migrating import apply
@@ -63,35 +63,37 @@ class BorrowedPostgres(PostgresOperations):
         """True while the connection has something to commit."""
         return self._given.info.transaction_status != TransactionStatus.IDLE
 
-    def run_once(self, operation: Operation[T], on: Any = None) -> T:
+    def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
         """See Racing. On behalf of `on` the operation joins the transaction and leaves the commit to the program."""
         _check_same(on, self._given)
         if isinstance(self._given, psycopg.AsyncConnection) and self._given.lock.locked():
             raise InvalidValue("Another coroutine is using the connection.", hint="Await it first.")
-        return self._run(operation, on)
+        return self._run(operation, by, on)
 
-    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_once_async(
+        self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """`run_once`, when no other coroutine is using the connection."""
         _check_same(on, self._given)
         if isinstance(self._given, psycopg.AsyncConnection):
             async with self._given.lock:
-                return self._run(operation, on)
-        return self._run(operation, on)
+                return self._run(operation, by, on)
+        return self._run(operation, by, on)
 
-    def _run(self, operation: Operation[T], on: Any) -> T:
+    def _run(self, operation: Operation[T], by: str | None, on: Any) -> T:
         joined = self.in_transaction or on is not None
         with _Blocking(self._given) as connection:
             try:
                 self._create_if_missing(connection)
                 if begins_by_itself(connection, operation):
                     connection.execute("SELECT 1")
-                result = operation.result(run_on(connection, operation, self._clock()))
+                result = operation.result(run_on(connection, operation, by, self._clock()))
             except psycopg.Error as error:
                 raise translate(error, writing=operation.writes) from error
             finally:
                 if not joined and self.in_transaction:
                     connection.commit()
-        if operation.woke(result):
+        if operation.should_wake(result):
             self.wakeups.wake()
         return result
 
@@ -108,7 +110,7 @@ class BorrowedPostgres(PostgresOperations):
 
     def vitals(self) -> Operation[DatabaseHealth]:
         """See Measuring."""
-        return Operation("vitals", _no_size, writes=False)
+        return Operation("vitals", _no_size, mode=Mode.READ)
 
     def close(self) -> None:
         """Wake whoever waits. The tables stay until `drop`: a client may be closed and used again."""
@@ -186,6 +188,6 @@ def _check_same(on: Any, connection: Connection) -> None:
         )
 
 
-def _no_size() -> Steps[DatabaseHealth]:
+def _no_size() -> Statements[DatabaseHealth]:
     yield from ()
     return DatabaseHealth(0)

@@ -12,7 +12,7 @@ from dibs.model.finalization import ExecutionStatus, FinalizationAction, Finaliz
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import DatabaseHealth, HistoryChanges
 from dibs.model.workflow import WorkflowState
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import SWEEPS, Hands, claim_params
 from dibs.store.operations.enqueueing import NewRows, Stored
@@ -58,7 +58,7 @@ _KEYS: dict[str, Words] = {
 class PostgresOperations(SqlOperations):
     """The operations that PostgreSQL does in its own way."""
 
-    def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
+    def insert_tasks(self, rows: NewRows) -> Statements[dict[int, Stored]]:
         """See Enqueueing."""
         given = list(rows.items())
         if all(row.key is None for row in rows.values()):
@@ -68,36 +68,36 @@ class PostgresOperations(SqlOperations):
         inserted = yield Statement("enqueue", rows=[row for _, row in given])
         return {given[nth - 1][0]: (given[nth - 1][1], *stored) for nth, *stored in inserted}
 
-    def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Steps[None]:
+    def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Statements[None]:
         """See Adding."""
         yield Statement("enqueue_steps", rows=rows)
 
-    def hold_roots(self, ids: list[int]) -> Steps[None]:
+    def hold_roots(self, ids: list[int]) -> Statements[None]:
         """See Advancing."""
         if ids:
             yield Statement("hold_workflows", {"ids": ids})
 
-    def standing_at(self) -> Steps[HistoryPosition]:
+    def standing_at(self) -> Statements[HistoryPosition]:
         """See Tallying."""
         return tallying.standing_at()
 
-    def going_on(self, positions: Sequence[HistoryPosition], limit: int) -> Steps[list[HistoryChanges]]:
+    def going_on(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
         """See Tallying."""
         return tallying.going_on(positions, limit)
 
-    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[Row]:
+    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Statements[Row]:
         """See Finalizing. A function of the database does it, which programs in other languages call as well."""
         given = {"id": workflow_id, "processor": processor, "lease": lease}
         rows = yield Statement("claim_finalization", given)
         return rows[0]
 
-    def extend_finalization(self, workflow_id: int, processor: str, token: int, lease: int) -> Steps[Row]:
+    def extend_finalization(self, workflow_id: int, processor: str, token: int, lease: int) -> Statements[Row]:
         """See Finalizing. A function, as for the claim."""
         given = {"id": workflow_id, "processor": processor, "token": token, "lease": lease}
         rows = yield Statement("renew_finalization", given)
         return rows[0]
 
-    def finalize_held(self, workflow_id: int, processor: str, token: int) -> Steps[Finalized]:
+    def finalize_held(self, workflow_id: int, processor: str, token: int) -> Statements[Finalized]:
         """See Finalizing. A function, as for the claim."""
         given = {"id": workflow_id, "processor": processor, "token": token}
         [(reason, state, status, action, due)] = yield Statement("finalize", given)
@@ -106,7 +106,7 @@ class PostgresOperations(SqlOperations):
             raise WorkflowNotFound(workflow_id) if workflow is None else finalization_lost(workflow, processor, token)
         return Finalized(workflow_id, WorkflowState(state), ExecutionStatus(status), FinalizationAction(action), due)
 
-    def sweep_and_take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
+    def sweep_and_take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Statements[Rows]:
         """See Claiming. The claim itself looks whether there is anything to sweep: there seldom is, and to sweep for
         nothing would be two round trips before every claim of a worker that waits for tasks."""
         look = time.monotonic() >= self.next_sweep
@@ -122,13 +122,13 @@ class PostgresOperations(SqlOperations):
             claims, overdue = yield from self._take(request, atomic, hands)
         return claims
 
-    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
+    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Statements[Rows]:
         """See Claiming."""
         return (yield from self._take(request, atomic, hands))[0]
 
     def _take(
         self, request: ClaimRequest, atomic: bool, hands: Hands | None, look: bool = False
-    ) -> Steps[tuple[Rows, bool]]:
+    ) -> Statements[tuple[Rows, bool]]:
         """The claimed rows, and whether something is overdue. With `look` nothing is claimed where something is."""
         params = {**_filter_params(request), **claim_params(request), "look": look}
         rows = yield _claim("claim", params, request, request.count, hands)
@@ -150,7 +150,7 @@ class PostgresOperations(SqlOperations):
             # What is claimed is claimed, and must reach its worker; the rest comes with the next claim.
         return [row[3:] for row in claimed], overdue
 
-    def pick(self, filters: Filters) -> Steps[list[int]]:
+    def pick(self, filters: Filters) -> Statements[list[int]]:
         """See Claiming."""
         params = {**_filter_params(filters), "undrawn_too": True}
         rows = yield Statement("peek", params, words=_peek_words(filters))
@@ -158,22 +158,22 @@ class PostgresOperations(SqlOperations):
             rows += yield Statement("peek", params, words=_peek_words(filters, Order.FIFO))
         return list(dict.fromkeys(row[0] for row in rows))[: filters.count]
 
-    def draw_some(self, kind: str, line: Line) -> Steps[bool]:
+    def draw_some(self, kind: str, line: Line) -> Statements[bool]:
         """See Racing."""
         rows = yield Statement("draw", {**line, "kind": kind}, words=(*_KEYS[kind], *limited(CHUNK)))
         return any(drawn_to is not None for (drawn_to,) in rows)
 
     def vitals(self) -> Operation[DatabaseHealth]:
         """See Measuring."""
-        return Operation("vitals", _vitals, writes=False)
+        return Operation("vitals", _vitals, mode=Mode.READ)
 
 
-def _vitals() -> Steps[DatabaseHealth]:
+def _vitals() -> Statements[DatabaseHealth]:
     [(size, oldest)] = yield Statement("vitals")
     return DatabaseHealth(size, oldest_transaction=oldest)
 
 
-def _check_drawn(filters: Filters) -> Steps[None]:
+def _check_drawn(filters: Filters) -> Statements[None]:
     lines = yield Statement("undrawn_lines", _filter_params(filters), words=_choice(filters))
     if lines:
         names = ("queue", "type", "attempts_left")
@@ -233,7 +233,7 @@ def _filter_params(filters: Filters) -> dict[str, Any]:
     }
 
 
-def _advance(request: ClaimRequest, claimed: list[Row]) -> Steps[None]:
+def _advance(request: ClaimRequest, claimed: list[Row]) -> Statements[None]:
     distance = max(0.0, *(row[2] for row in claimed))
     params = {**_filter_params(request), "distance": distance}
     yield Statement("advance_race", params, words=(*_choice(request), *_KEYS[str(request.order)]))

@@ -117,16 +117,16 @@ class PostgresStore(PostgresOperations):
         """Where to wait for changes. This does not connect."""
         return self._made().connections.wakeups
 
-    def run_once(self, operation: Operation[T], on: Any = None) -> T:
+    def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
         """See Racing."""
         if on is not None:
-            return self._run_joined(operation, on)
-        if operation.each is not None:
-            gathered: T = self._opened().gathering.run(operation, self._run_by_itself)
+            return self._run_joined(operation, by, on)
+        if operation.coalesce is not None:
+            gathered: T = self._opened().gathering.run(operation, by, self._run_by_itself)
             return gathered
-        return self._run_by_itself(operation)
+        return self._run_by_itself(operation, by, idle)
 
-    def _run_by_itself(self, operation: Operation[T]) -> T:
+    def _run_by_itself(self, operation: Operation[T], by: str | None, idle: bool = False) -> T:
         tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
             opened, connection = self._opened(patience), None
@@ -136,9 +136,9 @@ class PostgresStore(PostgresOperations):
                         connection.close()
                         continue
                     expect_reply(connection, operation)
-                    if opened.connections.plans_are_old(connection, operation):
+                    if opened.connections.plans_are_old(connection, idle=idle):
                         connection.execute("DISCARD PLANS")
-                    result = self._run_on(connection, operation)
+                    result = self._run_on(connection, operation, by)
             except PoolTimeout as error:
                 patience.wait_on(error)
             except ReadOnlySqlTransaction as error:
@@ -152,17 +152,19 @@ class PostgresStore(PostgresOperations):
             else:
                 return opened.done(operation, result)
 
-    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_once_async(
+        self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """See Racing."""
         if on is not None:
-            return await self._run_joined_async(operation, on)
-        if operation.each is not None:
+            return await self._run_joined_async(operation, by, on)
+        if operation.coalesce is not None:
             gathering = (await self._opened_async()).async_gathering()
-            gathered: T = await gathering.run(operation, self._run_by_itself_async)
+            gathered: T = await gathering.run(operation, by, self._run_by_itself_async)
             return gathered
-        return await self._run_by_itself_async(operation)
+        return await self._run_by_itself_async(operation, by, idle)
 
-    async def _run_by_itself_async(self, operation: Operation[T]) -> T:
+    async def _run_by_itself_async(self, operation: Operation[T], by: str | None, idle: bool = False) -> T:
         tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
             opened = await self._opened_async(patience)
@@ -173,9 +175,9 @@ class PostgresStore(PostgresOperations):
                         await connection.close()
                         continue
                     expect_reply(connection, operation)
-                    if opened.connections.plans_are_old(connection, operation):
+                    if opened.connections.plans_are_old(connection, idle=idle):
                         await connection.execute("DISCARD PLANS")
-                    result = await self._run_on_async(connection, operation)
+                    result = await self._run_on_async(connection, operation, by)
             except PoolTimeout as error:
                 patience.wait_on(error)
             except ReadOnlySqlTransaction as error:
@@ -225,7 +227,7 @@ class PostgresStore(PostgresOperations):
             self._finalize()
             return opened
 
-    def _run_joined(self, operation: Operation[T], on: Any) -> T:
+    def _run_joined(self, operation: Operation[T], by: str | None, on: Any) -> T:
         if not isinstance(on, psycopg.Connection):
             hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
             raise InvalidValue(f"A {type(on).__name__} is no connection that Dibs can use.", hint=hint)
@@ -234,11 +236,11 @@ class PostgresStore(PostgresOperations):
         try:
             if begins_by_itself(on, operation):
                 on.execute("SELECT 1")
-            return operation.result(self._run_on(on, operation))
+            return operation.result(self._run_on(on, operation, by))
         except psycopg.Error as error:
             raise translate_joined(error, writing=operation.writes) from error
 
-    async def _run_joined_async(self, operation: Operation[T], on: Any) -> T:
+    async def _run_joined_async(self, operation: Operation[T], by: str | None, on: Any) -> T:
         if not isinstance(on, psycopg.AsyncConnection):
             hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
             raise InvalidValue(f"A {type(on).__name__} is no connection that AsyncDibs can use.", hint=hint)
@@ -247,16 +249,18 @@ class PostgresStore(PostgresOperations):
         try:
             if begins_by_itself(on, operation):
                 await on.execute("SELECT 1")
-            return operation.result(await self._run_on_async(on, operation))
+            return operation.result(await self._run_on_async(on, operation, by))
         except psycopg.Error as error:
             raise translate_joined(error, writing=operation.writes) from error
 
-    def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> Any:
-        return run_on(connection, operation, self._now())
+    def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T], by: str | None) -> Any:
+        return run_on(connection, operation, by, self._now())
 
-    async def _run_on_async(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T]) -> Any:
+    async def _run_on_async(
+        self, connection: psycopg.AsyncConnection[Any], operation: Operation[T], by: str | None
+    ) -> Any:
         async with AsyncExitStack() as ends:
-            executor = AsyncExecutor(connection, ends, self._now(), operation.by)
+            executor = AsyncExecutor(connection, ends, self._now(), by)
             if operation.atomic:
                 await executor.begin()
             return await drive_async(operation.begin(), executor)
@@ -339,10 +343,10 @@ _abandoned: list[Any] = []
 """What a forked child inherited: closing it would say goodbye to the server on the parent's sockets."""
 
 
-def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], now: int | None) -> Any:
+def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], by: str | None, now: int | None) -> Any:
     """The result of the operation's steps, run on this connection; `now` is None for the database's own clock."""
     with ExitStack() as ends:
-        executor = Executor(connection, ends, now, operation.by)
+        executor = Executor(connection, ends, now, by)
         if operation.atomic:
             executor.begin()
         return drive(operation.begin(), executor)
@@ -414,12 +418,12 @@ class Connections:
         """Migrate the database if it is empty and that is allowed; refuse a schema that this version cannot use."""
         migrate(self._url, may_migrate)
 
-    def plans_are_old(self, connection: Any, operation: Operation[Any]) -> bool:
+    def plans_are_old(self, connection: Any, *, idle: bool = False) -> bool:
         """True once in PLANS_KEPT_FOR seconds of a connection that keeps any; sooner where there is time for it."""
         if connection.prepare_threshold is None:
             return False
         now = time.monotonic()
-        kept_for = PLANS_RENEWED_AFTER if operation.leisurely else PLANS_KEPT_FOR
+        kept_for = PLANS_RENEWED_AFTER if idle else PLANS_KEPT_FOR
         if now - self._planned_at.setdefault(connection, now) < kept_for:
             return False
         self._planned_at[connection] = now
@@ -506,7 +510,7 @@ class _Open:
 
     def done(self, operation: Operation[T], result: Any) -> T:
         """The result of an operation that was committed, after waking those who wait for what it changed."""
-        if operation.woke(result):
+        if operation.should_wake(result):
             self.connections.wakeups.wrote()
         return operation.result(result)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from dibs.model.history import HistoryGap, HistoryPosition
 from dibs.model.statistics import HistoryChanges
-from dibs.store.operation import Statement, Steps, limited
+from dibs.store.operation import Statement, Statements, limited
 from dibs.store.operations.tallying import moved
 
 LOOK_BACK = 50_000
@@ -22,7 +22,7 @@ LATE = 100_000
 """Entries that may come late, all at once."""
 
 
-def standing_at() -> Steps[HistoryPosition]:
+def standing_at() -> Statements[HistoryPosition]:
     """See Tallying."""
     yield Statement("one_snapshot")
     [(last,)] = yield Statement("last_entry")
@@ -30,7 +30,7 @@ def standing_at() -> Steps[HistoryPosition]:
     return HistoryPosition(last, _newest(gaps))
 
 
-def going_on(positions: Sequence[HistoryPosition], limit: int) -> Steps[list[HistoryChanges]]:
+def going_on(positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
     """See Tallying."""
     yield Statement("one_snapshot")
     made: list[HistoryChanges] = []
@@ -39,7 +39,7 @@ def going_on(positions: Sequence[HistoryPosition], limit: int) -> Steps[list[His
     return made
 
 
-def _go_on(position: HistoryPosition, limit: int) -> Steps[HistoryChanges]:
+def _go_on(position: HistoryPosition, limit: int) -> Statements[HistoryChanges]:
     rows = yield Statement("moves", {"after": position.last}, words=limited(limit))
     on = moved(position, rows, limit)
     opened = yield Statement("gaps", {"after": position.last}, words=limited(limit))
@@ -49,7 +49,7 @@ def _go_on(position: HistoryPosition, limit: int) -> Steps[HistoryChanges]:
     return HistoryChanges(HistoryPosition(on.position.last, gaps), moves, on.whole and late.whole)
 
 
-def _come_late(position: HistoryPosition) -> Steps[HistoryChanges]:
+def _come_late(position: HistoryPosition) -> Statements[HistoryChanges]:
     """What appeared in the gaps, and the gaps that are left."""
     gaps = {"firsts": [first for first, _ in position.gaps], "lasts": [last for _, last in position.gaps]}
     filled = [row[0] for row in (yield Statement("filled", gaps, words=limited(LATE)))]

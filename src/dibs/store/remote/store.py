@@ -40,31 +40,33 @@ class RemoteStore(RemoteOperations):
         """Where to wait for changes."""
         return self._opened().wakeups
 
-    def run(self, operation: Operation[T], on: Any = None) -> T:
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
         """Run the operation and return its result."""
         _refuse_to_join(on)
         opened = self._opened()
 
         def send(call: Call) -> bytes | None:
-            return opened.send(call, operation.by)
+            return opened.send(call, by)
 
         answer = drive(operation.begin(), send)
         result = operation.result(answer)
-        if operation.woke(result):
+        if operation.should_wake(result):
             opened.wakeups.wake()
         return result
 
-    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """`run`, without blocking the event loop."""
         _refuse_to_join(on)
         opened = self._opened()
 
         async def send(call: Call) -> bytes | None:
-            return await opened.send_async(call, operation.by)
+            return await opened.send_async(call, by)
 
         answer = await drive_async(operation.begin(), send)
         result = operation.result(answer)
-        if operation.woke(result):
+        if operation.should_wake(result):
             opened.wakeups.wake()
         return result
 

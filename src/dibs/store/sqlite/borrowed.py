@@ -15,7 +15,7 @@ from dibs.errors import InvalidValue
 from dibs.model.statistics import DatabaseHealth
 from dibs.model.upkeep import Check
 from dibs.store.migrate import Note, tell_nobody
-from dibs.store.operation import Operation, Steps
+from dibs.store.operation import Mode, Operation, Statements
 from dibs.store.operations.typecache import TypeCache
 from dibs.store.sqlite.connection import Clock, translate
 from dibs.store.sqlite.joined import run_joined
@@ -56,24 +56,26 @@ class BorrowedSqlite(SqliteOperations):
         """True for `autocommit=False` (Python 3.12), where each transaction is followed by the next at once."""
         return getattr(self._connection, "autocommit", None) is False
 
-    def run_once(self, operation: Operation[T], on: Any = None) -> T:
+    def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
         """See Racing. On behalf of `on` the operation joins the transaction and leaves the commit to the program."""
         _check_same(on, self._connection)
         with self._one:
             joined = self._connection.in_transaction or on is not None
             try:
                 self._create_if_missing()
-                result = operation.result(run_joined(operation, self._connection, self._clock))
+                result = operation.result(run_joined(operation, by, self._connection, self._clock))
             finally:
                 if not joined and self._connection.in_transaction:
                     self._connection.execute("COMMIT")
-        if operation.woke(result):
+        if operation.should_wake(result):
             self.wakeups.wake()
         return result
 
-    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_once_async(
+        self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """`run_once`: a sqlite3 connection belongs to its thread."""
-        return self.run_once(operation, on)
+        return self.run_once(operation, by, on)
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Nothing: the tables are always of this version."""
@@ -88,7 +90,7 @@ class BorrowedSqlite(SqliteOperations):
 
     def vitals(self) -> Operation[DatabaseHealth]:
         """See Measuring."""
-        return Operation("vitals", _no_size, writes=False)
+        return Operation("vitals", _no_size, mode=Mode.READ)
 
     def close(self) -> None:
         """Wake whoever waits. The tables stay until `drop`: a client may be closed and used again."""
@@ -144,6 +146,6 @@ def _check_same(on: Any, connection: sqlite3.Connection) -> None:
         )
 
 
-def _no_size() -> Steps[DatabaseHealth]:
+def _no_size() -> Statements[DatabaseHealth]:
     yield from ()
     return DatabaseHealth(0)

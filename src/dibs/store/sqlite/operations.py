@@ -17,7 +17,7 @@ from dibs.model.history import HistoryPosition
 from dibs.model.statistics import HistoryChanges
 from dibs.model.task import State
 from dibs.model.workflow import WorkflowState
-from dibs.store.operation import Row, Rows, Statement, Steps
+from dibs.store.operation import Row, Rows, Statement, Statements
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
 from dibs.store.operations.enqueueing import NewRows, Stored, find_keys
@@ -56,7 +56,7 @@ BEYOND = 2**32
 class SqliteOperations(SqlOperations):
     """The operations that SQLite does in its own way."""
 
-    def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
+    def insert_tasks(self, rows: NewRows) -> Statements[dict[int, Stored]]:
         """See Enqueueing. Ids and states are found here, under the write lock, so that plain values are inserted."""
         free = yield from _without_taken_keys(rows)
         if not free:
@@ -70,28 +70,28 @@ class SqliteOperations(SqlOperations):
         yield Statement("enqueue_history", new)
         return dict(zip(free, stored, strict=True))
 
-    def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Steps[None]:
+    def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Statements[None]:
         """See Adding."""
         yield Statement("enqueue_steps", rows=rows)
         yield Statement("enqueue_history", {"first": rows[0]["id"], "last": rows[-1]["id"]})
 
-    def hold_roots(self, ids: list[int]) -> Steps[None]:
+    def hold_roots(self, ids: list[int]) -> Statements[None]:
         """See Advancing. This transaction is the only one that writes."""
         yield from ()
 
-    def leave(self, recovered: Rows) -> Steps[None]:
+    def leave(self, recovered: Rows) -> Statements[None]:
         """See Tending. RETURNING sees only the new row, so the holder must stay until the history is written."""
         yield Statement("leave_tasks", {"ids": [row[0] for row in recovered if row[3] == State.PENDING]})
 
-    def standing_at(self) -> Steps[HistoryPosition]:
+    def standing_at(self) -> Statements[HistoryPosition]:
         """See Tallying."""
         return tallying.standing_at()
 
-    def going_on(self, positions: Sequence[HistoryPosition], limit: int) -> Steps[list[HistoryChanges]]:
+    def going_on(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
         """See Tallying."""
         return tallying.going_on(positions, limit)
 
-    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Steps[Answered]:
+    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Statements[Answered]:
         """See Finalizing. Under the write lock nobody can come between the look and the claim: no race is lost."""
         answer = yield from self._answer(workflow_id, processor, lease)
         names = ("claimed", "already_claimed_by", "state", "message", "reason", "token")
@@ -101,7 +101,7 @@ class SqliteOperations(SqlOperations):
         )
         return answer
 
-    def _answer(self, workflow_id: int, processor: str, lease: int) -> Steps[Answered]:
+    def _answer(self, workflow_id: int, processor: str, lease: int) -> Statements[Answered]:
         workflow = yield from self.read_workflow(workflow_id)
         if workflow is None:
             return not_found()
@@ -138,7 +138,7 @@ class SqliteOperations(SqlOperations):
             return True, processor, status, "Claim extended", ClaimReason.EXTENDED, token, until
         return True, None, status, "Successfully claimed for finalization", ClaimReason.CLAIMED, token, until
 
-    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
+    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Statements[Rows]:
         """See Claiming."""
         lines = yield from _lines(request)
         ids = yield from _pick(lines, request)
@@ -150,12 +150,12 @@ class SqliteOperations(SqlOperations):
             by_id.update((row[0], row) for row in rows)
         return [by_id[task_id] for task_id in ids]
 
-    def pick(self, filters: Filters) -> Steps[list[int]]:
+    def pick(self, filters: Filters) -> Statements[list[int]]:
         """See Claiming."""
         lines = yield from _lines(filters)
         return (yield from _pick(lines, filters, advance=False))
 
-    def draw_some(self, kind: str, line: Line) -> Steps[bool]:
+    def draw_some(self, kind: str, line: Line) -> Statements[bool]:
         """See Racing."""
         [(position, drawn_to)] = yield Statement("race", {**line, "kind": kind})
         if drawn_to is None:  # others have done it
@@ -175,7 +175,7 @@ def _dealt(ids: list[int], hands: Hands | None) -> Iterator[tuple[dict[str, Any]
         yield {"worker_id": worker_id, "incarnation": incarnation}, [task_id for _, task_id in some]
 
 
-def _without_taken_keys(rows: NewRows) -> Steps[NewRows]:
+def _without_taken_keys(rows: NewRows) -> Statements[NewRows]:
     taken = yield from find_keys(rows.values())
     return {place: row for place, row in rows.items() if row.name not in taken} if taken else rows
 
@@ -197,7 +197,7 @@ def _due(row: NewRow, now: int) -> int:
     return row.run_at if row.run_at is not None else now + (row.delay or 0)
 
 
-def _lines(filters: Filters) -> Steps[list[Line]]:
+def _lines(filters: Filters) -> Statements[list[Line]]:
     paused = {row[0] for row in (yield Statement("paused"))}
     least = max(filters.max_attempts_remaining or 0, 1)
     lines: list[Line] = []
@@ -211,7 +211,7 @@ def _lines(filters: Filters) -> Steps[list[Line]]:
     return lines
 
 
-def _chain(name: str, after: Any, params: Line) -> Steps[list[Any]]:
+def _chain(name: str, after: Any, params: Line) -> Statements[list[Any]]:
     values: list[Any] = []
     while True:
         rows = yield Statement(name, {**params, "after": after})
@@ -221,7 +221,7 @@ def _chain(name: str, after: Any, params: Line) -> Steps[list[Any]]:
         values.append(after)
 
 
-def _pick(lines: list[Line], filters: Filters, advance: bool = True) -> Steps[list[int]]:
+def _pick(lines: list[Line], filters: Filters, advance: bool = True) -> Statements[list[int]]:
     if filters.order in _RACES:
         return (yield from _pick_winners(lines, filters, advance))
     found = []
@@ -239,7 +239,7 @@ def _pick(lines: list[Line], filters: Filters, advance: bool = True) -> Steps[li
     return _ids(found[: filters.count])
 
 
-def _pick_levels(line: Line, count: int, words: Words) -> Steps[Rows]:
+def _pick_levels(line: Line, count: int, words: Words) -> Statements[Rows]:
     """The first tasks of the line, priority after priority."""
     found: Rows = []
     after = BEYOND if ("beyond", "<") in words else -BEYOND
@@ -252,7 +252,7 @@ def _pick_levels(line: Line, count: int, words: Words) -> Steps[Rows]:
     return found
 
 
-def _pick_winners(lines: list[Line], filters: Filters, advance: bool) -> Steps[list[int]]:
+def _pick_winners(lines: list[Line], filters: Filters, advance: bool) -> Statements[list[int]]:
     kind, words = str(filters.order), _RACES[Order(filters.order)]
     races = yield from _races(lines, kind, drawn=advance)
     found = []
@@ -268,7 +268,7 @@ def _pick_winners(lines: list[Line], filters: Filters, advance: bool) -> Steps[l
     return list(dict.fromkeys(ids))[: filters.count]
 
 
-def _races(lines: list[Line], kind: str, drawn: bool) -> Steps[list[Line]]:
+def _races(lines: list[Line], kind: str, drawn: bool) -> Statements[list[Line]]:
     """The lines that race, each with its position; Undrawn if they must all have `drawn` their numbers and have not."""
     races, undrawn = [], []
     for line in lines:

@@ -16,7 +16,7 @@ from dibs.errors import InvalidValue, SchemaMissing, StoreError
 from dibs.model.statistics import DatabaseHealth
 from dibs.model.upkeep import Check
 from dibs.store.migrate import Note, tell_nobody
-from dibs.store.operation import Operation, Steps, drive
+from dibs.store.operation import Mode, Operation, Statements, drive
 from dibs.store.operations.typecache import TypeCache
 from dibs.store.sqlite import doctor, forking, maintenance, release
 from dibs.store.sqlite.connection import Clock, Executor, ReadOnly, clock, connect, translate
@@ -56,15 +56,15 @@ class SqliteStore(SqliteOperations):
         """Where to wait for changes."""
         return self._opened().wakeups
 
-    def run_once(self, operation: Operation[T], on: Any = None) -> T:
+    def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
         """See Racing."""
         if on is not None:
-            return self._run_joined(operation, on)
+            return self._run_joined(operation, by, on)
         while True:
             opened = self._opened()
             try:
                 if operation.writes:
-                    return operation.result(opened.writer.run(operation))
+                    return operation.result(opened.writer.run(operation, by))
                 return operation.result(opened.read(operation, self.clock()))
             except Closed:  # by a fork, or by another thread: open it again
                 self._let_go(opened)
@@ -73,17 +73,19 @@ class SqliteStore(SqliteOperations):
                 self._check_writable(opened, error)
                 raise
 
-    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_once_async(
+        self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """See Racing."""
         if on is not None:
-            return self._run_joined(operation, on)
+            return self._run_joined(operation, by, on)
         while True:
             opened = self._open
             if opened is None:
                 opened = await asyncio.to_thread(self._opened)
             try:
                 if operation.writes:
-                    return operation.result(await opened.writer.run_async(operation))
+                    return operation.result(await opened.writer.run_async(operation, by))
                 return operation.result(await opened.read_async(operation, self.clock()))
             except Closed:
                 await asyncio.to_thread(self._let_go, opened)
@@ -131,9 +133,9 @@ class SqliteStore(SqliteOperations):
 
     def vitals(self) -> Operation[DatabaseHealth]:
         """See Measuring. The write-ahead log is a file of its own, of which SQL knows nothing."""
-        return Operation("vitals", self._vitals, writes=False)
+        return Operation("vitals", self._vitals, mode=Mode.READ)
 
-    def _vitals(self) -> Steps[DatabaseHealth]:
+    def _vitals(self) -> Statements[DatabaseHealth]:
         yield from ()
         wal = self.path.with_name(f"{self.path.name}-wal")
         return DatabaseHealth(_size(self.path), wal_size=_size(wal))
@@ -149,14 +151,14 @@ class SqliteStore(SqliteOperations):
         """`close`, without blocking the event loop."""
         await asyncio.to_thread(self.close)
 
-    def _run_joined(self, operation: Operation[T], on: Any) -> T:
+    def _run_joined(self, operation: Operation[T], by: str | None, on: Any) -> T:
         if not isinstance(on, sqlite3.Connection):
             raise InvalidValue(
                 f"A {type(on).__name__} is no connection to SQLite.", hint="Hand in a sqlite3 connection."
             )
         if not on.in_transaction:  # inside one, migrating would wait for the user's own lock
             self._opened()
-        return operation.result(run_joined(operation, on, self.clock))
+        return operation.result(run_joined(operation, by, on, self.clock))
 
     def _check_in_place(self, opened: _Open) -> None:
         """A file that is gone takes everything with it that is written to it, without an error: say so, and let go."""
@@ -264,7 +266,7 @@ class _Open:
 
     async def read_async(self, operation: Operation[Any], now: int) -> Any:
         """`read`, in a thread, unless it is over sooner than a thread would begin."""
-        if operation.quick and not self._at_once.locked():
+        if operation.mode is Mode.POINT_READ and not self._at_once.locked():
             with self._at_once:
                 return self._read_at_once(operation, now)
         try:

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import HistoryChanges
-from dibs.store.operation import Statement, Steps, limited
+from dibs.store.operation import Statement, Statements, limited
 from dibs.store.operations.tallying import moved
 
 
-def standing_at() -> Steps[HistoryPosition]:
+def standing_at() -> Statements[HistoryPosition]:
     """See Tallying."""
     [(last,)] = yield Statement("last_entry")
     return HistoryPosition(last)
 
 
-def going_on(positions: Sequence[HistoryPosition], limit: int) -> Steps[list[HistoryChanges]]:
+def going_on(positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
     """See Tallying."""
     made = []
     for position in positions:
