@@ -19,7 +19,7 @@ from bench.sides import TYPE, params
 from dibs import NewTask
 from dibs.model.claim import ClaimRequest
 from dibs.store.operation import WIDTH, Row, Rows, Statement, Statements
-from dibs.store.operations.finishing import PLAIN
+from dibs.store.operations.finish import PLAIN
 from dibs.store.postgres.connection import SQL as POSTGRES
 from dibs.store.postgres.connection import bind
 from dibs.store.postgres.store import PostgresStore

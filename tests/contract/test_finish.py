@@ -25,7 +25,7 @@ from dibs import (
     State,
     StoreRefused,
 )
-from dibs.store.operations import finishing
+from dibs.store.operations import finish as finishing
 from tests.helpers import tables
 from tests.helpers.clients import Clock
 from tests.helpers.keeping import keep

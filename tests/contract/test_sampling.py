@@ -24,7 +24,7 @@ from dibs.model.statistics import (
     TaskCounts,
     TransitionCount,
 )
-from dibs.store.operations import sampling
+from dibs.store.operations import statistics as sampling
 from tests.helpers.clients import Clock, run
 from tests.helpers.keeping import keep
 from tests.helpers.tasks import STATES, dead, enqueue_all, moment, task_in

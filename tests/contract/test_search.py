@@ -11,7 +11,7 @@ import pytest
 
 from dibs import Failed, Failure, InvalidValue, NewTask, State
 from dibs.model.search import SEARCH_SPAN, FoundTasks, TaskSearch, TaskSummary
-from dibs.store.operations import searching
+from dibs.store.operations import search as searching
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
 from tests.helpers.tasks import STATES, enqueue_all, moment, task_in

@@ -32,12 +32,12 @@ from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import Mode, Operation, Statement, Statements, limited
 from dibs.store.operations import pruning as pruning_module
-from dibs.store.operations.outlining import FEW as FEW_WORKFLOWS
 from dibs.store.operations.pruning import STRETCH
-from dibs.store.operations.racing import CHUNK
-from dibs.store.operations.retaining import read_rules
-from dibs.store.operations.tending import SWEEP_BATCH
-from dibs.store.postgres.operations import SLACK
+from dibs.store.operations.random_order import CHUNK
+from dibs.store.operations.retention import read_rules
+from dibs.store.operations.upkeep import SWEEP_BATCH
+from dibs.store.operations.workflow_views import FEW as FEW_WORKFLOWS
+from dibs.store.postgres.dialect import SLACK
 from dibs.store.sqlite.connection import clock, connect
 from tests import matrix
 from tests.helpers import million, postgres

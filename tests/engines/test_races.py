@@ -13,7 +13,7 @@ import pytest
 
 import dibs
 from dibs import Completed, NewStep, NewTask, NewWorkflow, Released
-from dibs.store.operations import racing
+from dibs.store.operations import random_order as racing
 from tests.helpers.chance import NEVER, chance_of_count
 from tests.helpers.clients import Clock
 from tests.helpers.databases import Rows, run_sql
@@ -158,7 +158,7 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three numbers in a transaction."""
     monkeypatch.setattr(racing, "DRAW_FOR", 0.0)
     for engine in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"dibs.store.{engine}.operations.CHUNK", 3)
+        monkeypatch.setattr(f"dibs.store.{engine}.dialect.CHUNK", 3)
 
 
 @each_race

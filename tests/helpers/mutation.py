@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dibs.store.migrate import Migration
-from dibs.store.operations import finalizing
+from dibs.store.operations import finalize as finalizing
 from dibs.store.postgres import migrating
 from dibs.store.sqlfiles import SqlFiles
 

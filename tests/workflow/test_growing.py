@@ -9,7 +9,7 @@ import pytest
 import dibs
 from dibs import ClaimRef, Completed, Finished, NewStep, NewTask, NewWorkflow, State
 from dibs.codec import MAX_NAME
-from dibs.store.operations import adding
+from dibs.store.operations import graph as adding
 from tests.helpers import tables
 from tests.helpers.clients import Clock
 from tests.helpers.workflows import (

@@ -9,7 +9,7 @@ import pytest
 
 from dibs import InvalidValue, NewTask
 from dibs.model.workflow import FoundWorkflows, StepDetails, SubWorkflowProgress, WorkflowFilter, WorkflowOutline
-from dibs.store.operations.outlining import EDGES
+from dibs.store.operations.workflow_views import EDGES
 from tests.helpers.clients import run
 from tests.helpers.workflows import DIAMOND, by_name, complete, fail, finalize, inner, start, step, sub, task_of
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from dibs.model.claim import Claim, ClaimRequest, FinishResult, OutcomeReport
 from dibs.store.operation import Mode, Operation, Rows, Statements
-from dibs.store.operations.checking import TaskValidation
-from dibs.store.operations.claiming import Claiming
-from dibs.store.operations.finishing import Finishing, Prepared, prepare, validation_of
+from dibs.store.operations.claim import Claiming
+from dibs.store.operations.finish import Finishing, Prepared, prepare, validation_of
 from dibs.store.operations.rows import read_claims
+from dibs.store.operations.validation import TaskValidation
 
 
 class Exchanging(Claiming, Finishing, ABC):

@@ -16,9 +16,9 @@ from dibs.codec import MAX_NAME
 from dibs.errors import InvalidGraph, InvalidValue
 from dibs.model.workflow import STOP_CANCELLED, NewStep, StepKind, check_graph, free_name, tasks_in
 from dibs.store.operation import Mode, Operation, Statement, Statements
-from dibs.store.operations.adding import Adding, Home, Known, Part, check_room
-from dibs.store.operations.advancing import Tally
-from dibs.store.operations.checking import TaskValidation
+from dibs.store.operations.advance import Tally
+from dibs.store.operations.graph import Adding, Home, Known, Part, check_room
+from dibs.store.operations.validation import TaskValidation
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dibs.codec import decode
 from dibs.model.retention import FINISHED, Records, Rules
 from dibs.model.upkeep import NEWEST, OLDEST, Pruned, PrunePosition
 from dibs.store.operation import WIDTH, Row, Statement, Statements, limited
-from dibs.store.operations.retaining import read_rules
+from dibs.store.operations.retention import read_rules
 
 STRETCH = 5000
 """Entries of the index of finished tasks that one operation reads in each state."""

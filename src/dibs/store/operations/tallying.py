@@ -15,8 +15,8 @@ from dibs.model.checks import check_integer, check_names, from_micros
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import ChangesSince, HistoryChanges, TaskCounts, WorkersAndPauses
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, conditions
-from dibs.store.operations.registering import list_workers
-from dibs.store.operations.sampling import read_counts, read_move
+from dibs.store.operations.registry import list_workers
+from dibs.store.operations.statistics import read_counts, read_move
 
 FAR = 2_000_000
 """Entries that are counted at most in one go: those of a minute at ten thousand tasks a second. Who is further behind

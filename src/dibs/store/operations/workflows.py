@@ -31,10 +31,10 @@ from dibs.model.workflow import (
     tasks_in,
 )
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, conditions, limited
-from dibs.store.operations.adding import Adding, Home, Part, check_room, queues_of
-from dibs.store.operations.advancing import Tally
-from dibs.store.operations.checking import TaskValidation
+from dibs.store.operations.advance import Tally
+from dibs.store.operations.graph import Adding, Home, Part, check_room, queues_of
 from dibs.store.operations.rows import moment, read_failure, read_workflow
+from dibs.store.operations.validation import TaskValidation
 
 SOME = 100
 """Workflows that one batch of upkeep looks after."""

@@ -22,8 +22,8 @@ from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Mode, Operation, Statements
 from dibs.store.operations.typecache import TypeCache
 from dibs.store.postgres.connection import translate
+from dibs.store.postgres.dialect import PostgresOperations
 from dibs.store.postgres.migrating import apply
-from dibs.store.postgres.operations import PostgresOperations
 from dibs.store.postgres.store import begins_by_itself, run_on
 from dibs.store.wakeups import LocalWakeups
 

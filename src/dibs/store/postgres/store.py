@@ -36,11 +36,11 @@ from dibs.store.postgres.connection import (
     translate_joined,
     watchful,
 )
+from dibs.store.postgres.dialect import PostgresOperations
 from dibs.store.postgres.encoding import refuse_client_encoding
 from dibs.store.postgres.gathering import AsyncGathering, Gathering
 from dibs.store.postgres.migrating import migrate
 from dibs.store.postgres.opening import Away
-from dibs.store.postgres.operations import PostgresOperations
 from dibs.store.postgres.patience import UntilWritable
 from dibs.store.postgres.replies import (
     AnySession,

@@ -18,9 +18,9 @@ from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Mode, Operation, Statements
 from dibs.store.operations.typecache import TypeCache
 from dibs.store.sqlite.connection import Clock, translate
+from dibs.store.sqlite.dialect import SqliteOperations
 from dibs.store.sqlite.joined import run_joined
 from dibs.store.sqlite.migrating import KNOWN
-from dibs.store.sqlite.operations import SqliteOperations
 from dibs.store.wakeups import LocalWakeups
 
 T = TypeVar("T")

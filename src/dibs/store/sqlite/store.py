@@ -21,9 +21,9 @@ from dibs.store.operations.typecache import TypeCache
 from dibs.store.sqlite import doctor, forking, maintenance, release
 from dibs.store.sqlite.connection import Clock, Executor, ReadOnly, clock, connect, translate
 from dibs.store.sqlite.creating import create
+from dibs.store.sqlite.dialect import SqliteOperations
 from dibs.store.sqlite.joined import run_joined
 from dibs.store.sqlite.migrating import KNOWN, migrate
-from dibs.store.sqlite.operations import SqliteOperations
 from dibs.store.sqlite.readers import READERS, Readers
 from dibs.store.sqlite.wakeups import SqliteWakeups
 from dibs.store.sqlite.writer import Closed, Writer

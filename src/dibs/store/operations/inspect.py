@@ -19,7 +19,7 @@ from dibs.model.statistics import Percentiles, Stats
 from dibs.model.task import STATES, Event, SetAside, State, Task
 from dibs.model.workflow import StepKind
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, conditions, limited
-from dibs.store.operations.registering import read_workers
+from dibs.store.operations.registry import read_workers
 from dibs.store.operations.rows import moment, read_task, read_workflow, seconds
 
 PARENTS_NAMED = 10

@@ -26,9 +26,9 @@ from dibs.model.workflow import (
     check_graph,
 )
 from dibs.store.operation import Rows, Statement, Statements
-from dibs.store.operations.advancing import Advancing, Tally
-from dibs.store.operations.checking import TaskValidation
-from dibs.store.operations.enqueueing import Enqueueing
+from dibs.store.operations.advance import Advancing, Tally
+from dibs.store.operations.enqueue import Enqueueing
+from dibs.store.operations.validation import TaskValidation
 
 Known = Mapping[str, tuple[int, bool | None]]
 """Steps that a workflow has already: name -> (task, passed)."""

@@ -7,7 +7,7 @@ from typing import Any
 from dibs.codec import check_name, decode, encode
 from dibs.model.claim import AnyClaim, check_claims
 from dibs.store.operation import Mode, Operation, Statement, Statements
-from dibs.store.operations.finishing import fence, refusal
+from dibs.store.operations.finish import fence, refusal
 from dibs.store.operations.rows import read_task
 
 

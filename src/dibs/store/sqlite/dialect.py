@@ -19,11 +19,11 @@ from dibs.model.task import State
 from dibs.model.workflow import WorkflowState
 from dibs.store.operation import Row, Rows, Statement, Statements
 from dibs.store.operations import SqlOperations
-from dibs.store.operations.claiming import Hands, claim_params
-from dibs.store.operations.enqueueing import NewRows, Stored, find_keys
-from dibs.store.operations.finalizing import Answered, already_complete, not_found
+from dibs.store.operations.claim import Hands, claim_params
+from dibs.store.operations.enqueue import NewRows, Stored, find_keys
+from dibs.store.operations.finalize import Answered, already_complete, not_found
 from dibs.store.operations.newrow import NewRow
-from dibs.store.operations.racing import CHUNK, Line, Undrawn
+from dibs.store.operations.random_order import CHUNK, Line, Undrawn
 from dibs.store.sqlfiles import Words
 from dibs.store.sqlite import tallying
 

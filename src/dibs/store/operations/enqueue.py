@@ -13,9 +13,9 @@ from dibs.model.checks import from_micros
 from dibs.model.task import STATES, NewTask, Task
 from dibs.model.workflow import check_type
 from dibs.store.operation import Coalesce, Mode, Operation, Row, Statement, Statements, run_alone
-from dibs.store.operations.checking import TaskToStore, TaskValidation
 from dibs.store.operations.newrow import KeyOfQueue, NewRow
 from dibs.store.operations.rows import read_task, seconds
+from dibs.store.operations.validation import TaskToStore, TaskValidation
 from dibs.store.witness import Witnessed
 
 NewRows = Mapping[int, NewRow]

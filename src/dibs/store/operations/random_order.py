@@ -17,8 +17,8 @@ from dibs.errors import StoreRefused
 from dibs.model.claim import Order
 from dibs.model.task import NewTask
 from dibs.store.operation import Operation, Statement, Statements, Validation
-from dibs.store.operations.checking import ON_LOOP, NotValidated, threads, validated_quickly
 from dibs.store.operations.typecache import TypeCache, Types
+from dibs.store.operations.validation import ON_LOOP, NotValidated, threads, validated_quickly
 from dibs.store.schemas import NotHere
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from dibs.errors import InvalidValue, TaskTypeNotFound
 from dibs.model.checks import check_integer, check_names, from_micros
 from dibs.model.registry import STALE_AFTER, Heartbeat, TaskType, WorkerInfo, WorkerState
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements
-from dibs.store.operations.checking import SchemaValidation
 from dibs.store.operations.rows import moment
 from dibs.store.operations.typecache import TypeCache
+from dibs.store.operations.validation import SchemaValidation
 
 RecordName = tuple[str, str, str]
 """A worker's id, its incarnation, and the queue limit under which its record was written."""

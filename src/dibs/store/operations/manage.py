@@ -16,7 +16,7 @@ from dibs.model.search import ALL_DEAD, BULK_BATCH, REDRIVE_BATCH, DeadFilter
 from dibs.model.task import FINAL, RETRYABLE, SetAside, State, Task
 from dibs.model.workflow import ENDED, STOP_PRUNED, WORKFLOW_STEP, Workflow
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, conditions, limited
-from dibs.store.operations.advancing import WAITING, Advancing, Tally
+from dibs.store.operations.advance import WAITING, Advancing, Tally
 from dibs.store.operations.rows import read_task
 
 Standings = dict[int, Row]

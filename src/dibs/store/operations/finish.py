@@ -48,9 +48,9 @@ from dibs.store.operation import (
     Statement,
     Statements,
 )
-from dibs.store.operations.checking import TaskValidation
 from dibs.store.operations.growing import Growing, Growth
 from dibs.store.operations.rows import read_task
+from dibs.store.operations.validation import TaskValidation
 from dibs.store.sqlfiles import Words
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from dibs.model.retention import DAY, Records
 from dibs.model.task import FINAL
 from dibs.model.upkeep import BATCH, Pruned, PrunePosition
 from dibs.store.operation import Mode, Operation, Rows, Statement, Statements, limited
-from dibs.store.operations.advancing import Advancing
+from dibs.store.operations.advance import Advancing
 from dibs.store.operations.pruning import micros, prune
-from dibs.store.operations.retaining import read_rules
+from dibs.store.operations.retention import read_rules
 
 SWEEP_BATCH = 100
 REACH = 1000

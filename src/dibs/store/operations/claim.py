@@ -14,7 +14,7 @@ from dibs.model.claim import Claim, ClaimRequest, Filters
 from dibs.model.task import State, Task
 from dibs.store.operation import Mode, Operation, Rows, Statement, Statements
 from dibs.store.operations.rows import queue_of, read_claim, read_claims, read_task
-from dibs.store.operations.tending import Tending
+from dibs.store.operations.upkeep import Tending
 
 SWEEP_EVERY = 0.1
 """Seconds between two sweeps that claims do in passing. A claim that finds nothing always sweeps."""

@@ -14,11 +14,11 @@ from dibs.model.statistics import DatabaseHealth, HistoryChanges
 from dibs.model.workflow import WorkflowState
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
 from dibs.store.operations import SqlOperations
-from dibs.store.operations.claiming import SWEEPS, Hands, claim_params
-from dibs.store.operations.enqueueing import NewRows, Stored
-from dibs.store.operations.finalizing import finalization_lost
-from dibs.store.operations.racing import CHUNK, RACES, Line, Undrawn
-from dibs.store.postgres import tallying
+from dibs.store.operations.claim import SWEEPS, Hands, claim_params
+from dibs.store.operations.enqueue import NewRows, Stored
+from dibs.store.operations.finalize import finalization_lost
+from dibs.store.operations.random_order import CHUNK, RACES, Line, Undrawn
+from dibs.store.postgres import history_gaps as tallying
 from dibs.store.sqlfiles import Words
 
 SLACK = 32

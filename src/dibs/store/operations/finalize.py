@@ -25,8 +25,8 @@ from dibs.model.finalization import (
 from dibs.model.task import Failure, State
 from dibs.model.workflow import STOP_DEADLINE, Workflow, WorkflowState
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
-from dibs.store.operations.advancing import Advancing, Tally, deadline_exceeded, finalizer_cancelled, stopped_state
-from dibs.store.operations.finishing import encode_failure
+from dibs.store.operations.advance import Advancing, Tally, deadline_exceeded, finalizer_cancelled, stopped_state
+from dibs.store.operations.finish import encode_failure
 from dibs.store.operations.rows import moment, read_failure
 from dibs.store.operations.workflows import SOME
 

@@ -22,7 +22,7 @@ from dibs.model.workflow import (
     WorkflowState,
 )
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
-from dibs.store.operations.finalizing import read_attempt
+from dibs.store.operations.finalize import read_attempt
 from dibs.store.operations.rows import moment
 from dibs.store.operations.workflows import list_some
 

@@ -29,8 +29,8 @@ from dibs.model.schedule import (
 )
 from dibs.model.task import NewTask, Task
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements
-from dibs.store.operations.checking import TaskValidation
 from dibs.store.operations.rows import moment, seconds
+from dibs.store.operations.validation import TaskValidation
 
 CATCH_UP_LIMIT = 1000
 ON_TIME = timedelta(seconds=60)

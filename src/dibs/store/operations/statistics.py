@@ -25,7 +25,7 @@ from dibs.model.statistics import (
 from dibs.model.task import STATES, Event
 from dibs.model.upkeep import BATCH
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, conditions, limited
-from dibs.store.operations.looking import RECENT, percentiles, recent
+from dibs.store.operations.inspect import RECENT, percentiles, recent
 from dibs.store.operations.rows import seconds
 
 FAILURES = 10_000
