@@ -149,10 +149,10 @@ def test_a_database_from_before_watching_gets_traces_sessions_and_samples(
     assert app.migrate() == names(engine)[6:]
     assert app.get(1).trace is None
     assert app.enqueue_many([dibs.NewTask("resize", trace=TRACE)])[0].trace == TRACE
-    assert [line.id for line in run(app, app._store.search(TaskSearch(state="pending"))).tasks] == [2, 1]
-    assert run(app, app._store.note_sample(60_000_000, "{}")) is True
-    run(app, app._store.create_session("digest", "key-1", 60_000_000))
-    assert run(app, app._store.get_session("digest")).key_id == "key-1"
+    assert [line.id for line in run(app, app._store.tasks.search(TaskSearch(state="pending"))).tasks] == [2, 1]
+    assert run(app, app._store.statistics.save_sample(60_000_000, "{}")) is True
+    run(app, app._store.keys.create_session("digest", "key-1", 60_000_000))
+    assert run(app, app._store.keys.get_session("digest")).key_id == "key-1"
 
 
 def test_code_that_knows_no_traces_still_enqueues(engine: str, url: str, open_app: Callable[..., Any]) -> None:

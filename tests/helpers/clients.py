@@ -81,5 +81,4 @@ def run(app: Any, operation: Operation[T], by: str | None = None) -> T:
 def sweep_every(app: Any, seconds: float) -> None:
     """How often the claims of this client sweep in passing, which is otherwise a matter of real time."""
     store = app._store._store  # the one that is counted
-    assert isinstance(store.sweep_every, int | float)
-    store.sweep_every = seconds
+    store._operations.claims.sweeper.every = seconds

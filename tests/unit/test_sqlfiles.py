@@ -262,10 +262,10 @@ def test_what_is_executed_is_never_made_on_the_spot() -> None:
 
 def test_the_words_of_a_list_are_only_the_names_of_its_filters() -> None:
     from dibs.model.search import TaskFilter
-    from dibs.store.operations.inspect import Looking
+    from dibs.store.operations.inspect import Inspect
 
     odd = "'; DROP TABLE dibs_tasks; --"
-    steps = Looking().list_tasks(TaskFilter(type=odd, queue=odd, state="pending", cursor=5)).begin()
+    steps = Inspect().list_tasks(TaskFilter(type=odd, queue=odd, state="pending", cursor=5)).begin()
     statement = next(steps)
     conditions = ("conditions", "{{by_state}} {{by_type}} {{by_queue}} {{by_cursor}}")
     assert statement.words == (conditions, ("limit", "100"))

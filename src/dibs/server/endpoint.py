@@ -80,7 +80,7 @@ class Call:
         """Those of the tasks that the caller may see; None for all. A task never changes its queue."""
         if self.caller.queues is None:
             return None
-        queues = await self.run(self.service.store.queues_of(task_ids))
+        queues = await self.run(self.service.store.tasks.queues_of(task_ids))
         return frozenset(task_id for task_id, queue in queues.items() if self.caller.serves(queue))
 
     @asynccontextmanager

@@ -11,11 +11,14 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dibs.errors import DibsError
 from dibs.model.claim import Claim, ClaimRequest, Released
+from dibs.procedures import claim_now
 from dibs.store.contract import DatabaseStore
+from dibs.store.operation import drive_async
 
 logger = logging.getLogger("dibs.server")
 
@@ -71,7 +74,7 @@ class WaitingRoom:
     async def release(self, claims: list[Claim]) -> None:
         """Give tasks back that nobody will run; if that fails, they come back when their lease ends."""
         try:
-            await self._store.run_async(self._store.finish([(claim, Released()) for claim in claims]))
+            await self._store.run_async(self._store.queue.finish([(claim, Released()) for claim in claims]))
         except DibsError as error:
             logger.warning("%d tasks of a client that is gone stay claimed: %s", len(claims), error.message)
 
@@ -128,7 +131,8 @@ class WaitingRoom:
         while line:
             waiter = line.popleft()
             try:
-                claims = await self._store.run_async(self._store.claim(waiter.request), by=waiter.by)
+                run = partial(self._store.run_async, by=waiter.by)
+                claims = await drive_async(claim_now(self._store, waiter.request), run)
             except Exception as error:
                 waiter.claims.set_exception(error)
                 raise

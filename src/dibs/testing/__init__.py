@@ -43,7 +43,7 @@ def _isolated_on(app: ClientBase[Any], connection: Any) -> Iterator[Sandbox]:
     former, clock = app._store, Clock()
     store = borrow_store(connection, clock)
     began_inside = not store.in_transaction
-    store.run(store.queues())  # a connection that cannot be used is told here
+    store.run(store.registry.queues())  # a connection that cannot be used is told here
     app._store = counted(store)
     try:
         yield Sandbox(app, clock)

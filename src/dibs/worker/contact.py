@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 import time
+from functools import partial
 from typing import Any, TypeVar
 
 from dibs.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
@@ -64,13 +65,13 @@ class Contact:
         self._last = time.monotonic()
         return answer
 
-    def follow(self, plan: Plan[T]) -> T:
-        """Run the operations of a plan that waits for nobody."""
-        return drive(plan, self._step)
+    def follow(self, procedure: Plan[T], *, idle: bool = False) -> T:
+        """Run the operations of a procedure that does not wait."""
+        return drive(procedure, partial(self._step, idle=idle))
 
-    def _step(self, step: Operation[Any] | Wait) -> Any:
+    def _step(self, step: Operation[Any] | Wait, idle: bool) -> Any:
         assert not isinstance(step, Wait)
-        return self.run(step)
+        return self.run(step, idle=idle)
 
     def maintain(self) -> None:
         """Whatever the engine itself needs now and then."""

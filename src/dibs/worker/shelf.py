@@ -31,15 +31,15 @@ class StoreShelf:
 
     def results(self, claim: Claim) -> Sequence[StepResult]:
         """See Shelf."""
-        return self._ask(self._store.results(claim.task_id))
+        return self._ask(self._store.workflows.results(claim.task_id))
 
     def checkpoints(self, claim: Claim) -> dict[str, Any]:
         """See Shelf."""
-        return self._ask(self._store.checkpoints(claim.task_id))
+        return self._ask(self._store.queue.checkpoints(claim.task_id))
 
     def keep(self, claim: Claim, name: str, value: Any) -> Any:
         """See Shelf."""
-        return self._ask(self._store.keep_checkpoint(claim, name, value))
+        return self._ask(self._store.queue.keep_checkpoint(claim, name, value))
 
     def _ask(self, operation: Operation[T]) -> T:
         ends, failures = time.monotonic() + PATIENCE, 0

@@ -125,7 +125,9 @@ class Worker:
         self._leases = Leases(self._contact, self.config.lease, self._attempts, self._notes)
         handlers = list(self._handlers.values())
         self._upkeep = Upkeep(self._contact, self.config, processor, handlers, self._heartbeat)
-        self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL is told here and now
+        self._contact.run(
+            self._contact.store.registry.heartbeat(self._heartbeat(False))
+        )  # a wrong URL is told here and now
         warn_once(self._contact.store.caution, logger)
         self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)
@@ -240,7 +242,7 @@ class Worker:
         What has ended is written first: if the suspect kills us, its neighbours are not to be charged for it."""
         self._finisher.wait_until_written(FLUSH_WITHIN)
         try:
-            refused = self._contact.run(self._contact.store.start([attempt.claim]))[0]
+            refused = self._contact.run(self._contact.store.queue.start([attempt.claim]))[0]
         except StoreError:
             self._attempts.settle(attempt, Released())
             return False

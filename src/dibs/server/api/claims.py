@@ -121,7 +121,7 @@ async def claim_by_id(call: Call) -> Answer:
     body: ClaimByIdBody = call.body
     await call.check_visible(call.task_id)
     request = ClaimRequest(worker_id=check_worker(body.worker_id), lease=body.lease_seconds, request=body.request_id)
-    claimed = await call.run(call.service.store.claim_by_id(call.task_id, request))
+    claimed = await call.run(call.service.store.queue.claim_by_id(call.task_id, request))
     return Answer(Claimed(True, shape.task(claimed.task), "Task claimed successfully"))
 
 

@@ -57,7 +57,7 @@ async def ready(call: Call) -> Answer:
     # On SQLite as a write: requests that write wait for the lock of the file, and for the thread that commits. On
     # PostgreSQL as a read, which is repeated where a connection turns out to be broken.
     store = call.service.store
-    look: Operation[int] = store.last_entry()
+    look: Operation[int] = store.history.last_entry()
     if not store.many_writers:
         look = replace(look, mode=Mode.WRITE)
     hint = "Is it running, can this machine reach it, and does no other program hold it locked?"

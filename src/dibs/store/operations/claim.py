@@ -1,137 +1,155 @@
-"""Claim: pending to claimed, the task's next token to exactly one worker."""
+"""Claim tasks: from pending to claimed, under the task's next token, for exactly one worker."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from dibs.errors import AlreadyClaimed, InvalidValue, NotClaimable, TaskNotFound
-from dibs.model.claim import Claim, ClaimRequest, Filters
+from dibs.model.claim import Claim, ClaimRequest, Filters, Order
 from dibs.model.task import State, Task
+from dibs.store.contract import Partition
 from dibs.store.operation import Mode, Operation, Rows, Statement, Statements
+from dibs.store.operations.dialect import Dialect, Holders
 from dibs.store.operations.rows import queue_of, read_claim, read_claims, read_task
-from dibs.store.operations.upkeep import Tending
+from dibs.store.operations.upkeep import Upkeep
 
 SWEEP_EVERY = 0.1
-"""Seconds between two sweeps that claims do in passing. A claim that finds nothing always sweeps."""
-
-Hands = Sequence[tuple[str, str | None]]
-"""For whom each of some tasks is: worker and incarnation."""
+"""Seconds between two sweeps by claims. A claim that finds nothing always sweeps."""
 
 SWEEPS = 20
-"""Sweeps that one claim does at most before it comes back empty; the next claim goes on."""
+"""Sweeps of one claim at most before it returns nothing; the next claim continues."""
+
+CHUNK = 500
+"""Tasks that get their random-order numbers in one statement."""
+
+RANDOM_ORDERS = (Order.RANDOM, Order.WEIGHTED)
+
+NUMBER_FOR = 0.02
+"""Seconds after which a transaction that writes random-order numbers ends, so that others can write."""
 
 
-class Claiming(Tending, ABC):
-    """Taking tasks out, and looking at what would be taken."""
+class Sweeper:
+    """Moves tasks that are due, or that their worker lost, back to pending while claims look for tasks."""
 
-    sweep_every = SWEEP_EVERY
-    next_sweep = 0.0
+    def __init__(self, upkeep: Upkeep) -> None:
+        self._upkeep = upkeep
+        self.every = SWEEP_EVERY
+        self.next_at = 0.0
 
-    @abstractmethod
-    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Statements[Rows]:
-        """Claim up to `count` pending tasks that pass the filters; a row of each, in the order asked for. `atomic`: all
-        statements are in one transaction, which an error of any of them undoes. `hands`: for whom each task is, instead
-        of all for the worker of the request."""
+    @property
+    def is_due(self) -> bool:
+        """True if the last sweep was long enough ago."""
+        return time.monotonic() >= self.next_at
 
-    @abstractmethod
-    def pick(self, filters: Filters) -> Statements[list[int]]:
-        """The ids that a claim would take now, best first."""
-
-    def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
-        """Claim up to `count` tasks. A loser of a race gets the next task; fewer only if no others are pending."""
-        return Operation("claim", lambda: self._claim(request), decode=read_claims, request=request)
-
-    def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
-        """Claim for several workers at once, who must all ask for the same kind of task; those who come first in the
-        list get the first tasks. One statement instead of one each: they would compete for the same tasks."""
-        _check_alike(requests)
-        hands = [(each.worker_id, each.incarnation) for each in requests for _ in range(each.count)]
-        whole = msgspec.structs.replace(requests[0], count=len(hands))
-        return Operation(
-            "claim_each", lambda: self._claim(whole, hands=hands), decode=lambda rows: _deal(requests, rows)
-        )
-
-    def _claim(self, request: ClaimRequest, atomic: bool = False, hands: Hands | None = None) -> Statements[Rows]:
-        if request.request is not None and (asked := (yield from self._asked(request))):
-            return asked
-        return (yield from self.sweep_and_take(request, atomic, hands))
-
-    def sweep_and_take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Statements[Rows]:
-        """`take`, with what is due and what its worker has lost among the pending tasks, if it is time for a sweep."""
-        swept = (yield from self.sweep()) if time.monotonic() >= self.next_sweep else None
-        claims = yield from self.take(request, atomic, hands)
-        for _ in range(SWEEPS):  # what a sweep moves may be for others: go on while there is something to move
-            if claims or swept == 0:
-                break
-            swept = yield from self.sweep()
-            if swept:
-                claims = yield from self.take(request, atomic, hands)
-        return claims
-
-    def _asked(self, request: ClaimRequest) -> Statements[Rows]:
-        """What was claimed under the request's name and is still held. Only of the queues that it names: whoever may
-        see no others must not be shown them because it guessed a name."""
-        rows = yield Statement("asked", claim_params(request))
-        return [row for row in rows if request.queues is None or queue_of(row) in request.queues]
+    def postpone(self) -> None:
+        """Begin the interval until the next sweep."""
+        self.next_at = time.monotonic() + self.every
 
     def sweep(self) -> Statements[int]:
-        """Promote and recover some; how many."""
-        self.next_sweep = time.monotonic() + self.sweep_every
-        promoted = yield from self.promote_some()
-        recovered = yield from self.recover_some()
+        """Promote and recover some tasks; how many."""
+        self.postpone()
+        promoted = yield from self._upkeep.promote_some()
+        recovered = yield from self._upkeep.recover_some()
         return promoted + recovered
 
+
+class Claims:
+    """Claim tasks, and look at the tasks that a claim would take."""
+
+    def __init__(self, dialect: Dialect, upkeep: Upkeep) -> None:
+        self._dialect = dialect
+        self.sweeper = Sweeper(upkeep)
+
+    def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
+        """Claim up to `count` tasks. A claim that loses a task to another claim gets the next one; fewer only if no
+        others are pending."""
+        return Operation("claim", lambda: self.claim_rows(request), decode=read_claims, request=request)
+
+    def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
+        """Claim for several workers at once, which must all request the same kind of task; the first in the list get
+        the first tasks. One statement instead of one each: they would compete for the same tasks."""
+        _check_alike(requests)
+        holders = [(each.worker_id, each.incarnation) for each in requests for _ in range(each.count)]
+        whole = msgspec.structs.replace(requests[0], count=len(holders))
+        return Operation(
+            "claim_each",
+            lambda: self.claim_rows(whole, holders=holders),
+            decode=lambda rows: _distribute(requests, rows),
+        )
+
+    def claim_rows(
+        self, request: ClaimRequest, *, atomic: bool = False, holders: Holders | None = None
+    ) -> Statements[Rows]:
+        """The statements of `claim`: the rows of the claimed tasks. `atomic`: they are in one transaction."""
+        if request.request is not None and (claimed := (yield from _claimed_before(request))):
+            return claimed
+        return (yield from self._dialect.claim(request, self.sweeper, atomic=atomic, holders=holders))
+
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
-        """Claim this task, or say why not."""
+        """Claim this task, or raise the reason why not."""
         return Operation("claim_by_id", lambda: self._claim_by_id(task_id, request))
 
     def _claim_by_id(self, task_id: int, request: ClaimRequest) -> Statements[Claim]:
         if request.request is not None:
-            for row in (yield from self._asked(request)):
+            for row in (yield from _claimed_before(request)):
                 if row[0] == task_id:
                     return read_claim(row)
         statement = Statement("claim_by_id", {"id": task_id, **claim_params(request)}, change=True)
         rows = yield statement
         for _ in range(SWEEPS):  # it may have been due, or its worker dead
-            if rows or not (yield from self.sweep()):
+            if rows or not (yield from self.sweeper.sweep()):
                 break
             rows = yield statement
         if not rows:
-            raise (yield from self._why_not_claimable(task_id, request.worker_id))
+            raise (yield from _why_not_claimable(task_id, request.worker_id))
         return read_claim(rows[0])
 
-    def _why_not_claimable(self, task_id: int, worker_id: str) -> Statements[Exception]:
-        rows = yield Statement("get", {"ids": [task_id]})
-        if not rows:
-            return TaskNotFound(task_id)
-        task = read_task(rows[0])
-        if task.state is State.CLAIMED:
-            # A step that stands for a workflow has no lease: it is held until the workflow has ended.
-            until = "" if task.lease_until is None else f" until {task.lease_until:%H:%M:%S.%f} UTC"
-            if task.worker_id == worker_id:
-                message = f"{worker_id} already holds task {task_id} under token {task.token}{until}."
-                return AlreadyClaimed(message, task_id=task_id, worker_id=worker_id, token=task.token)
-            message = f"Task {task_id} is already claimed by {task.worker_id}{until}."
-            return AlreadyClaimed(message, task_id=task_id, worker_id=task.worker_id)
-        if task.state is State.PENDING:
-            message = f"Task {task_id} is not claimable: its queue {task.queue!r} is paused."
-            return NotClaimable(message, task_id=task_id, state=task.state, hint="Resume the queue first.")
-        return NotClaimable(f"Task {task_id} is not claimable: it is {task.state}.", task_id=task_id, state=task.state)
-
     def peek(self, filters: Filters) -> Operation[list[Task]]:
-        """What a claim would take next. Advisory: it may be gone by the time you ask for it."""
+        """The tasks that a claim would take now. Advisory: another worker may claim them first."""
         return Operation("peek", lambda: self._peek(filters), mode=Mode.READ)
 
     def _peek(self, filters: Filters) -> Statements[list[Task]]:
-        ids = yield from self.pick(filters)
+        ids = yield from self._dialect.pick(filters)
         rows = yield Statement("get", {"ids": ids})
         tasks = {row[0]: read_task(row) for row in rows}
         return [tasks[task_id] for task_id in ids if task_id in tasks]
+
+    # Random order
+
+    def number_partitions(self, order: str, partitions: Sequence[Partition]) -> Operation[list[Partition]]:
+        """Begin the random order in these partitions: new tasks get their numbers when they are enqueued from here on,
+        and now some of the waiting tasks do. The partitions that are not done. Wakes the claims that found nothing
+        while tasks were locked by this."""
+        return Operation("number_partitions", lambda: self._number_partitions(order, partitions), wakes=True)
+
+    def _number_partitions(self, order: str, partitions: Sequence[Partition]) -> Statements[list[Partition]]:
+        until = time.monotonic() + NUMBER_FOR
+        yield Statement("begin_races", rows=[{**partition, "kind": order} for partition in partitions])
+        left = list(partitions)
+        while left:
+            if not (yield from self._dialect.number_some(order, left[-1])):
+                left.pop()
+            if time.monotonic() > until:
+                break
+        return left
+
+
+def claim_with_sweeps(take: Callable[[], Statements[Rows]], sweeper: Sweeper) -> Statements[Rows]:
+    """Claim with `take`, after a sweep if it is time for one. A claim that finds nothing sweeps until it finds a task
+    or nothing is left to sweep: the tasks that a sweep moves may be for other workers."""
+    swept = (yield from sweeper.sweep()) if sweeper.is_due else None
+    claims = yield from take()
+    for _ in range(SWEEPS):
+        if claims or swept == 0:
+            break
+        swept = yield from sweeper.sweep()
+        if swept:
+            claims = yield from take()
+    return claims
 
 
 def claim_params(request: ClaimRequest) -> dict[str, object]:
@@ -145,6 +163,32 @@ def claim_params(request: ClaimRequest) -> dict[str, object]:
     }
 
 
+def _claimed_before(request: ClaimRequest) -> Statements[Rows]:
+    """The tasks that were claimed under the id of the request and are still held. Only of the queues that the request
+    names: a caller that is limited to these queues must not see others by guessing an id."""
+    rows = yield Statement("asked", claim_params(request))
+    return [row for row in rows if request.queues is None or queue_of(row) in request.queues]
+
+
+def _why_not_claimable(task_id: int, worker_id: str) -> Statements[Exception]:
+    rows = yield Statement("get", {"ids": [task_id]})
+    if not rows:
+        return TaskNotFound(task_id)
+    task = read_task(rows[0])
+    if task.state is State.CLAIMED:
+        # A step that represents a workflow has no lease: it is held until the workflow has ended.
+        until = "" if task.lease_until is None else f" until {task.lease_until:%H:%M:%S.%f} UTC"
+        if task.worker_id == worker_id:
+            message = f"{worker_id} already holds task {task_id} under token {task.token}{until}."
+            return AlreadyClaimed(message, task_id=task_id, worker_id=worker_id, token=task.token)
+        message = f"Task {task_id} is already claimed by {task.worker_id}{until}."
+        return AlreadyClaimed(message, task_id=task_id, worker_id=task.worker_id)
+    if task.state is State.PENDING:
+        message = f"Task {task_id} is not claimable: its queue {task.queue!r} is paused."
+        return NotClaimable(message, task_id=task_id, state=task.state, hint="Resume the queue first.")
+    return NotClaimable(f"Task {task_id} is not claimable: it is {task.state}.", task_id=task_id, state=task.state)
+
+
 def _check_alike(requests: Sequence[ClaimRequest]) -> None:
     first = requests[0]
     for each in requests:
@@ -153,19 +197,19 @@ def _check_alike(requests: Sequence[ClaimRequest]) -> None:
 
 
 def _kind(request: ClaimRequest) -> tuple[object, ...]:
-    """What must be the same in claims that are made together."""
+    """The fields that must be equal in claims that are made together."""
     return (
         request.queues, request.types, request.max_attempts_remaining, request.order, request.lease, request.ahead
     )  # fmt: skip
 
 
-def _deal(requests: Sequence[ClaimRequest], rows: Rows) -> list[list[Claim]]:
-    """To each request as many claims of its worker as it asked for; a worker may have asked several times."""
+def _distribute(requests: Sequence[ClaimRequest], rows: Rows) -> list[list[Claim]]:
+    """To each request as many claims of its worker as it requested; a worker may have sent several requests."""
     held: dict[str, deque[Claim]] = {each.worker_id: deque() for each in requests}
     for claim in read_claims(rows):
         held[claim.worker_id].append(claim)
-    return [_some(held[each.worker_id], each.count) for each in requests]
+    return [_take(held[each.worker_id], each.count) for each in requests]
 
 
-def _some(claims: deque[Claim], count: int) -> list[Claim]:
+def _take(claims: deque[Claim], count: int) -> list[Claim]:
     return [claims.popleft() for _ in range(min(count, len(claims)))]

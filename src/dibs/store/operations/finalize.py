@@ -1,11 +1,11 @@
-"""Finalize: exactly one processor decides what became of a workflow, under a claim with a token and a lease.
+"""Finalize workflows: exactly one processor decides about a workflow, under a claim with a token and a lease.
 
-The loser of a claim loses nothing: that a finalization is due stands in the workflow's row until it is done.
+A processor that does not get the claim loses nothing: the workflow's row says that its finalization is due until it is
+done.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any
 
@@ -25,61 +25,42 @@ from dibs.model.finalization import (
 from dibs.model.task import Failure, State
 from dibs.model.workflow import STOP_DEADLINE, Workflow, WorkflowState
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
-from dibs.store.operations.advance import Advancing, Tally, deadline_exceeded, finalizer_cancelled, stopped_state
+from dibs.store.operations.advance import Advance, CounterChanges, deadline_exceeded, finalizer_cancelled, stopped_state
+from dibs.store.operations.dialect import FinalizationAnswer, FinalizationStatements
 from dibs.store.operations.finish import encode_failure
 from dibs.store.operations.rows import moment, read_failure
-from dibs.store.operations.workflows import SOME
 
 _STATES = ("pending", "scheduled", "claimed", "blocked", "completed", "failed", "cancelled")
 
-Answered = tuple[bool, str | None, str, str, str, int | None, int | None]
-"""claimed, already_claimed_by, state, message, reason, token, lease_until: what a wish to finalize is answered with."""
+DUE_BATCH = 100
+"""Workflows in one list of due finalizations."""
 
 
-class Finalizing(Advancing, ABC):
-    """Claim, renew, release, and act."""
+class Finalize:
+    """Claim, renew and release a finalization, and act under the claim."""
 
-    @abstractmethod
-    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Statements[Any]:
-        """Claim the finalization or say why not, and record it; an `Answered`."""
+    def __init__(self, statements: FinalizationStatements) -> None:
+        self._statements = statements
 
     def claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
-        """The right to finalize, to one processor alone."""
+        """The right to finalize, for one processor alone."""
         check_name(processor, "The processor's id")
-        return Operation("claim_finalization", lambda: self._claim_finalization(workflow_id, processor, lease))
-
-    def _claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Statements[FinalizationClaim]:
-        return _answer(workflow_id, processor, (yield from self.ask_for_finalization(workflow_id, processor, lease)))
+        return Operation(
+            "claim_finalization",
+            lambda: self._statements.claim(workflow_id, processor, lease),
+            decode=partial(_read_claim, workflow_id, processor),
+        )
 
     def renew_finalization(
         self, workflow_id: int, processor: str, token: int, lease: int
     ) -> Operation[FinalizationClaim]:
         """Extend the claim that this processor has under this token."""
         _check_claim(processor, token)
-        return Operation("renew_finalization", lambda: self._renew_finalization(workflow_id, processor, token, lease))
-
-    def _renew_finalization(
-        self, workflow_id: int, processor: str, token: int, lease: int
-    ) -> Statements[FinalizationClaim]:
-        answer = yield from self.extend_finalization(workflow_id, processor, token, lease)
-        return _answer(workflow_id, processor, answer)
-
-    def extend_finalization(self, workflow_id: int, processor: str, token: int, lease: int) -> Statements[Any]:
-        """Extend the claim or say why not; an `Answered`."""
-        given = {"id": workflow_id, "processor": processor, "token": token, "lease": lease}
-        rows = yield Statement("renew_finalization", given)
-        workflow = yield from self.read_workflow(workflow_id)
-        if workflow is None:
-            return not_found()
-        if workflow.finished:
-            return already_complete(workflow)
-        if workflow.state is WorkflowState.FINALIZING:
-            return (yield from self.held_by_finalizer(workflow))
-        status = (yield from self.execution_status(workflow)).value
-        if rows:
-            return True, processor, status, "Claim extended", ClaimReason.EXTENDED, *rows[0]
-        [[now]] = yield Statement("clock")
-        return _not_extended(workflow, status, now)
+        return Operation(
+            "renew_finalization",
+            lambda: self._statements.renew(workflow_id, processor, token, lease),
+            decode=partial(_read_claim, workflow_id, processor),
+        )
 
     def release_finalization(self, workflow_id: int, processor: str, token: int) -> Operation[bool]:
         """Give up the claim that this processor has under this token."""
@@ -90,99 +71,182 @@ class Finalizing(Advancing, ABC):
     def finalize(self, workflow_id: int, processor: str, token: int) -> Operation[Finalized]:
         """Act on the execution context, in one transaction, if the claim is live."""
         _check_claim(processor, token)
-        steps = partial(self.finalize_held, workflow_id, processor, token)
-        return Operation("finalize", steps, mode=Mode.TRANSACTION, wakes=True)
+        begin = partial(self._statements.act, workflow_id, processor, token)
+        return Operation("finalize", begin, mode=Mode.TRANSACTION, wakes=True)
 
-    def finalize_held(self, workflow_id: int, processor: str, token: int) -> Statements[Finalized]:
-        """Check the claim and act; raises FinalizationLost or WorkflowNotFound, and changes nothing then."""
-        yield from self.hold_trees([workflow_id])
-        workflow = yield from self.read_workflow(workflow_id)
-        if workflow is None:
-            raise WorkflowNotFound(workflow_id)
-        _check_holder(workflow, processor, token)
-        status = yield from self.execution_status(workflow)
-        tally = Tally()
-        action = yield from self._act(workflow, ACTION_FOR_STATUS[status], tally)
-        due = yield from self.count(tally)
-        now = yield from self.read_workflow(workflow_id)
-        assert now is not None
-        return Finalized(workflow_id, now.state, status, action, due)
-
-    def _act(self, workflow: Workflow, action: FinalizationAction, tally: Tally) -> Statements[FinalizationAction]:
-        if action is FinalizationAction.RECHECK_LATER or not (yield from self.begun(workflow)):
-            action = FinalizationAction.RECHECK_LATER  # before its turn also where nothing in it could run
-            yield Statement("leave_finalization", {"id": workflow.id})
-        elif action is FinalizationAction.FAIL_WORKFLOW or workflow.stopping is not None:
-            action = FinalizationAction.FAIL_WORKFLOW
-            yield from self.cancel_waiting(workflow.id, tally)
-            state = stopped_state(workflow)
-            error = None if state is WorkflowState.CANCELLED else (yield from _cause(workflow))
-            yield from self.end(workflow, state, error, tally)
-        elif workflow.finalizer_id is None:
-            yield from self.end(workflow, State.COMPLETED, None, tally)
-        else:
-            yield from self._begin_finalizer(workflow, workflow.finalizer_id, tally)
-        return action
-
-    def _begin_finalizer(self, workflow: Workflow, task_id: int, tally: Tally) -> Statements[None]:
-        yield Statement("begin_finalizer", {"id": workflow.id})
-        yield Statement("begin_finalizer_step", {"id": task_id})
-        if not (yield Statement("ready_steps", {"ids": [task_id]}, change=True)):
-            yield from self.end(workflow, WorkflowState.FAILED, encode_failure(finalizer_cancelled(task_id)), tally)
-
-    # Look
+    # Read
 
     def execution_context(self, workflow_id: int) -> Operation[ExecutionContext]:
-        """How the workflow's steps stand."""
-        return Operation("execution_context", lambda: self._found_context(workflow_id), mode=Mode.READ)
+        """The state of the workflow's steps."""
+        return Operation("execution_context", lambda: _found_context(workflow_id), mode=Mode.READ)
 
-    def _found_context(self, workflow_id: int) -> Statements[ExecutionContext]:
-        context = yield from self._context(workflow_id)
-        if context is None:
-            raise WorkflowNotFound(workflow_id)
-        return context
-
-    def _context(self, workflow_id: int) -> Statements[ExecutionContext | None]:
-        rows = yield Statement("execution_context", {"id": workflow_id})
-        return _read_context(rows[0]) if rows else None
-
-    def execution_status(self, workflow: Workflow) -> Statements[ExecutionStatus]:
-        """How the workflow's steps stand. Only where some are active must they be looked at: who is about to finalize
-        gets its answer from the counters, however many steps there are."""
-        if workflow.active:
-            context = yield from self._context(workflow.id)
-            assert context is not None
-            return context.execution_status
-        if workflow.failures:
-            return ExecutionStatus.BLOCKED_BY_FAILURES
-        if workflow.ended >= workflow.steps:
-            return ExecutionStatus.ALL_COMPLETE
-        return ExecutionStatus.WAITING_FOR_DEPENDENCIES
-
-    def held_by_finalizer(self, workflow: Workflow) -> Statements[Answered]:
-        """The right to finalize has passed to the finalizer's own claim."""
-        rows = yield Statement("get", {"ids": [workflow.finalizer_id]})
-        holder = rows[0][16] if rows else None
-        message = "Workflow already claimed for finalization: its finalizer runs"
-        return False, holder, workflow.state.value, message, ClaimReason.ALREADY_CLAIMED, None, None
-
-    def due_finalizations(self, limit: int = SOME) -> Operation[list[int]]:
-        """Workflows that wait for somebody to finalize them."""
+    def due_finalizations(self, limit: int = DUE_BATCH) -> Operation[list[int]]:
+        """Workflows that wait for a processor to finalize them."""
         return Operation(
             "due_finalizations", lambda: _ids(Statement("due_finalizations", words=limited(limit))), mode=Mode.READ
         )
 
     def finalization_attempts(self, workflow_id: int) -> Operation[list[FinalizationAttempt]]:
-        """Every recorded wish to finalize the workflow."""
+        """Every recorded attempt to claim the finalization of the workflow."""
         return Operation("finalization_attempts", lambda: _attempts(workflow_id), mode=Mode.READ)
 
 
-def not_found() -> Answered:
+class FinalizationByStatements:
+    """Finalization for engines without functions in the database. See FinalizationStatements."""
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
+
+    def claim(self, workflow_id: int, processor: str, lease: int) -> Statements[FinalizationAnswer]:
+        """Claim the finalization, or find the reason why not, and record the attempt.
+
+        Safe: the operation holds the write lock of the database, so no other processor can claim between the read and
+        the write.
+        """
+        answer = yield from self._claim(workflow_id, processor, lease)
+        names = ("claimed", "already_claimed_by", "state", "message", "reason", "token")
+        yield Statement(
+            "note_finalization",
+            {"id": workflow_id, "processor": processor, **dict(zip(names, answer, strict=False))},
+        )
+        return answer
+
+    def _claim(self, workflow_id: int, processor: str, lease: int) -> Statements[FinalizationAnswer]:
+        workflow = yield from self._advance.read_workflow(workflow_id)
+        if workflow is None:
+            return _not_found()
+        if workflow.finished:
+            return _already_complete(workflow)
+        if workflow.state is WorkflowState.FINALIZING:
+            return (yield from _held_by_finalizer(workflow))
+        status = (yield from _execution_status(workflow)).value
+        if workflow.ended == 0 and workflow.steps > 0:
+            return (
+                False,
+                None,
+                status,
+                "Workflow has no completed or failed steps",
+                ClaimReason.NOT_READY,
+                None,
+                None,
+            )
+        given = {"id": workflow_id, "processor": processor, "lease": lease}
+        claimed = yield Statement("claim_finalization", given)
+        if not claimed:
+            by = workflow.finalization_by
+            return (
+                False,
+                by,
+                status,
+                "Workflow already claimed for finalization",
+                ClaimReason.ALREADY_CLAIMED,
+                None,
+                None,
+            )
+        token, until = claimed[0]
+        if token == workflow.finalization_token:
+            return True, processor, status, "Claim extended", ClaimReason.EXTENDED, token, until
+        return True, None, status, "Successfully claimed for finalization", ClaimReason.CLAIMED, token, until
+
+    def renew(self, workflow_id: int, processor: str, token: int, lease: int) -> Statements[Any]:
+        """Extend the claim, or find the reason why not."""
+        given = {"id": workflow_id, "processor": processor, "token": token, "lease": lease}
+        rows = yield Statement("renew_finalization", given)
+        workflow = yield from self._advance.read_workflow(workflow_id)
+        if workflow is None:
+            return _not_found()
+        if workflow.finished:
+            return _already_complete(workflow)
+        if workflow.state is WorkflowState.FINALIZING:
+            return (yield from _held_by_finalizer(workflow))
+        status = (yield from _execution_status(workflow)).value
+        if rows:
+            return True, processor, status, "Claim extended", ClaimReason.EXTENDED, *rows[0]
+        [[now]] = yield Statement("clock")
+        return _not_extended(workflow, status, now)
+
+    def act(self, workflow_id: int, processor: str, token: int) -> Statements[Finalized]:
+        """Check the claim and act on the state of the steps."""
+        yield from self._advance.lock_trees([workflow_id])
+        workflow = yield from self._advance.read_workflow(workflow_id)
+        if workflow is None:
+            raise WorkflowNotFound(workflow_id)
+        _check_holder(workflow, processor, token)
+        status = yield from _execution_status(workflow)
+        changes = CounterChanges()
+        action = yield from self._act(workflow, ACTION_FOR_STATUS[status], changes)
+        due = yield from self._advance.write_counters(changes)
+        now = yield from self._advance.read_workflow(workflow_id)
+        assert now is not None
+        return Finalized(workflow_id, now.state, status, action, due)
+
+    def _act(
+        self, workflow: Workflow, action: FinalizationAction, changes: CounterChanges
+    ) -> Statements[FinalizationAction]:
+        if action is FinalizationAction.RECHECK_LATER or not (yield from self._advance.has_begun(workflow)):
+            action = FinalizationAction.RECHECK_LATER  # before its turn also where nothing in it could run
+            yield Statement("leave_finalization", {"id": workflow.id})
+        elif action is FinalizationAction.FAIL_WORKFLOW or workflow.stopping is not None:
+            action = FinalizationAction.FAIL_WORKFLOW
+            yield from self._advance.cancel_waiting(workflow.id, changes)
+            state = stopped_state(workflow)
+            error = None if state is WorkflowState.CANCELLED else (yield from _cause(workflow))
+            yield from self._advance.end_workflow(workflow, state, error, changes)
+        elif workflow.finalizer_id is None:
+            yield from self._advance.end_workflow(workflow, State.COMPLETED, None, changes)
+        else:
+            yield from self._begin_finalizer(workflow, workflow.finalizer_id, changes)
+        return action
+
+    def _begin_finalizer(self, workflow: Workflow, task_id: int, changes: CounterChanges) -> Statements[None]:
+        yield Statement("begin_finalizer", {"id": workflow.id})
+        yield Statement("begin_finalizer_step", {"id": task_id})
+        if not (yield Statement("ready_steps", {"ids": [task_id]}, change=True)):
+            yield from self._advance.end_workflow(
+                workflow, WorkflowState.FAILED, encode_failure(finalizer_cancelled(task_id)), changes
+            )
+
+
+def _found_context(workflow_id: int) -> Statements[ExecutionContext]:
+    context = yield from _context(workflow_id)
+    if context is None:
+        raise WorkflowNotFound(workflow_id)
+    return context
+
+
+def _context(workflow_id: int) -> Statements[ExecutionContext | None]:
+    rows = yield Statement("execution_context", {"id": workflow_id})
+    return _read_context(rows[0]) if rows else None
+
+
+def _execution_status(workflow: Workflow) -> Statements[ExecutionStatus]:
+    """The state of the workflow's steps. They are read only if some are active: otherwise the counters are enough,
+    however many steps there are."""
+    if workflow.active:
+        context = yield from _context(workflow.id)
+        assert context is not None
+        return context.execution_status
+    if workflow.failures:
+        return ExecutionStatus.BLOCKED_BY_FAILURES
+    if workflow.ended >= workflow.steps:
+        return ExecutionStatus.ALL_COMPLETE
+    return ExecutionStatus.WAITING_FOR_DEPENDENCIES
+
+
+def _held_by_finalizer(workflow: Workflow) -> Statements[FinalizationAnswer]:
+    """The answer while the finalizer runs: its own claim holds the workflow."""
+    rows = yield Statement("get", {"ids": [workflow.finalizer_id]})
+    holder = rows[0][16] if rows else None
+    message = "Workflow already claimed for finalization: its finalizer runs"
+    return False, holder, workflow.state.value, message, ClaimReason.ALREADY_CLAIMED, None, None
+
+
+def _not_found() -> FinalizationAnswer:
     """There is no such workflow: that is no race."""
     return False, None, "not_found", "Workflow not found", ClaimReason.NOT_FOUND, None, None
 
 
-def already_complete(workflow: Workflow) -> Answered:
+def _already_complete(workflow: Workflow) -> FinalizationAnswer:
     """Whatever was to be decided has been."""
     return (
         False,
@@ -195,14 +259,14 @@ def already_complete(workflow: Workflow) -> Answered:
     )
 
 
-def _answer(workflow_id: int, processor: str, answered: Answered) -> FinalizationClaim:
-    claimed, holder, state, message, reason, token, until = answered
+def _read_claim(workflow_id: int, processor: str, answer: FinalizationAnswer) -> FinalizationClaim:
+    claimed, holder, state, message, reason, token, until = answer
     return FinalizationClaim(
         workflow_id, processor, bool(claimed), ClaimReason(reason), state, message, holder, token, moment(until)
     )
 
 
-def _not_extended(workflow: Workflow, status: str, now: int) -> Answered:
+def _not_extended(workflow: Workflow, status: str, now: int) -> FinalizationAnswer:
     """The claim is another one, or there is none."""
     by, until = workflow.finalization_by, workflow.finalization_until
     if by is None or until is None or until <= from_micros(now):
@@ -279,7 +343,7 @@ def _attempts(workflow_id: int) -> Statements[list[FinalizationAttempt]]:
 
 
 def read_attempt(row: Row) -> FinalizationAttempt:
-    """A recorded wish to finalize, from its row."""
+    """A recorded attempt to claim a finalization, from its row."""
     entry, workflow_id, processor, claimed, reason, state, message, holder, token, at = row
     return FinalizationAttempt(
         entry,

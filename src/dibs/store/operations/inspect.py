@@ -1,33 +1,25 @@
-"""Look: one task, many tasks, their history, the depth of queues, and why a task does not run."""
+"""Inspect tasks: one task, a page of tasks, and the reasons why a task is not running."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from dibs.codec import decode
 from dibs.errors import TaskNotFound
-from dibs.model.checks import check_integer, check_names, from_micros
+from dibs.model.checks import from_micros
 from dibs.model.explanation import Explanation, Reason
-from dibs.model.history import HistoryEntry, RecentHistory, StoreEvent
-from dibs.model.registry import QueueInfo, WorkerState
+from dibs.model.registry import WorkerState
 from dibs.model.search import TaskFilter
-from dibs.model.statistics import Percentiles, Stats
-from dibs.model.task import STATES, Event, SetAside, State, Task
+from dibs.model.task import Event, SetAside, State, Task
 from dibs.model.workflow import StepKind
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, conditions, limited
+from dibs.store.operations.history import read_latest
 from dibs.store.operations.registry import read_workers
-from dibs.store.operations.rows import moment, read_task, read_workflow, seconds
+from dibs.store.operations.rows import read_task, read_workflow
 
 PARENTS_NAMED = 10
 """Parents that an explanation names at most."""
-
-RECENT = 1000
-FURTHER = 10
-"""How many times as many completed tasks are looked at where only those of some queues are wanted."""
 
 FEW = 20
 
@@ -35,8 +27,8 @@ RECENT_ENTRIES = 20
 """Entries of the history among which the end of a cancelled step is looked for."""
 
 
-class Looking:
-    """Reading, never changing."""
+class Inspect:
+    """Read tasks and explain them."""
 
     def get(self, task_id: int) -> Operation[Task | None]:
         """The task, or None."""
@@ -46,46 +38,10 @@ class Looking:
         """A page of tasks by state, type and queue, newest first; `find` has the other filters."""
         return Operation("list", lambda: _list(which), mode=Mode.READ)
 
-    def history(self, task_id: int) -> Operation[list[HistoryEntry]]:
-        """Everything that happened to the task, in order; it outlives the task itself."""
-        return Operation("history", lambda: _history(Statement("history", {"id": task_id})), mode=Mode.READ)
-
-    def latest_history(self, task_id: int, limit: int) -> Operation[RecentHistory]:
-        """The newest `limit` things that happened to the task, in order, and how many there were."""
-        check_integer(limit, "limit", 1, 2**31 - 1)
-        return Operation("latest_history", lambda: _latest(task_id, limit), mode=Mode.READ)
-
-    def history_after(self, entry_id: int, limit: int) -> Operation[list[HistoryEntry]]:
-        """The history of all tasks in order, page by page."""
-        statement = Statement("history_after", {"after": entry_id}, words=limited(limit))
-        return Operation("history_after", lambda: _history(statement), mode=Mode.READ)
-
-    def events_after(
-        self, entry_id: int, limit: int, queues: Sequence[str] | None = None
-    ) -> Operation[list[StoreEvent]]:
-        """The history of all tasks (or of those in these queues) in order, with their queues and types."""
-        check_names(queues, "queues", "The queue")
-        given = {"after": entry_id, "queues": queues if queues is None else list(queues)}
-        statement = Statement("events_after", given, words=(_of_queues(queues), *limited(limit)))
-        return Operation("events_after", lambda: _events(statement), mode=Mode.READ)
-
-    def last_entry(self) -> Operation[int]:
-        """The id of the newest entry of the history, 0 where there is none."""
-        return Operation("last_entry", _last_entry, mode=Mode.READ)
-
     def queues_of(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """The queue of each of these tasks that exists."""
         mode = Mode.POINT_READ if len(task_ids) <= FEW else Mode.READ
         return Operation("queues_of", lambda: _queues_of(list(task_ids)), mode=mode)
-
-    def queues(self) -> Operation[list[QueueInfo]]:
-        """Every queue that holds a task or has been paused."""
-        return Operation("queues", _queues, mode=Mode.READ)
-
-    def stats(self, queues: Sequence[str] | None = None) -> Operation[Stats]:
-        """Depth, age, throughput and latency, of all queues or of these."""
-        check_names(queues, "queues", "The queue")
-        return Operation("stats", lambda: _stats(queues), mode=Mode.READ)
 
     def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
         """Why is this task not running? In words that name no steps but those in the queues `only`, if given."""
@@ -107,107 +63,8 @@ def _list(which: TaskFilter) -> Statements[list[Task]]:
     return [read_task(row) for row in rows]
 
 
-def _history(statement: Statement) -> Statements[list[HistoryEntry]]:
-    rows = yield statement
-    return [_read_entry(row) for row in rows]
-
-
-def _latest(task_id: int, limit: int) -> Statements[RecentHistory]:
-    rows = yield Statement("latest_history", {"id": task_id}, words=limited(limit))
-    return RecentHistory([_read_entry(row[:-1]) for row in reversed(rows)], rows[0][-1] if rows else 0)
-
-
-def _read_entry(row: Row) -> HistoryEntry:
-    entry_id, task_id, event, from_state, to_state, worker_id, token, by, at, detail = row
-    return HistoryEntry(
-        entry_id,
-        task_id,
-        Event(event),
-        None if from_state is None else STATES[from_state],
-        STATES[to_state],
-        worker_id,
-        token,
-        by,
-        from_micros(at),
-        None if detail is None else decode(detail),
-    )
-
-
-def _events(statement: Statement) -> Statements[list[StoreEvent]]:
-    rows = yield statement
-    return [StoreEvent(_read_entry(row[:-2]), *row[-2:]) for row in rows]
-
-
-def _last_entry() -> Statements[int]:
-    [(newest,)] = yield Statement("last_entry")
-    return int(newest)
-
-
 def _queues_of(task_ids: list[int]) -> Statements[dict[int, str]]:
     return dict((yield Statement("queues_of", {"ids": task_ids})))
-
-
-def _of_queues(queues: Sequence[str] | None) -> tuple[str, str]:
-    return conditions({"queues": queues}, ("queues",))
-
-
-def _queues() -> Statements[list[QueueInfo]]:
-    paused = {row[0]: row[1] for row in (yield Statement("queues"))}
-    depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
-    for queue, _, state, count, *_ in (yield Statement("counts")):
-        depth.setdefault(queue, Counter())[state] += count
-    return [
-        QueueInfo(name, paused.get(name) is not None, moment(paused.get(name)), dict(depth[name]))
-        for name in sorted(depth)
-    ]
-
-
-def _stats(queues: Sequence[str] | None) -> Statements[Stats]:
-    given, only = {"queues": queues if queues is None else list(queues)}, _of_queues(queues)
-    counts = [row for row in (yield Statement("counts")) if queues is None or row[0] in queues]
-    minute = yield Statement("throughput", {**given, "window": 60_000_000}, words=(only,))
-    hour = yield Statement("throughput", {**given, "window": 3_600_000_000}, words=(only,))
-    finished = yield recent(queues, RECENT)
-    ages = [row[4] for row in counts if row[4] is not None]
-    return Stats(
-        depth=_sum(counts, lambda row: row[2]),
-        by_queue=_sum_nested(counts, 0),
-        by_type=_sum_nested(counts, 1),
-        oldest_pending_age=seconds(max(ages)) if ages else None,
-        finished_last_minute={row[0]: row[1] for row in minute},
-        finished_last_hour={row[0]: row[1] for row in hour},
-        wait=percentiles([row[0] for row in finished]),
-        run=percentiles([row[1] for row in finished]),
-        dead_letter=sum(row[3] - row[5] for row in counts if row[2] == State.FAILED),
-    )
-
-
-def _sum(counts: list[Row], key: Any) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for row in counts:
-        total[key(row)] += row[3]
-    return dict(total)
-
-
-def _sum_nested(counts: list[Row], column: int) -> dict[str, dict[str, int]]:
-    names = sorted({row[column] for row in counts})
-    return {name: _sum([row for row in counts if row[column] == name], lambda row: row[2]) for name in names}
-
-
-def recent(queues: Sequence[str] | None, limit: int) -> Statement:
-    """How long the last completed tasks waited and ran; of these queues among the last of all, never further back."""
-    given = {"queues": None if queues is None else list(queues)}
-    reach = limit if queues is None else FURTHER * limit
-    return Statement("recent", given, words=(_of_queues(queues), ("reach", f"{reach:d}"), *limited(limit)))
-
-
-def percentiles(values: list[int | None]) -> Percentiles:
-    """Of those microseconds that are known, in seconds."""
-    known = sorted(value for value in values if value is not None)
-    if not known:
-        return Percentiles()
-    p50, p95, p99 = (known[min(len(known) - 1, len(known) * percent // 100)] / 1e6 for percent in (50, 95, 99))
-    return Percentiles(p50, p95, p99)
 
 
 def _explain(task_id: int, only: Sequence[str] | None) -> Statements[Explanation]:
@@ -261,7 +118,7 @@ _AFTER_FAILURE = {
 
 def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | None) -> Statements[Reason]:
     """A step that its workflow cancelled says why the workflow stopped."""
-    past = yield from _latest(task.id, RECENT_ENTRIES)
+    past = yield from read_latest(task.id, RECENT_ENTRIES)
     ends = [entry for entry in past.entries if entry.event is Event.CANCELLED]
     if not ends or (ends[-1].detail or {}).get("by") != "workflow":
         return _reason(task)

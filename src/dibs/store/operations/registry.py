@@ -1,8 +1,8 @@
-"""Register: the workers that are alive, and the task types with their schemas."""
+"""The registry: workers and their heartbeats, task types with their schemas, queues and pauses."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -12,11 +12,10 @@ import msgspec
 from dibs.codec import check_name, decode, encode, encode_params
 from dibs.errors import InvalidValue, TaskTypeNotFound
 from dibs.model.checks import check_integer, check_names, from_micros
-from dibs.model.registry import STALE_AFTER, Heartbeat, TaskType, WorkerInfo, WorkerState
+from dibs.model.registry import STALE_AFTER, Heartbeat, QueueInfo, TaskType, WorkerInfo, WorkerState
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements
 from dibs.store.operations.rows import moment
-from dibs.store.operations.typecache import TypeCache
-from dibs.store.operations.validation import SchemaValidation
+from dibs.store.operations.validation import SchemaValidation, TypeCache
 
 RecordName = tuple[str, str, str]
 """A worker's id, its incarnation, and the queue limit under which its record was written."""
@@ -25,13 +24,11 @@ LIMIT = 9
 """The place of the queue limit in a row of workers.sql."""
 
 
-class Registering(ABC):
-    """Who works, and what kinds of work there are."""
+class Registry:
+    """Workers, task types and queues."""
 
-    @property
-    @abstractmethod
-    def types(self) -> TypeCache:
-        """The registered task types."""
+    def __init__(self, types: TypeCache) -> None:
+        self._types = types
 
     def heartbeat(self, beat: Heartbeat, only: Sequence[str] | None = None) -> Operation[None]:
         """Register the worker, or note that it still lives (or is leaving). `only`: the queue limit of the caller. A
@@ -73,8 +70,8 @@ class Registering(ABC):
         )
 
     def _registered(self, registered: TaskType) -> TaskType:
-        # After the commit: whoever read the types before it has read the old ones.
-        self.types.forget()
+        # After the commit: a read of the types before the commit has returned the old ones.
+        self._types.forget()
         return registered
 
     def _register_type(self, params: dict[str, Any]) -> Statements[TaskType]:
@@ -98,13 +95,25 @@ class Registering(ABC):
         """All versions of all task types, newest version first."""
         return Operation("list_types", _list_types, mode=Mode.READ)
 
+    def queues(self) -> Operation[list[QueueInfo]]:
+        """Every queue that holds a task or has been paused."""
+        return Operation("queues", _queues, mode=Mode.READ)
+
+    def pause(self, queue: str) -> Operation[None]:
+        """Let nobody claim from the queue until it is resumed; running tasks go on."""
+        return _queue_operation("pause", queue)
+
+    def resume(self, queue: str) -> Operation[None]:
+        """Let the queue be claimed from again."""
+        return _queue_operation("resume", queue)
+
 
 def _do(statement: Statement) -> Statements[None]:
     yield statement
 
 
 def read_workers() -> Statements[list[WorkerInfo]]:
-    """The steps of `workers`, for operations that need to know who lives."""
+    """The statements of `workers`, for operations that need the live workers."""
     workers = yield Statement("workers")
     held = yield Statement("held")
     return list_workers(workers, _holds(workers, held))
@@ -157,6 +166,26 @@ def _read_worker(row: Row, newest: int, holds: list[int]) -> WorkerInfo:
         moment(stopped_at),
         holds,
     )
+
+
+def _queues() -> Statements[list[QueueInfo]]:
+    paused = {row[0]: row[1] for row in (yield Statement("queues"))}
+    depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
+    for queue, _, state, count, *_ in (yield Statement("counts")):
+        depth.setdefault(queue, Counter())[state] += count
+    return [
+        QueueInfo(name, paused.get(name) is not None, moment(paused.get(name)), dict(depth[name]))
+        for name in sorted(depth)
+    ]
+
+
+def _queue_operation(name: str, queue: str) -> Operation[None]:
+    check_name(queue, "The queue")
+
+    def steps() -> Statements[None]:
+        yield Statement(name, {"queue": queue})
+
+    return Operation(name, steps, wakes=True)
 
 
 def _same_type(row: Row, params: dict[str, Any]) -> bool:

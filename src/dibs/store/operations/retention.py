@@ -1,4 +1,4 @@
-"""Retention rules: set, remove and list them; and the record of who changed them."""
+"""Retention rules: set, remove and list them; and the record of their changes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ CHANGES = 1000
 """Changes of retention rules in one answer, at most."""
 
 
-class Retaining:
-    """How long finished records are kept."""
+class Retention:
+    """The rules about how long finished records are kept."""
 
     def set_retention(self, target: RetentionTarget, keep: float | None) -> Operation[RetentionRule]:
         """Keep these records for so many seconds; None: for ever. The same value again changes nothing."""
@@ -25,9 +25,9 @@ class Retaining:
         is set for that queue, type or workflow."""
         return Operation("remove_retention", lambda: _remove(target), mode=Mode.TRANSACTION)
 
-    def retention(self) -> Operation[list[RetentionRule]]:
+    def retention_rules(self) -> Operation[list[RetentionRule]]:
         """The default for each kind of records, and then the rules for types, queues and workflows."""
-        return Operation("retention", _list, mode=Mode.READ)
+        return Operation("retention_rules", _list, mode=Mode.READ)
 
     def retention_changes(self, limit: int = CHANGES) -> Operation[list[RetentionChange]]:
         """The newest changes of retention rules, newest first."""

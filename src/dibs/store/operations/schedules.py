@@ -1,15 +1,12 @@
-"""Schedules: every tick is enqueued exactly once, however many look after it at the same moment.
+"""Schedules: every tick is enqueued exactly once, however many processes tick the same schedule.
 
-Who looks reads the due schedules without any lock. Then one atomic operation for each moves it on to its next tick,
-fenced by the tick that was read, and enqueues what is due in the same transaction: of all who try, one changes the row.
-Each task carries a key made of the schedule's name and the tick, so that not even a clock that jumps back enqueues a
-tick again.
+A process reads the due schedules without any lock. Then one transaction for each moves the schedule to its next tick,
+fenced by the tick that was read, and enqueues the due tasks: of all processes that try, one changes the row. Each task
+has a key made of the schedule's name and the tick, so that even a clock that jumps back does not enqueue a tick again.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,8 +24,9 @@ from dibs.model.schedule import (
     check_schedule_name,
     task_of,
 )
-from dibs.model.task import NewTask, Task
+from dibs.model.task import Task
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements
+from dibs.store.operations.enqueue import Enqueue
 from dibs.store.operations.rows import moment, seconds
 from dibs.store.operations.validation import TaskValidation
 
@@ -37,12 +35,11 @@ ON_TIME = timedelta(seconds=60)
 """A tick that is later counts as missed."""
 
 
-class Scheduling(ABC):
-    """Enqueueing by the clock."""
+class Schedules:
+    """Schedules and their ticks."""
 
-    @abstractmethod
-    def _enqueue(self, tasks: Sequence[NewTask], validation: TaskValidation) -> Statements[list[Task]]:
-        """See Enqueueing."""
+    def __init__(self, enqueue: Enqueue) -> None:
+        self._store_tasks = enqueue.store_tasks
 
     def put_schedule(self, new: NewSchedule, source: ScheduleSource) -> Operation[Schedule]:
         """Store the schedule, or change the one of that name to it; the same again changes nothing."""
@@ -89,7 +86,7 @@ class Scheduling(ABC):
 
     def _run_schedule(self, name: str, validation: TaskValidation) -> Statements[Task]:
         schedule = yield from _get(name)
-        [task] = yield from self._enqueue([task_of(schedule)], validation)
+        [task] = yield from self._store_tasks([task_of(schedule)], validation)
         return task
 
     def due_schedules(self) -> Operation[list[DueSchedule]]:
@@ -125,7 +122,7 @@ class Scheduling(ABC):
         last_task_id: int | None = None
         for tick in ticks:
             try:
-                [task] = yield from self._enqueue([task_of(schedule, tick)], validation)
+                [task] = yield from self._store_tasks([task_of(schedule, tick)], validation)
             except (InvalidValue, KeyConflict) as error:
                 # It would be refused again whenever it was tried: the schedule goes on, and says why.
                 refusal = error

@@ -1,5 +1,5 @@
-"""Search: the lines of a list of tasks, by whatever is known of them. However many tasks there are, one call looks at
-few of them; the next goes on with what it did not come to."""
+"""Search tasks by their properties. However many tasks there are, one operation reads few of them; the next operation
+continues at the cursor."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class _Form(msgspec.Struct, Generic[_Each], frozen=True):
     words: tuple[tuple[str, str], ...] = ()
 
 
-class Searching:
-    """Finding tasks."""
+class Search:
+    """Find tasks by their properties."""
 
     def search(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[FoundTasks]:
         """The newest tasks that match, among the next `span` of those that an index leads to, else of all."""
         check_integer(span, "span", 1, 2**31 - 1)
         return Operation(
-            "search", lambda: _search(which, span, LINES), mode=Mode.READ, decode=lambda found: FoundTasks(*found)
+            "search", lambda: _search(which, span, SUMMARIES), mode=Mode.READ, decode=lambda found: FoundTasks(*found)
         )
 
     def find(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[TaskPage]:
@@ -180,8 +180,8 @@ def _probe(task_id: int) -> Statements[Row | None]:
     return rows[0] if rows else None
 
 
-def read_line(row: Row) -> TaskSummary:
-    """The line in a row of the `{{task_line}}` columns."""
+def _read_summary(row: Row) -> TaskSummary:
+    """The summary in a row of the `{{task_line}}` columns."""
     (task_id, type_name, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at,
      lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head) = row  # fmt: skip
     return TaskSummary(
@@ -191,5 +191,5 @@ def read_line(row: Row) -> TaskSummary:
     )  # fmt: skip
 
 
-LINES = _Form(read_line)
+SUMMARIES = _Form(_read_summary)
 TASKS = _Form(read_task, (("task_line", "{{task}}"),))

@@ -1,5 +1,10 @@
-"""Samples: the whole store counted, what has moved since, how long tasks wait and run, what they fail of; and a sample
-of every minute, kept for those who want to see how it went."""
+"""Statistics: counts of tasks and their changes, latencies, errors, and a sample of every minute.
+
+A count of all tasks is expensive, so a server counts once and then adds the changes in the history. Where several
+transactions write at once (PostgreSQL) a snapshot does not end with an id: entry 8 can be in it while entry 7 is not
+committed. So a position is the last id that was read, and the gaps before it; an entry that appears in a gap later is a
+change since the position.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +16,59 @@ import msgspec
 
 from dibs.codec import decode
 from dibs.model.checks import check_integer, check_names, from_micros
+from dibs.model.history import HistoryPosition
 from dibs.model.statistics import (
     MAX_GROUP_MESSAGE,
+    ChangesSince,
+    DatabaseHealth,
     ErrorGroup,
     ErrorGroups,
+    HistoryChanges,
     Latencies,
+    Percentiles,
+    Stats,
     TaskCount,
+    TaskCounts,
     TransitionCount,
+    WorkersAndPauses,
     error_parts,
     kind_name,
     without_numbers,
 )
-from dibs.model.task import STATES, Event
+from dibs.model.task import STATES, Event, State
 from dibs.model.upkeep import BATCH
 from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, conditions, limited
-from dibs.store.operations.inspect import RECENT, percentiles, recent
+from dibs.store.operations.dialect import Dialect
+from dibs.store.operations.registry import list_workers
 from dibs.store.operations.rows import seconds
 
+RECENT = 1000
+"""Completed tasks that latencies are computed from."""
+
+LATENCY_REACH = 10
+"""How many times as many completed tasks are read where only those of some queues are wanted."""
+
 FAILURES = 10_000
+"""Failed tasks that are grouped by their errors."""
 
-FURTHER = 2
-"""How many times as many failed tasks are looked at where only those of some queues are wanted."""
+ERROR_REACH = 2
+"""How many times as many failed tasks are read where only those of some queues are wanted."""
+
+MAX_CHANGES = 2_000_000
+"""Entries that are counted at most in one operation: those of a minute at ten thousand tasks a second. A server that is
+further behind counts all tasks again."""
 
 
-class Sampling:
-    """Measuring the store."""
+class Statistics:
+    """Figures about the whole store."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    def stats(self, queues: Sequence[str] | None = None) -> Operation[Stats]:
+        """Depth, age, throughput and latency, of all queues or of these."""
+        check_names(queues, "queues", "The queue")
+        return Operation("stats", lambda: _stats(queues), mode=Mode.READ)
 
     def latencies(self, queues: Sequence[str] | None = None, limit: int = RECENT) -> Operation[Latencies]:
         """How long the last completed tasks (of these queues) waited and ran."""
@@ -47,11 +80,11 @@ class Sampling:
         """The newest `limit` failed tasks (of these queues), grouped by error."""
         check_names(queues, "queues", "The queue")
         check_integer(limit, "limit", 1, 2**31 - 1)
-        return Operation("error_groups", lambda: _failures(queues, limit), mode=Mode.READ)
+        return Operation("error_groups", lambda: _error_groups(queues, limit), mode=Mode.READ)
 
-    def note_sample(self, at: int, body: str) -> Operation[bool]:
-        """Keep the sample of a minute; True if it had none."""
-        return Operation("note_sample", lambda: _note(at, body))
+    def save_sample(self, at: int, body: str) -> Operation[bool]:
+        """Save the sample of a minute; True if it had none."""
+        return Operation("save_sample", lambda: _save(at, body))
 
     def samples_since(self, at: int) -> Operation[list[tuple[int, str]]]:
         """The samples from this moment on, in order."""
@@ -64,6 +97,90 @@ class Sampling:
     def prune_samples(self, before: int, limit: int = BATCH) -> Operation[int]:
         """Delete samples from before this moment."""
         return Operation("prune_samples", lambda: _prune(before, limit))
+
+    def count_tasks(self) -> Operation[TaskCounts]:
+        """Every task counted, and the position in the history at which that is true. This reads all of them."""
+        return Operation("count_tasks", self._count_tasks, mode=Mode.SNAPSHOT)
+
+    def changes_since(self, positions: Sequence[HistoryPosition], limit: int = MAX_CHANGES) -> Operation[ChangesSince]:
+        """What happened since these positions, counted; each ends at the same moment."""
+        check_integer(limit, "limit", 1, 2**31 - 1)
+        return Operation("changes_since", lambda: self._changes_since(positions, limit), mode=Mode.SNAPSHOT)
+
+    def workers_and_pauses(self) -> Operation[WorkersAndPauses]:
+        """The workers and the paused queues. This reads no tasks."""
+        return Operation("workers_and_pauses", _workers_and_pauses, mode=Mode.READ)
+
+    def finished_within(self, window: int, queues: Sequence[str] | None = None) -> Operation[dict[str, int]]:
+        """How many tasks (of these queues) reached each final state in the last `window` microseconds."""
+        check_names(queues, "queues", "The queue")
+        return Operation("finished_within", lambda: _finished(window, queues), mode=Mode.READ)
+
+    def _count_tasks(self) -> Statements[TaskCounts]:
+        position = yield from self._dialect.history_position()
+        [(at,)] = yield Statement("clock")
+        return TaskCounts(at, position, read_counts((yield Statement("counts"))))
+
+    def _changes_since(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[ChangesSince]:
+        progress = yield from self._dialect.history_changes(positions, limit)
+        [(at,)] = yield Statement("clock")
+        return ChangesSince(at, progress)
+
+    def database_health(self) -> Operation[DatabaseHealth]:
+        """The size of the database, and what keeps its engine from cleaning up."""
+        return Operation("database_health", self._dialect.database_health, mode=Mode.READ)
+
+
+def _stats(queues: Sequence[str] | None) -> Statements[Stats]:
+    given, only = {"queues": queues if queues is None else list(queues)}, _of_queues(queues)
+    counts = [row for row in (yield Statement("counts")) if queues is None or row[0] in queues]
+    minute = yield Statement("throughput", {**given, "window": 60_000_000}, words=(only,))
+    hour = yield Statement("throughput", {**given, "window": 3_600_000_000}, words=(only,))
+    finished = yield recent(queues, RECENT)
+    ages = [row[4] for row in counts if row[4] is not None]
+    return Stats(
+        depth=_sum(counts, lambda row: row[2]),
+        by_queue=_sum_nested(counts, 0),
+        by_type=_sum_nested(counts, 1),
+        oldest_pending_age=seconds(max(ages)) if ages else None,
+        finished_last_minute={row[0]: row[1] for row in minute},
+        finished_last_hour={row[0]: row[1] for row in hour},
+        wait=percentiles([row[0] for row in finished]),
+        run=percentiles([row[1] for row in finished]),
+        dead_letter=sum(row[3] - row[5] for row in counts if row[2] == State.FAILED),
+    )
+
+
+def _sum(counts: list[Row], key: Any) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for row in counts:
+        total[key(row)] += row[3]
+    return dict(total)
+
+
+def _sum_nested(counts: list[Row], column: int) -> dict[str, dict[str, int]]:
+    names = sorted({row[column] for row in counts})
+    return {name: _sum([row for row in counts if row[column] == name], lambda row: row[2]) for name in names}
+
+
+def recent(queues: Sequence[str] | None, limit: int) -> Statement:
+    """How long the last completed tasks waited and ran; of these queues among the last of all, never further back."""
+    given = {"queues": None if queues is None else list(queues)}
+    reach = limit if queues is None else LATENCY_REACH * limit
+    return Statement("recent", given, words=(_of_queues(queues), ("reach", f"{reach:d}"), *limited(limit)))
+
+
+def percentiles(values: list[int | None]) -> Percentiles:
+    """Of those microseconds that are known, in seconds."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return Percentiles()
+    p50, p95, p99 = (known[min(len(known) - 1, len(known) * percent // 100)] / 1e6 for percent in (50, 95, 99))
+    return Percentiles(p50, p95, p99)
+
+
+def _of_queues(queues: Sequence[str] | None) -> tuple[str, str]:
+    return conditions({"queues": queues}, ("queues",))
 
 
 def read_counts(rows: Rows) -> list[TaskCount]:
@@ -87,7 +204,7 @@ def _latencies(queues: Sequence[str] | None, limit: int) -> Statements[Latencies
     return Latencies(percentiles([row[0] for row in rows]), percentiles([row[1] for row in rows]))
 
 
-def _note(at: int, body: str) -> Statements[bool]:
+def _save(at: int, body: str) -> Statements[bool]:
     rows = yield Statement("note_sample", {"at": at, "body": body})
     return bool(rows)
 
@@ -105,8 +222,8 @@ def _prune(before: int, limit: int) -> Statements[int]:
 # Errors
 
 
-def _failures(queues: Sequence[str] | None, limit: int) -> Statements[ErrorGroups]:
-    reach = limit if queues is None else FURTHER * limit
+def _error_groups(queues: Sequence[str] | None, limit: int) -> Statements[ErrorGroups]:
+    reach = limit if queues is None else ERROR_REACH * limit
     given = {"queues": None if queues is None else list(queues)}
     words = (conditions(given, ("queues",)), ("reach", f"{reach:d}"), *limited(limit))
     rows = yield Statement("failures", given, words=words)
@@ -150,3 +267,22 @@ def _text(written: str) -> str:
             continue
         return str(text)
     return written
+
+
+def read_changes(position: HistoryPosition, rows: Sequence[Row], limit: int) -> HistoryChanges:
+    """The changes in the rows of moves.sql; the gaps are those of the position."""
+    last = max((row[-1] for row in rows), default=position.last)
+    whole = sum(row[-2] for row in rows) < limit
+    return HistoryChanges(HistoryPosition(last, position.gaps), [read_move(row) for row in rows], whole)
+
+
+def _finished(window: int, queues: Sequence[str] | None) -> Statements[dict[str, int]]:
+    given = {"window": window, "queues": None if queues is None else list(queues)}
+    return dict((yield Statement("throughput", given, words=(conditions(given, ("queues",)),))))
+
+
+def _workers_and_pauses() -> Statements[WorkersAndPauses]:
+    workers = yield Statement("workers")
+    queues = yield Statement("queues")
+    paused = {name: from_micros(at) for name, at in queues if at is not None}
+    return WorkersAndPauses(list_workers(workers), paused)

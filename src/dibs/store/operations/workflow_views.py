@@ -41,8 +41,8 @@ _POLICIES = {policy.value: policy for policy in OnFailure}
 _decode_ids = msgspec.json.Decoder(list[int]).decode
 
 
-class Outlining:
-    """Looks that read no more than is shown."""
+class WorkflowViews:
+    """Read only as much of workflows as a page shows."""
 
     def outline(self, workflow_id: int, limit: int = STEPS) -> Operation[WorkflowOutline]:
         """The first `limit` steps of a workflow and what comes after what; none if there is no such."""
@@ -53,9 +53,9 @@ class Outlining:
         """How the steps of a workflow stand, up to the one with the id `last`."""
         return Operation("step_states", lambda: _step_states(workflow_id, last), mode=Mode.READ)
 
-    def some_steps(self, task_ids: Sequence[int]) -> Operation[StepDetails]:
+    def step_details(self, task_ids: Sequence[int]) -> Operation[StepDetails]:
         """These steps as they are now; those that do not exist are left out."""
-        return Operation("some_steps", lambda: _some_steps(list(task_ids)), mode=Mode.READ)
+        return Operation("step_details", lambda: _step_details(list(task_ids)), mode=Mode.READ)
 
     def step_errors(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """What went wrong last with each of these tasks: `type: message`, its first 200 characters."""
@@ -71,6 +71,10 @@ class Outlining:
         is so rare that all others are looked through for it in one go."""
         check_integer(span, "span", 1, MAX_ID)
         return Operation("find_workflows", lambda: _find(which, span), mode=Mode.READ)
+
+    def workflow_counts(self) -> Operation[dict[str, int]]:
+        """How many workflows there are in each state."""
+        return Operation("workflow_counts", _workflow_counts, mode=Mode.READ)
 
 
 def _outline(workflow_id: int, limit: int) -> Statements[WorkflowOutline]:
@@ -103,7 +107,7 @@ def _step_states(workflow_id: int, last: int) -> Statements[list[StepGroup]]:
     ]
 
 
-def _some_steps(task_ids: list[int]) -> Statements[StepDetails]:
+def _step_details(task_ids: list[int]) -> Statements[StepDetails]:
     rows = (yield Statement("some_steps", {"ids": task_ids})) if task_ids else []
     inside = {row[0]: SubWorkflowProgress(*row[-2:]) for row in rows if row[-2] is not None}
     return StepDetails({row[0]: _read_step(row[:-2]) for row in rows}, inside)
@@ -171,3 +175,8 @@ def _along(which: WorkflowFilter, span: int) -> Statements[FoundWorkflows]:
     if len(found) == which.limit:
         return FoundWorkflows(found, found[-1].id)
     return FoundWorkflows(found, lowest if looked == span else None)
+
+
+def _workflow_counts() -> Statements[dict[str, int]]:
+    rows = yield Statement("workflow_counts")
+    return {state: count for state, count in rows if count}

@@ -1,8 +1,7 @@
-"""Enqueue and claim in PostgreSQL's way: one statement each, because a round trip costs more than a clever query."""
+"""What PostgreSQL does in its own way: few clever statements, because a round trip costs more than a query."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +11,13 @@ from dibs.model.finalization import ExecutionStatus, FinalizationAction, Finaliz
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import DatabaseHealth, HistoryChanges
 from dibs.model.workflow import WorkflowState
-from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
-from dibs.store.operations import SqlOperations
-from dibs.store.operations.claim import SWEEPS, Hands, claim_params
-from dibs.store.operations.enqueue import NewRows, Stored
+from dibs.store.contract import NumbersMissing, Partition
+from dibs.store.operation import Row, Rows, Statement, Statements, limited
+from dibs.store.operations.advance import Advance
+from dibs.store.operations.claim import CHUNK, RANDOM_ORDERS, SWEEPS, Sweeper, claim_params
+from dibs.store.operations.dialect import FinalizationStatements, Holders, NewRows, Stored
 from dibs.store.operations.finalize import finalization_lost
-from dibs.store.operations.random_order import CHUNK, RACES, Line, Undrawn
-from dibs.store.postgres import history_gaps as tallying
+from dibs.store.postgres import history_gaps
 from dibs.store.sqlfiles import Words
 
 SLACK = 32
@@ -38,7 +37,7 @@ _LEVELS: dict[str, Words] = {
     Order.PRIORITY_LIFO: (("beyond", "<"), ("levels", "priority DESC"), ("within", "id DESC")),
     Order.PRIORITY_ASC: (("beyond", ">"), ("levels", "priority"), ("within", "id")),
 }
-"""The way through the priorities of a line, and the order in each."""
+"""The way through the priorities of a partition, and the order in each."""
 
 _AT_HAND = {
     Order.PRIORITY_LIFO: "priority DESC, id",
@@ -52,14 +51,18 @@ _KEYS: dict[str, Words] = {
     Order.RANDOM: (("key", "random_key"), ("rate", "1")),
     Order.WEIGHTED: (("key", "weighted_key"), ("rate", "greatest(task.priority::bigint + 1, 1)")),
 }
-"""The number of a task in each race, and the rate of its draw."""
+"""The column of the random-order number in each order, and the rate of its distribution."""
 
 
-class PostgresOperations(SqlOperations):
-    """The operations that PostgreSQL does in its own way."""
+class PostgresDialect:
+    """The statements of PostgreSQL. `measured`: the size of the database is reported. See Dialect."""
+
+    def __init__(self, *, many_writers: bool = True, measured: bool = True) -> None:
+        self.many_writers = many_writers
+        self._measured = measured
 
     def insert_tasks(self, rows: NewRows) -> Statements[dict[int, Stored]]:
-        """See Enqueueing."""
+        """Insert all rows with one statement; the one for tasks without keys is faster."""
         given = list(rows.items())
         if all(row.key is None for row in rows.values()):
             inserted = yield Statement("enqueue_keyless", rows=[row for _, row in given])
@@ -69,123 +72,140 @@ class PostgresOperations(SqlOperations):
         return {given[nth - 1][0]: (given[nth - 1][1], *stored) for nth, *stored in inserted}
 
     def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Statements[None]:
-        """See Adding."""
+        """Insert the tasks of steps, with their history."""
         yield Statement("enqueue_steps", rows=rows)
 
-    def hold_roots(self, ids: list[int]) -> Statements[None]:
-        """See Advancing."""
+    def lock_roots(self, ids: list[int]) -> Statements[None]:
+        """Lock the rows of the root workflows."""
         if ids:
             yield Statement("hold_workflows", {"ids": ids})
 
-    def standing_at(self) -> Statements[HistoryPosition]:
-        """See Tallying."""
-        return tallying.standing_at()
+    def clear_holders(self, recovered: Rows) -> Statements[None]:
+        """The statement that recovers tasks has done it."""
+        yield from ()
 
-    def going_on(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
-        """See Tallying."""
-        return tallying.going_on(positions, limit)
+    def finalization(self, advance: Advance) -> FinalizationStatements:
+        """Functions of the database, which programs in other languages call as well."""
+        return FinalizationByFunctions(advance)
 
-    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Statements[Row]:
-        """See Finalizing. A function of the database does it, which programs in other languages call as well."""
+    def history_position(self) -> Statements[HistoryPosition]:
+        """The end of the history, and the gaps before it."""
+        return history_gaps.position()
+
+    def history_changes(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
+        """The changes since each position, with those that appeared in its gaps."""
+        return history_gaps.changes(positions, limit)
+
+    def database_health(self) -> Statements[DatabaseHealth]:
+        """The size of the database, and the age of its oldest transaction, which keeps dead rows."""
+        if not self._measured:
+            return DatabaseHealth(0)
+        [(size, oldest)] = yield Statement("vitals")
+        return DatabaseHealth(size, oldest_transaction=oldest)
+
+    def claim(
+        self, request: ClaimRequest, sweeper: Sweeper, *, atomic: bool, holders: Holders | None
+    ) -> Statements[Rows]:
+        """The claim statement itself finds out whether there is anything to sweep. There seldom is, and sweeps that
+        find nothing would be two round trips before every claim of a worker that waits for tasks."""
+        look = sweeper.is_due
+        if look:
+            sweeper.postpone()
+        claims, overdue = yield from _claim(request, atomic, holders, look)
+        if look and overdue:  # then nothing was claimed: the overdue tasks may come first
+            yield from sweeper.sweep()
+            claims, overdue = yield from _claim(request, atomic, holders)
+        for _ in range(
+            SWEEPS
+        ):  # what a sweep moves may be for other workers: continue while there is something to move
+            if claims or not overdue or not (yield from sweeper.sweep()):
+                break
+            claims, overdue = yield from _claim(request, atomic, holders)
+        return claims
+
+    def pick(self, filters: Filters) -> Statements[list[int]]:
+        """The ids that a claim would take now."""
+        params = {**_filter_params(filters), "undrawn_too": True}
+        rows = yield Statement("peek", params, words=_peek_words(filters))
+        if filters.order in RANDOM_ORDERS and len(rows) < filters.count:  # tasks without a number come last
+            rows += yield Statement("peek", params, words=_peek_words(filters, Order.FIFO))
+        return list(dict.fromkeys(row[0] for row in rows))[: filters.count]
+
+    def number_some(self, order: str, partition: Partition) -> Statements[bool]:
+        """Number the next CHUNK tasks of the partition."""
+        rows = yield Statement("draw", {**partition, "kind": order}, words=(*_KEYS[order], *limited(CHUNK)))
+        return any(drawn_to is not None for (drawn_to,) in rows)
+
+
+class FinalizationByFunctions:
+    """Finalization by functions of the database. See FinalizationStatements."""
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
+
+    def claim(self, workflow_id: int, processor: str, lease: int) -> Statements[Row]:
+        """Claim the finalization, or find the reason why not, and record the attempt."""
         given = {"id": workflow_id, "processor": processor, "lease": lease}
         rows = yield Statement("claim_finalization", given)
         return rows[0]
 
-    def extend_finalization(self, workflow_id: int, processor: str, token: int, lease: int) -> Statements[Row]:
-        """See Finalizing. A function, as for the claim."""
+    def renew(self, workflow_id: int, processor: str, token: int, lease: int) -> Statements[Row]:
+        """Extend the claim, or find the reason why not."""
         given = {"id": workflow_id, "processor": processor, "token": token, "lease": lease}
         rows = yield Statement("renew_finalization", given)
         return rows[0]
 
-    def finalize_held(self, workflow_id: int, processor: str, token: int) -> Statements[Finalized]:
-        """See Finalizing. A function, as for the claim."""
+    def act(self, workflow_id: int, processor: str, token: int) -> Statements[Finalized]:
+        """Check the claim and act on the state of the steps."""
         given = {"id": workflow_id, "processor": processor, "token": token}
         [(reason, state, status, action, due)] = yield Statement("finalize", given)
         if reason != "finalized":
-            workflow = yield from self.read_workflow(workflow_id)  # it is locked: it is as the function saw it
+            workflow = yield from self._advance.read_workflow(workflow_id)  # locked: as the function read it
             raise WorkflowNotFound(workflow_id) if workflow is None else finalization_lost(workflow, processor, token)
         return Finalized(workflow_id, WorkflowState(state), ExecutionStatus(status), FinalizationAction(action), due)
 
-    def sweep_and_take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Statements[Rows]:
-        """See Claiming. The claim itself looks whether there is anything to sweep: there seldom is, and to sweep for
-        nothing would be two round trips before every claim of a worker that waits for tasks."""
-        look = time.monotonic() >= self.next_sweep
-        if look:
-            self.next_sweep = time.monotonic() + self.sweep_every
-        claims, overdue = yield from self._take(request, atomic, hands, look)
-        if look and overdue:  # then nothing was claimed: what is due may come first
-            yield from self.sweep()
-            claims, overdue = yield from self._take(request, atomic, hands)
-        for _ in range(SWEEPS):  # what a sweep moves may be for others: go on while there is something to move
-            if claims or not overdue or not (yield from self.sweep()):
-                break
-            claims, overdue = yield from self._take(request, atomic, hands)
-        return claims
 
-    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Statements[Rows]:
-        """See Claiming."""
-        return (yield from self._take(request, atomic, hands))[0]
-
-    def _take(
-        self, request: ClaimRequest, atomic: bool, hands: Hands | None, look: bool = False
-    ) -> Statements[tuple[Rows, bool]]:
-        """The claimed rows, and whether something is overdue. With `look` nothing is claimed where something is."""
-        params = {**_filter_params(request), **claim_params(request), "look": look}
-        rows = yield _claim("claim", params, request, request.count, hands)
-        (seen, overdue), claimed = rows[0][:2], [row for row in rows if row[2] is not None]
-        if look and overdue:
-            return [], True
-        if seen == 0 and request.order in RACES:
-            yield from _check_drawn(request)
-        missing = request.count - len(claimed)
-        try:
-            # Not for want of tasks: others are claiming the same ones right now, or some have no number in their race.
-            if missing and (seen > len(claimed) or (seen == 0 and request.order in RACES)):
-                claimed += yield _claim("claim_any", params, request, missing, hands and hands[len(claimed) :])
-            if claimed and request.order in RACES:
-                yield from _advance(request, claimed)
-        except Exception:
-            if atomic or not claimed:
-                raise
-            # What is claimed is claimed, and must reach its worker; the rest comes with the next claim.
-        return [row[3:] for row in claimed], overdue
-
-    def pick(self, filters: Filters) -> Statements[list[int]]:
-        """See Claiming."""
-        params = {**_filter_params(filters), "undrawn_too": True}
-        rows = yield Statement("peek", params, words=_peek_words(filters))
-        if filters.order in RACES and len(rows) < filters.count:  # those that have no number yet, after those that have
-            rows += yield Statement("peek", params, words=_peek_words(filters, Order.FIFO))
-        return list(dict.fromkeys(row[0] for row in rows))[: filters.count]
-
-    def draw_some(self, kind: str, line: Line) -> Statements[bool]:
-        """See Racing."""
-        rows = yield Statement("draw", {**line, "kind": kind}, words=(*_KEYS[kind], *limited(CHUNK)))
-        return any(drawn_to is not None for (drawn_to,) in rows)
-
-    def vitals(self) -> Operation[DatabaseHealth]:
-        """See Measuring."""
-        return Operation("vitals", _vitals, mode=Mode.READ)
+def _claim(
+    request: ClaimRequest, atomic: bool, holders: Holders | None, look: bool = False
+) -> Statements[tuple[Rows, bool]]:
+    """The claimed rows, and whether something is overdue. With `look` nothing is claimed where something is."""
+    params = {**_filter_params(request), **claim_params(request), "look": look}
+    rows = yield _claim_statement("claim", params, request, request.count, holders)
+    (seen, overdue), claimed = rows[0][:2], [row for row in rows if row[2] is not None]
+    if look and overdue:
+        return [], True
+    if seen == 0 and request.order in RANDOM_ORDERS:
+        yield from _check_numbered(request)
+    missing = request.count - len(claimed)
+    try:
+        # There are tasks: other claims are taking the same ones right now, or some have no random-order number.
+        if missing and (seen > len(claimed) or (seen == 0 and request.order in RANDOM_ORDERS)):
+            rest = holders and holders[len(claimed) :]
+            claimed += yield _claim_statement("claim_any", params, request, missing, rest)
+        if claimed and request.order in RANDOM_ORDERS:
+            yield from _advance(request, claimed)
+    except Exception:
+        if atomic or not claimed:
+            raise
+        # What is claimed is claimed, and must reach its worker; the rest comes with the next claim.
+    return [row[3:] for row in claimed], overdue
 
 
-def _vitals() -> Statements[DatabaseHealth]:
-    [(size, oldest)] = yield Statement("vitals")
-    return DatabaseHealth(size, oldest_transaction=oldest)
-
-
-def _check_drawn(filters: Filters) -> Statements[None]:
-    lines = yield Statement("undrawn_lines", _filter_params(filters), words=_choice(filters))
-    if lines:
+def _check_numbered(filters: Filters) -> Statements[None]:
+    partitions = yield Statement("undrawn_lines", _filter_params(filters), words=_choice(filters))
+    if partitions:
         names = ("queue", "type", "attempts_left")
-        raise Undrawn(str(filters.order), [dict(zip(names, line, strict=True)) for line in lines])
+        raise NumbersMissing(str(filters.order), [dict(zip(names, each, strict=True)) for each in partitions])
 
 
-def _claim(name: str, params: dict[str, Any], request: ClaimRequest, count: int, hands: Hands | None) -> Statement:
+def _claim_statement(
+    name: str, params: dict[str, Any], request: ClaimRequest, count: int, holders: Holders | None
+) -> Statement:
     words = (*_words(request, _rounded_up(count)), ("only", "{{if_several}}"))
     params = {**params, "exactly": count}
-    if hands is None:
+    if holders is None:
         return Statement(name, params, words=(*words, ("hands", "{{to_one}}")))
-    workers, incarnations = [list(each) for each in zip(*hands, strict=True)]
+    workers, incarnations = [list(each) for each in zip(*holders, strict=True)]
     return Statement(
         name, {**params, "workers": workers, "incarnations": incarnations}, words=(*words, ("hands", "{{to_many}}"))
     )
@@ -216,7 +236,7 @@ def _peek_words(filters: Filters, order: Order | None = None) -> Words:
 
 
 def _choice(filters: Filters) -> Words:
-    """How the lines are chosen: what the filters name need not be looked for."""
+    """How the partitions are selected: what the filters name need not be looked for."""
     return (
         ("open_queues", "{{queues_found}}" if filters.queues is None else "{{queues_named}}"),
         ("kinds", "{{types_found}}" if filters.types is None else "{{types_named}}"),

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
 
@@ -18,10 +18,13 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from dibs.errors import InvalidValue, StoreUnavailable
+from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
+from dibs.store.contract import Observer
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
-from dibs.store.operations.typecache import TypeCache
+from dibs.store.operations import SqlOperations, execution
+from dibs.store.operations.validation import TypeCache
 from dibs.store.postgres import doctor
 from dibs.store.postgres.connection import (
     NOT_EXECUTED,
@@ -36,7 +39,7 @@ from dibs.store.postgres.connection import (
     translate_joined,
     watchful,
 )
-from dibs.store.postgres.dialect import PostgresOperations
+from dibs.store.postgres.dialect import PostgresDialect
 from dibs.store.postgres.encoding import refuse_client_encoding
 from dibs.store.postgres.gathering import AsyncGathering, Gathering
 from dibs.store.postgres.migrating import migrate
@@ -88,10 +91,11 @@ PLANS_RENEWED_AFTER = 1.0
 the claim that follows a wake-up finds plans that are made already."""
 
 
-class PostgresStore(PostgresOperations):
+class PostgresStore:
     """Connects when first needed, anew in a forked child, and migrates. `_opening` guards `_open`, and is held for no
     longer than it takes to make the objects: nobody waits there for a server."""
 
+    served = False
     many_writers = True
     caution: str | None = None
 
@@ -102,6 +106,18 @@ class PostgresStore(PostgresOperations):
         self._url = url
         self._clock = clock
         self._types = TypeCache()
+        self._operations = operations = SqlOperations(PostgresDialect(), self._types)
+        self.queue = operations.queue
+        self.tasks = operations.tasks
+        self.history = operations.history
+        self.registry = operations.registry
+        self.workflows = operations.workflows
+        self.finalization = operations.finalization
+        self.schedules = operations.schedules
+        self.keys = operations.keys
+        self.statistics = operations.statistics
+        self.upkeep = operations.upkeep
+        self.retention = operations.retention
         self._may_migrate = migrate
         self._opening = threading.Lock()
         self._open: _Open | None = None
@@ -113,12 +129,39 @@ class PostgresStore(PostgresOperations):
         return self._types
 
     @property
+    def observer(self) -> Observer:
+        """Notified of what the store does to tasks."""
+        return self._operations.observer.target
+
+    @observer.setter
+    def observer(self, observer: Observer) -> None:
+        self._operations.observer.target = observer
+
+    @property
     def wakeups(self) -> PostgresWakeups:
-        """Where to wait for changes. This does not connect."""
+        """Waits for changes by any process. This does not connect."""
         return self._made().connections.wakeups
 
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
+        """Run the operation and return its result; with `on`, inside that connection's transaction."""
+        return execution.run(self, operation, by, on, idle)
+
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
+        """`run`, without blocking the event loop."""
+        return await execution.run_async(self, operation, by, on, idle)
+
+    def validates_quickly(self, tasks: Iterable[NewTask]) -> bool | None:
+        """See DatabaseStore."""
+        return execution.validates_quickly(self, tasks)
+
+    async def read_types(self) -> None:
+        """See DatabaseStore."""
+        await self.run_once_async(self._types.reading())
+
     def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
-        """See Racing."""
+        """See SqlEngine."""
         if on is not None:
             return self._run_joined(operation, by, on)
         if operation.coalesce is not None:
@@ -155,7 +198,7 @@ class PostgresStore(PostgresOperations):
     async def run_once_async(
         self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
     ) -> T:
-        """See Racing."""
+        """See SqlEngine."""
         if on is not None:
             return await self._run_joined_async(operation, by, on)
         if operation.coalesce is not None:

@@ -88,17 +88,17 @@ class RemoteClaims:
         check_claims(claims)
         return Operation("renew", lambda: _many(_RENEW, claims, _entries(claims), lease_seconds=lease / 1e6))
 
-    def progress(self, notes: Sequence[tuple[AnyClaim, int, str | None]]) -> Operation[list[bool | DibsError]]:
+    def progress(self, reports: Sequence[tuple[AnyClaim, int, str | None]]) -> Operation[list[bool | DibsError]]:
         """Note how far the tasks are."""
-        refs = [ref for ref, _, _ in notes]
+        refs = [ref for ref, _, _ in reports]
         check_claims(refs)
-        entries = [_note_entry(*note) for note in notes]
+        entries = [_note_entry(*note) for note in reports]
         return Operation("progress", lambda: _many(_PROGRESS, refs, entries))
 
-    def standing(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
+    def claim_status(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
         """How the claims stand, without touching them."""
         check_claims(claims)
-        return Operation("standing", lambda: _standing(claims), mode=Mode.READ)
+        return Operation("claim_status", lambda: _standing(claims), mode=Mode.READ)
 
 
 def claim_body(request: ClaimRequest) -> dict[str, Any]:

@@ -11,6 +11,19 @@ from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue
 from dibs.model.upkeep import Check
+from dibs.store.contract import (
+    FinalizationOperations,
+    HistoryOperations,
+    KeyOperations,
+    QueueOperations,
+    RegistryOperations,
+    RetentionOperations,
+    ScheduleOperations,
+    ServedTasks,
+    StatisticsOperations,
+    UpkeepOperations,
+    WorkflowOperations,
+)
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.remote.address import Address
@@ -23,13 +36,25 @@ from dibs.store.remote.wire import read_checks, read_ready
 T = TypeVar("T")
 
 
-class RemoteStore(RemoteOperations):
+class RemoteStore:
     """Connects when first needed, and anew in a forked child."""
 
     served = True
     caution: str | None = None
 
     def __init__(self, url: str, api_key: str | None) -> None:
+        operations = RemoteOperations()
+        self.queue: QueueOperations = operations
+        self.tasks: ServedTasks = operations
+        self.history: HistoryOperations = operations
+        self.registry: RegistryOperations = operations
+        self.workflows: WorkflowOperations = operations
+        self.finalization: FinalizationOperations = operations
+        self.schedules: ScheduleOperations = operations
+        self.keys: KeyOperations = operations
+        self.statistics: StatisticsOperations = operations
+        self.upkeep: UpkeepOperations = operations
+        self.retention: RetentionOperations = operations
         self._address = Address(url, api_key)
         self._opening = threading.Lock()
         self._open: Connections | None = None

@@ -1,31 +1,32 @@
-"""Enqueue and claim in SQLite's way: under the write lock many small statements cost less than one clever one.
-
-A recursive query over the lines costs some 200 µs here, a probe 4 µs; no other process can write in between.
+"""What SQLite does in its own way. Every operation that writes holds the write lock of the file, so many small
+statements cost less than one clever one, and no other process can write between two of them: a recursive query over the
+partitions takes some 200 µs, a probe 4 µs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from dibs.model.claim import ClaimRequest, Filters, Order
-from dibs.model.finalization import ClaimReason
 from dibs.model.history import HistoryPosition
-from dibs.model.statistics import HistoryChanges
+from dibs.model.statistics import DatabaseHealth, HistoryChanges
 from dibs.model.task import State
-from dibs.model.workflow import WorkflowState
-from dibs.store.operation import Row, Rows, Statement, Statements
-from dibs.store.operations import SqlOperations
-from dibs.store.operations.claim import Hands, claim_params
-from dibs.store.operations.enqueue import NewRows, Stored, find_keys
-from dibs.store.operations.finalize import Answered, already_complete, not_found
-from dibs.store.operations.newrow import NewRow
-from dibs.store.operations.random_order import CHUNK, Line, Undrawn
+from dibs.store.contract import NumbersMissing, Partition
+from dibs.store.operation import Row, Rows, Statement, Statements, limited
+from dibs.store.operations.advance import Advance
+from dibs.store.operations.claim import CHUNK, Sweeper, claim_params, claim_with_sweeps
+from dibs.store.operations.dialect import FinalizationStatements, Holders, NewRows, Stored
+from dibs.store.operations.enqueue import find_keys
+from dibs.store.operations.finalize import FinalizationByStatements
+from dibs.store.operations.rows import NewRow
+from dibs.store.operations.statistics import read_changes
 from dibs.store.sqlfiles import Words
-from dibs.store.sqlite import tallying
 
 _ORDERS = {
     Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
@@ -42,8 +43,8 @@ _LEVELS = {
         lambda row: (row[1], row[0]),
     ),
 }
-"""The way through the priorities of a line, and the order in each."""
-_RACES = {
+"""The way through the priorities of a partition, and the order in each."""
+_RANDOM_ORDERS = {
     Order.RANDOM: (("index", "dibs_tasks_by_random"), ("key", "random_key"), ("rate", "1")),
     Order.WEIGHTED: (("index", "dibs_tasks_by_weight"), ("key", "weighted_key"), ("rate", "max(priority + 1, 1)")),
 }
@@ -53,11 +54,16 @@ BEYOND = 2**32
 """Higher than any priority; and below zero, lower."""
 
 
-class SqliteOperations(SqlOperations):
-    """The operations that SQLite does in its own way."""
+class SqliteDialect:
+    """The statements of SQLite. `path`: the file, of which the size is reported. See Dialect."""
+
+    many_writers = False
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
 
     def insert_tasks(self, rows: NewRows) -> Statements[dict[int, Stored]]:
-        """See Enqueueing. Ids and states are found here, under the write lock, so that plain values are inserted."""
+        """Insert plain values. Safe: ids and states are determined under the write lock."""
         free = yield from _without_taken_keys(rows)
         if not free:
             return {}
@@ -71,107 +77,84 @@ class SqliteOperations(SqlOperations):
         return dict(zip(free, stored, strict=True))
 
     def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Statements[None]:
-        """See Adding."""
+        """Insert the tasks of steps, with their history."""
         yield Statement("enqueue_steps", rows=rows)
         yield Statement("enqueue_history", {"first": rows[0]["id"], "last": rows[-1]["id"]})
 
-    def hold_roots(self, ids: list[int]) -> Statements[None]:
-        """See Advancing. This transaction is the only one that writes."""
+    def lock_roots(self, ids: list[int]) -> Statements[None]:
+        """No lock is needed: this transaction is the only one that writes."""
         yield from ()
 
-    def leave(self, recovered: Rows) -> Statements[None]:
-        """See Tending. RETURNING sees only the new row, so the holder must stay until the history is written."""
+    def clear_holders(self, recovered: Rows) -> Statements[None]:
+        """RETURNING sees only the new row, so the holder must stay in the row until the history is written."""
         yield Statement("leave_tasks", {"ids": [row[0] for row in recovered if row[3] == State.PENDING]})
 
-    def standing_at(self) -> Statements[HistoryPosition]:
-        """See Tallying."""
-        return tallying.standing_at()
+    def finalization(self, advance: Advance) -> FinalizationStatements:
+        """SQLite has no functions in the database."""
+        return FinalizationByStatements(advance)
 
-    def going_on(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
-        """See Tallying."""
-        return tallying.going_on(positions, limit)
+    def history_position(self) -> Statements[HistoryPosition]:
+        """One transaction writes at a time, so the history has no gaps; every read is a snapshot anyway."""
+        [(last,)] = yield Statement("last_entry")
+        return HistoryPosition(last)
 
-    def ask_for_finalization(self, workflow_id: int, processor: str, lease: int) -> Statements[Answered]:
-        """See Finalizing. Under the write lock nobody can come between the look and the claim: no race is lost."""
-        answer = yield from self._answer(workflow_id, processor, lease)
-        names = ("claimed", "already_claimed_by", "state", "message", "reason", "token")
-        yield Statement(
-            "note_finalization",
-            {"id": workflow_id, "processor": processor, **dict(zip(names, answer, strict=False))},
-        )
-        return answer
+    def history_changes(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
+        """The changes since each position."""
+        made = []
+        for position in positions:
+            rows = yield Statement("moves", {"after": position.last}, words=limited(limit))
+            made.append(read_changes(position, rows, limit))
+        return made
 
-    def _answer(self, workflow_id: int, processor: str, lease: int) -> Statements[Answered]:
-        workflow = yield from self.read_workflow(workflow_id)
-        if workflow is None:
-            return not_found()
-        if workflow.finished:
-            return already_complete(workflow)
-        if workflow.state is WorkflowState.FINALIZING:
-            return (yield from self.held_by_finalizer(workflow))
-        status = (yield from self.execution_status(workflow)).value
-        if workflow.ended == 0 and workflow.steps > 0:
-            return (
-                False,
-                None,
-                status,
-                "Workflow has no completed or failed steps",
-                ClaimReason.NOT_READY,
-                None,
-                None,
-            )
-        given = {"id": workflow_id, "processor": processor, "lease": lease}
-        claimed = yield Statement("claim_finalization", given)
-        if not claimed:
-            by = workflow.finalization_by
-            return (
-                False,
-                by,
-                status,
-                "Workflow already claimed for finalization",
-                ClaimReason.ALREADY_CLAIMED,
-                None,
-                None,
-            )
-        token, until = claimed[0]
-        if token == workflow.finalization_token:
-            return True, processor, status, "Claim extended", ClaimReason.EXTENDED, token, until
-        return True, None, status, "Successfully claimed for finalization", ClaimReason.CLAIMED, token, until
+    def database_health(self) -> Statements[DatabaseHealth]:
+        """The sizes of the files. SQL does not know the size of the write-ahead log, which is a file of its own."""
+        yield from ()
+        if self._path is None:
+            return DatabaseHealth(0)
+        return DatabaseHealth(_size(self._path), wal_size=_size(self._path.with_name(f"{self._path.name}-wal")))
 
-    def take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Statements[Rows]:
-        """See Claiming."""
-        lines = yield from _lines(request)
-        ids = yield from _pick(lines, request)
-        if not ids:
-            return []
-        by_id: dict[int, Row] = {}
-        for whose, some in _dealt(ids, hands):
-            rows = yield Statement("claim", {**claim_params(request), **whose, "ids": some}, change=True)
-            by_id.update((row[0], row) for row in rows)
-        return [by_id[task_id] for task_id in ids]
+    def claim(
+        self, request: ClaimRequest, sweeper: Sweeper, *, atomic: bool, holders: Holders | None
+    ) -> Statements[Rows]:
+        """Pick the ids, then claim them. Safe: the write lock is held, so the picked tasks are still pending."""
+        return (yield from claim_with_sweeps(partial(_claim, request, holders), sweeper))
 
     def pick(self, filters: Filters) -> Statements[list[int]]:
-        """See Claiming."""
-        lines = yield from _lines(filters)
-        return (yield from _pick(lines, filters, advance=False))
+        """The ids that a claim would take now."""
+        partitions = yield from _partitions(filters)
+        return (yield from _pick(partitions, filters, advance=False))
 
-    def draw_some(self, kind: str, line: Line) -> Statements[bool]:
-        """See Racing."""
-        [(position, drawn_to)] = yield Statement("race", {**line, "kind": kind})
-        if drawn_to is None:  # others have done it
+    def number_some(self, order: str, partition: Partition) -> Statements[bool]:
+        """Number the next CHUNK tasks of the partition."""
+        [(position, drawn_to)] = yield Statement("race", {**partition, "kind": order})
+        if drawn_to is None:  # another process has numbered the rest
             return False
-        params = {**line, "kind": kind, "position": position, "drawn_to": drawn_to, "count": CHUNK, "last": CHUNK - 1}
-        yield Statement("draw", params, words=_RACES[Order(kind)])
+        params = {
+            **partition, "kind": order, "position": position, "drawn_to": drawn_to, "count": CHUNK, "last": CHUNK - 1
+        }  # fmt: skip
+        yield Statement("draw", params, words=_RANDOM_ORDERS[Order(order)])
         [(drawn_to,)] = yield Statement("note_drawn", params)
         return drawn_to is not None
 
 
-def _dealt(ids: list[int], hands: Hands | None) -> Iterator[tuple[dict[str, Any], list[int]]]:
-    """The ids for each worker; all for that of the request where no others are named."""
-    if hands is None:
+def _claim(request: ClaimRequest, holders: Holders | None) -> Statements[Rows]:
+    partitions = yield from _partitions(request)
+    ids = yield from _pick(partitions, request)
+    if not ids:
+        return []
+    by_id: dict[int, Row] = {}
+    for holder, some in _by_holder(ids, holders):
+        rows = yield Statement("claim", {**claim_params(request), **holder, "ids": some}, change=True)
+        by_id.update((row[0], row) for row in rows)
+    return [by_id[task_id] for task_id in ids]
+
+
+def _by_holder(ids: list[int], holders: Holders | None) -> Iterator[tuple[dict[str, Any], list[int]]]:
+    """The ids for each worker; all for the worker of the request where no holders are given."""
+    if holders is None:
         yield {}, ids
         return
-    for (worker_id, incarnation), some in groupby(zip(hands, ids, strict=False), key=lambda each: each[0]):
+    for (worker_id, incarnation), some in groupby(zip(holders, ids, strict=False), key=lambda each: each[0]):
         yield {"worker_id": worker_id, "incarnation": incarnation}, [task_id for _, task_id in some]
 
 
@@ -197,21 +180,21 @@ def _due(row: NewRow, now: int) -> int:
     return row.run_at if row.run_at is not None else now + (row.delay or 0)
 
 
-def _lines(filters: Filters) -> Statements[list[Line]]:
+def _partitions(filters: Filters) -> Statements[list[Partition]]:
     paused = {row[0] for row in (yield Statement("paused"))}
     least = max(filters.max_attempts_remaining or 0, 1)
-    lines: list[Line] = []
+    partitions: list[Partition] = []
     for queue in _distinct(filters.queues) or (yield from _chain("next_queue", "", {})):
         if queue in paused:
             continue
         for type_name in _distinct(filters.types) or (yield from _chain("next_type", "", {"queue": queue})):
-            line = {"queue": queue, "type": type_name}
-            lefts = yield from _chain("next_attempts_left", least - 1, line)
-            lines += [{**line, "attempts_left": left} for left in lefts]
-    return lines
+            partition = {"queue": queue, "type": type_name}
+            lefts = yield from _chain("next_attempts_left", least - 1, partition)
+            partitions += [{**partition, "attempts_left": left} for left in lefts]
+    return partitions
 
 
-def _chain(name: str, after: Any, params: Line) -> Statements[list[Any]]:
+def _chain(name: str, after: Any, params: Partition) -> Statements[list[Any]]:
     values: list[Any] = []
     while True:
         rows = yield Statement(name, {**params, "after": after})
@@ -221,30 +204,30 @@ def _chain(name: str, after: Any, params: Line) -> Statements[list[Any]]:
         values.append(after)
 
 
-def _pick(lines: list[Line], filters: Filters, advance: bool = True) -> Statements[list[int]]:
-    if filters.order in _RACES:
-        return (yield from _pick_winners(lines, filters, advance))
+def _pick(partitions: list[Partition], filters: Filters, advance: bool = True) -> Statements[list[int]]:
+    if filters.order in _RANDOM_ORDERS:
+        return (yield from _pick_random(partitions, filters, advance))
     found = []
     if filters.order in _LEVELS:
         words, key = _LEVELS[Order(filters.order)]
-        for line in lines:
-            found += yield from _pick_levels(line, filters.count, words)
+        for partition in partitions:
+            found += yield from _pick_levels(partition, filters.count, words)
     else:
         index, order, key = _ORDERS[Order(filters.order)]
-        for line in lines:
+        for partition in partitions:
             by = (("index", index), ("order", order))
-            found += yield Statement("pick", {**line, "count": filters.count}, words=by)
-    if len(lines) > 1:
+            found += yield Statement("pick", {**partition, "count": filters.count}, words=by)
+    if len(partitions) > 1:
         found.sort(key=key)
     return _ids(found[: filters.count])
 
 
-def _pick_levels(line: Line, count: int, words: Words) -> Statements[Rows]:
-    """The first tasks of the line, priority after priority."""
+def _pick_levels(partition: Partition, count: int, words: Words) -> Statements[Rows]:
+    """The first tasks of the partition, priority after priority."""
     found: Rows = []
     after = BEYOND if ("beyond", "<") in words else -BEYOND
     while len(found) < count:
-        rows = yield Statement("pick_level", {**line, "after": after, "count": count - len(found)}, words=words)
+        rows = yield Statement("pick_level", {**partition, "after": after, "count": count - len(found)}, words=words)
         if not rows:
             break
         found += rows
@@ -252,33 +235,34 @@ def _pick_levels(line: Line, count: int, words: Words) -> Statements[Rows]:
     return found
 
 
-def _pick_winners(lines: list[Line], filters: Filters, advance: bool) -> Statements[list[int]]:
-    kind, words = str(filters.order), _RACES[Order(filters.order)]
-    races = yield from _races(lines, kind, drawn=advance)
+def _pick_random(partitions: list[Partition], filters: Filters, advance: bool) -> Statements[list[int]]:
+    kind, words = str(filters.order), _RANDOM_ORDERS[Order(filters.order)]
+    numbered = yield from _numbered(partitions, kind, complete=advance)
     found = []
-    for race in races:
-        found += yield Statement("pick_race", {**race, "count": filters.count}, words=words)
-    winners = sorted(found, key=lambda row: row[1])[: filters.count]
-    if winners and advance:
-        distance = max(winners[-1][1], 0.0)
-        yield Statement("advance_race", rows=[{**race, "distance": distance} for race in races])
-    ids = _ids(winners)
-    if len(ids) < filters.count:  # after those that have a number, what has none
-        ids += yield from _pick(lines, msgspec.structs.replace(filters, order=Order.FIFO))
+    for each in numbered:
+        found += yield Statement("pick_race", {**each, "count": filters.count}, words=words)
+    picked = sorted(found, key=lambda row: row[1])[: filters.count]
+    if picked and advance:
+        distance = max(picked[-1][1], 0.0)
+        yield Statement("advance_race", rows=[{**each, "distance": distance} for each in numbered])
+    ids = _ids(picked)
+    if len(ids) < filters.count:  # tasks without a number come last
+        ids += yield from _pick(partitions, msgspec.structs.replace(filters, order=Order.FIFO))
     return list(dict.fromkeys(ids))[: filters.count]
 
 
-def _races(lines: list[Line], kind: str, drawn: bool) -> Statements[list[Line]]:
-    """The lines that race, each with its position; Undrawn if they must all have `drawn` their numbers and have not."""
-    races, undrawn = [], []
-    for line in lines:
-        rows = yield Statement("race", {**line, "kind": kind})
-        races += [{**line, "kind": kind, "position": position} for position, _ in rows]
+def _numbered(partitions: list[Partition], kind: str, complete: bool) -> Statements[list[Partition]]:
+    """The partitions with random-order numbers, each with its position. NumbersMissing if all tasks must be numbered
+    (`complete`) and are not."""
+    numbered, missing = [], []
+    for partition in partitions:
+        rows = yield Statement("race", {**partition, "kind": kind})
+        numbered += [{**partition, "kind": kind, "position": position} for position, _ in rows]
         if not rows or rows[0][1] is not None:
-            undrawn.append(line)
-    if undrawn and drawn:
-        raise Undrawn(kind, undrawn)
-    return races
+            missing.append(partition)
+    if missing and complete:
+        raise NumbersMissing(kind, missing)
+    return numbered
 
 
 def _ids(rows: Iterable[tuple[Any, ...]]) -> list[int]:
@@ -287,3 +271,10 @@ def _ids(rows: Iterable[tuple[Any, ...]]) -> list[int]:
 
 def _distinct(names: Iterable[str] | None) -> list[str]:
     return list(dict.fromkeys(names or ()))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
