@@ -19,7 +19,7 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 
 import dibs
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.postgres import replies
 from dibs.store.postgres.connection import SQL, watchful
 from dibs.store.postgres.store import PostgresStore
@@ -165,13 +165,13 @@ def test_sessions_wait_for_locks_half_as_long_as_for_a_reply(url: str) -> None:
 @pytest.mark.parametrize("name", ["prune", "stats"])
 def test_a_long_operation_may_take_longer(url: str, name: str) -> None:
     with closing(PostgresStore(bounded(url, 0.2))) as store:
-        assert store.run(Operation(name, sleeping(1.0), writes=False)) == 1.0
+        assert store.run(Operation(name, sleeping(1.0), mode=Mode.READ)) == 1.0
         with pytest.raises(dibs.StoreUnavailable, match="did not answer get within"):
-            store.run(Operation("get", sleeping(1.0), writes=False))
+            store.run(Operation("get", sleeping(1.0), mode=Mode.READ))
 
 
-def sleeping(seconds: float) -> Callable[[], Steps[float]]:
-    def steps() -> Steps[float]:
+def sleeping(seconds: float) -> Callable[[], Statements[float]]:
+    def steps() -> Statements[float]:
         yield Statement("doze", {"seconds": seconds})
         return seconds
 
@@ -190,7 +190,7 @@ def test_an_abandoned_read_ends_on_the_server_too(url: str) -> None:
     running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep(%'"
     with closing(PostgresStore(bounded(url, 0.2))) as store:
         with pytest.raises(dibs.StoreUnavailable):
-            store.run(Operation("get", sleeping(60.0), writes=False))
+            store.run(Operation("get", sleeping(60.0), mode=Mode.READ))
         until(lambda: run_sql(url, running) == [(0,)])
 
 
@@ -208,7 +208,7 @@ def test_an_abandoned_write_is_not_cancelled(url: str) -> None:
 @on_postgres
 def test_a_bound_of_zero_is_none(url: str) -> None:
     with closing(PostgresStore(bounded(url, 0))) as store:
-        assert store.run(Operation("get", sleeping(0.5), writes=False)) == 0.5
+        assert store.run(Operation("get", sleeping(0.5), mode=Mode.READ)) == 0.5
         with store._opened().connections.pool().connection() as borrowed:
             assert borrowed.reply_within == 0
 

@@ -9,7 +9,7 @@ from dibs.store.operation import Operation, drive
 from dibs.store.sqlite.connection import UNENCODABLE, Clock, Executor, add_functions, translate
 
 
-def run_joined(operation: Operation[Any], connection: sqlite3.Connection, clock: Clock) -> Any:
+def run_joined(operation: Operation[Any], by: str | None, connection: sqlite3.Connection, clock: Clock) -> Any:
     """Run the operation inside the connection's transaction, undone as a whole if it fails.
 
     Without an open transaction dibs behaves as any statement would: a connection that commits by itself gets a
@@ -19,17 +19,17 @@ def run_joined(operation: Operation[Any], connection: sqlite3.Connection, clock:
     settings = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:
-        return _run(operation, connection, clock)
+        return _run(operation, by, connection, clock)
     except (sqlite3.Error, *UNENCODABLE) as error:
         raise translate(error) from error
     finally:
         connection.row_factory, connection.text_factory = settings
 
 
-def _run(operation: Operation[Any], connection: sqlite3.Connection, clock: Clock) -> Any:
+def _run(operation: Operation[Any], by: str | None, connection: sqlite3.Connection, clock: Clock) -> Any:
     if not operation.writes:
-        return drive(operation.begin(), Executor(connection, clock(), operation.by))
-    executor = Executor(connection, clock(), operation.by, (("sequence", _sequence(connection)),))
+        return drive(operation.begin(), Executor(connection, clock(), by))
+    executor = Executor(connection, clock(), by, (("sequence", _sequence(connection)),))
     begun = not connection.in_transaction
     if begun:
         connection.execute("BEGIN IMMEDIATE")
