@@ -23,6 +23,7 @@ ONLY = {
     "sqlite": {
         "append_history",  # it cannot update one table and insert into another in one statement
         "enqueue_history",  # the same, for all new tasks at once
+        "sequence",  # where the highest id is kept, which a temporary table of the user's can hide
         "last_id",  # the ids of new tasks are counted under the write lock
         "draw_places",  # plain values are inserted, and only where a line races more than that is done
         "next_queue",  # lines are found by small probes, one statement each
