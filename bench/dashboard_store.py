@@ -16,9 +16,9 @@ import msgspec
 import psycopg
 
 from dibs import Dibs, NewStep, NewTask, NewWorkflow
-from dibs.server.board import Reading
-from dibs.server.trend import MINUTE, FullSample
-from dibs.store.operations.registering import Heartbeat
+from dibs.model.registry import Heartbeat
+from dibs.server.statistics.queue_depths import Reading
+from dibs.server.statistics.trends import MINUTE, FullSample
 from tests.helpers.million import RECURSION, SERIES
 
 STATES = {

@@ -16,7 +16,7 @@ from time import perf_counter_ns
 
 from bench.contest import Figures
 from bench.http_requests import request
-from dibs.key import join, mint, split
+from dibs.model.key import join, mint, split
 
 SHARED = (1, 20, 42)
 """How many characters of the right secret the wrong ones begin with."""

@@ -23,7 +23,7 @@ from bench.contest import Contestant, Figures, percentiles
 from bench.databases import Engine, fill_dibs
 from bench.sides import TYPE, params
 from dibs import Claim, Completed, Dibs, NewStep, NewTask, NewWorkflow, WorkflowState
-from dibs.step import ClaimReason
+from dibs.model.finalization import ClaimReason
 from dibs.store.sqlite.connection import add_functions, clock
 from tests.helpers.plans import explain_postgres, explain_sqlite
 from tests.helpers.processes import ROOT, Member, ask_all, processes

@@ -8,22 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dibs.version import __version__
 
 if TYPE_CHECKING:
-    from dibs.claim import (
-        Cancelled,
-        Claim,
-        ClaimRef,
-        Completed,
-        Failed,
-        Finished,
-        Order,
-        Outcome,
-        Released,
-        Renewed,
-    )
     from dibs.client import Dibs
     from dibs.client_async import AsyncDibs
-    from dibs.context import Context
-    from dibs.endings import Cancel, Permanent, Retry, Snooze
     from dibs.errors import (
         AlreadyClaimed,
         ClaimLost,
@@ -56,36 +42,45 @@ if TYPE_CHECKING:
         WrongState,
         WrongWorkflowState,
     )
-    from dibs.handler import Handler, Lane
-    from dibs.key import ApiKey, MintedKey, RateLimit, Scope
-    from dibs.poller import PollerConfig, TaskPoller
-    from dibs.retention import Records, RetentionChange, RetentionRule
-    from dibs.retry import Backoff
-    from dibs.schedule import CatchUp, Schedule
-    from dibs.step import (
+    from dibs.handlers.context import Context
+    from dibs.handlers.endings import Cancel, Permanent, Retry, Snooze
+    from dibs.handlers.handler import Handler, Lane
+    from dibs.model.claim import (
+        Cancelled,
+        Claim,
+        ClaimRef,
+        Completed,
+        Failed,
+        Finished,
+        Order,
+        Outcome,
+        Released,
+        Renewed,
+    )
+    from dibs.model.explanation import Explanation, Reason
+    from dibs.model.finalization import (
         ClaimReason,
         ExecutionContext,
         ExecutionStatus,
         FinalizationAttempt,
         FinalizationClaim,
         Finalized,
-        NewStep,
-        NewWorkflow,
-        OnFailure,
-        Step,
-        StepResult,
-        Workflow,
-        WorkflowState,
     )
-    from dibs.store.doctor import Check, Verdict
-    from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Reason, Stats
-    from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
-    from dibs.store.operations.tending import Upkept
-    from dibs.task import Event, Failure, NewTask, SetAside, State, Task
+    from dibs.model.history import HistoryEntry
+    from dibs.model.key import ApiKey, MintedKey, RateLimit, Scope
+    from dibs.model.registry import QueueInfo, TaskType, WorkerInfo, WorkerState
+    from dibs.model.retention import Records, RetentionChange, RetentionRule
+    from dibs.model.retry import Backoff
+    from dibs.model.schedule import CatchUp, Schedule
+    from dibs.model.statistics import Stats
+    from dibs.model.task import Event, Failure, NewTask, SetAside, State, Task
+    from dibs.model.upkeep import Check, Upkept, Verdict
+    from dibs.model.workflow import NewStep, NewWorkflow, OnFailure, Step, StepResult, Workflow, WorkflowState
+    from dibs.poller import PollerConfig, TaskPoller
     from dibs.worker.config import WorkerConfig
     from dibs.worker.worker import Health, Worker
-    from dibs.workflow.claimer import FinalizationClaimer
-    from dibs.workflow.results import Results
+    from dibs.workflow.finalization import FinalizationClaimer
+    from dibs.workflow.task_data import Results
 
 __all__ = [
     "AlreadyClaimed",
@@ -190,26 +185,28 @@ __all__ = [
 _HOMES = (
     "client",
     "client_async",
-    "claim",
-    "context",
-    "endings",
     "errors",
-    "handler",
-    "key",
-    "retention",
-    "retry",
-    "schedule",
-    "store.doctor",
-    "store.operations.looking",
-    "step",
-    "store.operations.registering",
-    "store.operations.tending",
-    "task",
+    "handlers.context",
+    "handlers.endings",
+    "handlers.handler",
+    "model.claim",
+    "model.explanation",
+    "model.finalization",
+    "model.history",
+    "model.key",
+    "model.registry",
+    "model.retention",
+    "model.retry",
+    "model.schedule",
+    "model.statistics",
+    "model.task",
+    "model.upkeep",
+    "model.workflow",
+    "poller",
     "worker.config",
     "worker.worker",
-    "poller",
-    "workflow.claimer",
-    "workflow.results",
+    "workflow.finalization",
+    "workflow.task_data",
 )
 """Where the public names live, looked through in this order."""
 

@@ -7,8 +7,22 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from dibs import plans
-from dibs.claim import (
+from dibs import procedures
+from dibs.client_base import ClientBase, check_id, check_workflow_id, or_raise
+from dibs.codec import check_name, check_text
+from dibs.errors import DibsError
+from dibs.handlers.endings import describe
+from dibs.handlers.options import (
+    ClaimOptions,
+    FilterOptions,
+    ListOptions,
+    MatchOptions,
+    ScheduleOptions,
+    TaskOptions,
+    WorkflowListOptions,
+)
+from dibs.model.checks import check_integer, check_seconds
+from dibs.model.claim import (
     DEFAULT_LEASE,
     Claim,
     ClaimRef,
@@ -22,47 +36,29 @@ from dibs.claim import (
     Renewed,
     check_lease,
 )
-from dibs.client_base import ClientBase, check_id, check_workflow_id, or_raise
-from dibs.codec import check_name, check_text
-from dibs.errors import DibsError
-from dibs.failure import describe
-from dibs.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, read_limit
-from dibs.observe import tracing
-from dibs.options import (
-    ClaimOptions,
-    FilterOptions,
-    ListOptions,
-    MatchOptions,
-    ScheduleOptions,
-    TaskOptions,
-    WorkflowListOptions,
-)
-from dibs.plans import Plan, Wait
-from dibs.retention import RetentionChange, RetentionRule, RetentionTarget
-from dibs.schedule import CatchUp, NewSchedule, Schedule
-from dibs.step import (
+from dibs.model.explanation import Explanation
+from dibs.model.finalization import (
     DEFAULT_FINALIZATION_LEASE,
     ExecutionContext,
     FinalizationAttempt,
     FinalizationClaim,
     Finalized,
-    NewStep,
-    NewWorkflow,
-    Step,
-    StepResult,
-    Workflow,
-    WorkflowFilter,
     unique_processor,
 )
-from dibs.store.doctor import Check
+from dibs.model.history import HistoryEntry
+from dibs.model.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, read_limit
+from dibs.model.registry import Heartbeat, QueueInfo, TaskType, WorkerInfo
+from dibs.model.retention import RetentionChange, RetentionRule, RetentionTarget
+from dibs.model.schedule import CatchUp, NewSchedule, Schedule
+from dibs.model.search import DeadFilter, TaskFilter, TaskMatch
+from dibs.model.statistics import Stats
+from dibs.model.task import Failure, NewTask, Task
+from dibs.model.upkeep import Check, Upkept
+from dibs.model.workflow import NewStep, NewWorkflow, Step, StepResult, Workflow, WorkflowFilter
+from dibs.observe import tracing
+from dibs.procedures import Plan, Wait
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive
-from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
-from dibs.store.operations.managing import DeadFilter
-from dibs.store.operations.matching import TaskMatch
-from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
-from dibs.store.operations.tending import Upkept
-from dibs.task import Failure, NewTask, Task, check_integer, check_seconds
 from dibs.worker.config import new_worker_id
 
 T = TypeVar("T")
@@ -118,7 +114,7 @@ class Dibs(ClientBase[Task]):
         """Claim up to `count` tasks at once. The options are those of claim."""
         request = ClaimRequest(worker_id=worker_id, count=count, **options)
         check_seconds(wait, "wait")
-        return self._follow(plans.claim(self._store, request, wait))
+        return self._follow(procedures.claim(self._store, request, wait))
 
     def claim_by_id(self, task_id: int, worker_id: str, *, lease: float = DEFAULT_LEASE) -> Claim:
         """Claim this task, or raise AlreadyClaimed, NotClaimable or TaskNotFound."""
@@ -202,14 +198,14 @@ class Dibs(ClientBase[Task]):
         transaction of its own; `note` is called after each with the number of tasks in it. Tasks that are enqueued
         after the first batch are left alone.
         """
-        return self._follow(plans.cancel_matching(self._store, TaskMatch(**filters), note))
+        return self._follow(procedures.cancel_matching(self._store, TaskMatch(**filters), note))
 
     def retry_matching(self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]) -> int:
         """Retry all tasks that match and are failed, cancelled or scheduled, as `retry` does; how many went back.
 
         Filters and `note` are those of cancel_matching.
         """
-        return self._follow(plans.retry_matching(self._store, TaskMatch(**filters), note))
+        return self._follow(procedures.retry_matching(self._store, TaskMatch(**filters), note))
 
     def redrive(
         self,
@@ -220,7 +216,7 @@ class Dibs(ClientBase[Task]):
         limit: int | None = None,
     ) -> int:
         """Retry the tasks of the dead letter that match (`error`: text in the error); how many."""
-        return self._follow(plans.redrive(self._store, DeadFilter(queue=queue, type=type, error=error), limit))
+        return self._follow(procedures.redrive(self._store, DeadFilter(queue=queue, type=type, error=error), limit))
 
     def list_dead(
         self,
@@ -253,7 +249,7 @@ class Dibs(ClientBase[Task]):
         """Discard the tasks of the dead letter that match (`error`: text in the error); how many. `ids`: of these tasks
         only. Without any argument the whole dead letter is discarded."""
         which = DeadFilter(queue=queue, type=type, error=error)
-        return self._follow(plans.discard(self._store, ids, which, limit))
+        return self._follow(procedures.discard(self._store, ids, which, limit))
 
     def pause(self, queue: str) -> None:
         """Let nobody claim from the queue; running tasks go on."""
@@ -313,7 +309,7 @@ class Dibs(ClientBase[Task]):
 
     def tick(self) -> int:
         """Enqueue what the schedules have due; how many tasks. Workers do this by themselves, as part of upkeep."""
-        return self._follow(plans.tick(self._store))
+        return self._follow(procedures.tick(self._store))
 
     # Workflows
 
@@ -350,7 +346,7 @@ class Dibs(ClientBase[Task]):
 
     def wait_workflow(self, workflow_id: int, timeout: float | None = None) -> Workflow:
         """The workflow, once it has ended. Raises WaitTimeout after `timeout` seconds; the workflow goes on."""
-        return self._follow(plans.wait_workflow(self._store, check_workflow_id(workflow_id), timeout)).of(self)
+        return self._follow(procedures.wait_workflow(self._store, check_workflow_id(workflow_id), timeout)).of(self)
 
     def cancel_workflow(self, workflow_id: int) -> Workflow:
         """Begin nothing more of the workflow, and ask its running steps to stop."""
@@ -499,14 +495,14 @@ class Dibs(ClientBase[Task]):
 
     def prune(self) -> int:
         """Delete finished tasks, ended workflows and history past their retention; the number of rows deleted."""
-        return self._follow(plans.prune(self._store))
+        return self._follow(procedures.prune(self._store))
 
     def upkeep(self) -> Upkept:
         """Tick, promote, recover, expire, finalize and mend workflows, and prune by the retention rules of the store.
 
         Workers and servers do this by themselves. It is safe to call from anywhere, from many processes at once.
         """
-        done = self._follow(plans.upkeep(self._store, unique_processor(new_worker_id())))
+        done = self._follow(procedures.upkeep(self._store, unique_processor(new_worker_id())))
         self._store.maintain()
         return done
 
@@ -540,7 +536,7 @@ class Dibs(ClientBase[Task]):
 
     def wait(self, task_id: int, timeout: float | None = None) -> Task:
         """The task, once it is finished. Raises WaitTimeout after `timeout` seconds; the task goes on."""
-        return self._follow(plans.wait(self._store, check_id(task_id), timeout))
+        return self._follow(procedures.wait(self._store, check_id(task_id), timeout))
 
     def list_tasks(self, **options: Unpack[ListOptions]) -> list[Task]:
         """A page of tasks, newest first.
@@ -549,21 +545,21 @@ class Dibs(ClientBase[Task]):
         error's type and message), since and until (when it was created, `until` excluded), limit, cursor (the last id
         of the last page). State, type, queue and key are found by an index; the others may read many tasks.
         """
-        return self._follow(plans.list_tasks(self._store, TaskFilter(**options)))
+        return self._follow(procedures.list_tasks(self._store, TaskFilter(**options)))
 
     def history(self, task_id: int) -> list[HistoryEntry]:
         """Everything that happened to a task, in order. It outlives the task."""
         return self._run(self._store.history(check_id(task_id)))
 
-    def history_after(self, entry_id: int, limit: int = plans.PAGE) -> list[HistoryEntry]:
+    def history_after(self, entry_id: int, limit: int = procedures.PAGE) -> list[HistoryEntry]:
         """What happened to all tasks after this entry (0: from the beginning), in order: a page of at most `limit`."""
         check_integer(entry_id, "entry_id", 0, 2**63 - 1)
-        check_integer(limit, "limit", 1, plans.PAGE)
+        check_integer(limit, "limit", 1, procedures.PAGE)
         return self._run(self._store.history_after(entry_id, limit))
 
     def all_history(self) -> list[HistoryEntry]:
         """Everything that happened to all tasks, in order: what the offline checker reads."""
-        return self._follow(plans.all_history(self._store))
+        return self._follow(procedures.all_history(self._store))
 
     def explain(self, task_id: int) -> Explanation:
         """Why is this task not running?"""

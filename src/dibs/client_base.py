@@ -10,20 +10,21 @@ from dataclasses import replace
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from dibs.codec import check_name
-from dibs.context import Context
 from dibs.errors import DibsError
-from dibs.handler import Declaring, Handler, HandlerOptions
-from dibs.observe.counting import counted
-from dibs.options import WorkflowOptions
-from dibs.redacting import redact_url
-from dibs.step import NewWorkflow
+from dibs.handlers.context import Context
+from dibs.handlers.handler import Declaring, Handler, HandlerOptions
+from dibs.handlers.options import WorkflowOptions
+from dibs.model.checks import check_integer
+from dibs.model.task import NewTask
+from dibs.model.workflow import NewWorkflow
+from dibs.observe.metered import counted
+from dibs.redaction import redact_url
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
-from dibs.task import NewTask, check_integer
 from dibs.worker.config import WorkerConfig, WorkerOptions
 from dibs.worker.worker import Worker
-from dibs.workflow.flow import Flow
+from dibs.workflow.builder import Flow
 
 P = ParamSpec("P")
 R = TypeVar("R")

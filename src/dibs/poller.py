@@ -19,24 +19,23 @@ from typing import Any, Self
 
 import msgspec
 
-from dibs.claim import DEFAULT_LEASE, Claim, ClaimRequest, Filters, Order, Released, check_lease, check_worker_id
 from dibs.client import Dibs
-from dibs.context import Context
 from dibs.errors import DibsError, InvalidValue, StoreError
-from dibs.handler import Handler, Lane
-from dibs.step import unique_processor
-from dibs.store.operations.registering import Heartbeat
-from dibs.task import check_seconds
+from dibs.handlers.context import Context
+from dibs.handlers.handler import Handler, Lane
+from dibs.model.checks import check_seconds, check_worker_id
+from dibs.model.claim import DEFAULT_LEASE, Claim, ClaimRequest, Filters, Order, Released, check_lease
+from dibs.model.finalization import unique_processor
+from dibs.model.registry import Heartbeat
 from dibs.version import __version__
 from dibs.worker.attempt import Attempt, Attempts, now
-from dibs.worker.contact import Contact
 from dibs.worker.finalizer import Finalizer
 from dibs.worker.finisher import Finisher
 from dibs.worker.leases import Leases
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part, rest
+from dibs.worker.progress import Notes
 from dibs.worker.run import perform
-from dibs.worker.shelf import StoreShelf
+from dibs.worker.service import Part, rest
+from dibs.worker.store_access import Contact, StoreShelf
 
 logger = logging.getLogger("dibs.worker")
 

@@ -13,30 +13,27 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from dibs.claim import Finished
-from dibs.key import ApiKey, Scope, write_limit
-from dibs.retention import Records, RetentionChange, RetentionRule
-from dibs.retry import Backoff
-from dibs.schedule import CatchUp, Schedule, Source
-from dibs.step import (
-    Action,
+from dibs.model.claim import Finished
+from dibs.model.explanation import Explanation
+from dibs.model.finalization import (
     ClaimReason,
     ExecutionContext,
     ExecutionStatus,
+    FinalizationAction,
     FinalizationAttempt,
     FinalizationClaim,
     Finalized,
-    Kind,
-    OnFailure,
-    Step,
-    StepResult,
-    Workflow,
-    WorkflowState,
 )
-from dibs.store.doctor import Check, Verdict
-from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Stats, StoreEvent
-from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
-from dibs.task import Event, Failure, SetAside, State, Task
+from dibs.model.history import HistoryEntry, StoreEvent
+from dibs.model.key import ApiKey, Scope, write_limit
+from dibs.model.registry import QueueInfo, TaskType, WorkerInfo, WorkerState
+from dibs.model.retention import Records, RetentionChange, RetentionRule
+from dibs.model.retry import Backoff
+from dibs.model.schedule import CatchUp, Schedule, ScheduleSource
+from dibs.model.statistics import Percentiles, Stats
+from dibs.model.task import Event, Failure, SetAside, State, Task
+from dibs.model.upkeep import Check, Verdict
+from dibs.model.workflow import OnFailure, Step, StepKind, StepResult, Workflow, WorkflowState
 
 Moment = Annotated[
     str,
@@ -204,7 +201,7 @@ class ScheduleShape(msgspec.Struct, frozen=True):
     max_attempts: int
     timeout_seconds: float | None
     backoff: BackoffShape
-    source: Source
+    source: ScheduleSource
     next_at: Moment
     created_at: Moment
     updated_at: Moment
@@ -300,7 +297,7 @@ class StepShape(msgspec.Struct, frozen=True):
 
     task_id: int
     name: str
-    kind: Kind
+    kind: StepKind
     task_type: str
     queue: str
     status: State
@@ -339,7 +336,7 @@ class ContextShape(msgspec.Struct, frozen=True):
     failures: int
     completion_percentage: float
     execution_status: ExecutionStatus
-    recommended_action: Action
+    recommended_action: FinalizationAction
 
 
 class FinalizationClaimShape(msgspec.Struct, frozen=True):
@@ -379,7 +376,7 @@ class FinalizedShape(msgspec.Struct, frozen=True):
     workflow_id: int
     status: WorkflowState
     execution_status: ExecutionStatus
-    action: Action
+    action: FinalizationAction
 
 
 class PercentilesShape(msgspec.Struct, frozen=True):

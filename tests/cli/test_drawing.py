@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from dibs.cli.drawing import ASCII, UNICODE, draw, legend, plain, took
-from dibs.cli.lanes import ACROSS, DOWN, UP, Row, TooWide, rows
+from dibs.cli.graph_text import ACROSS, DOWN, UP, Row, TooWide, rows
 from dibs.cli.output import STYLES
-from dibs.step import FINALIZER_NAME, Kind, OnFailure, Step
-from dibs.task import FINAL, Failure, State
-from dibs.workflow.folding import fold
+from dibs.cli.workflow_text import ASCII, UNICODE, draw, legend, plain, took
+from dibs.model.task import FINAL, Failure, State
+from dibs.model.workflow import FINALIZER_NAME, OnFailure, Step, StepKind
+from dibs.workflow.summary import fold
 from tests.helpers.each import for_each
 
 NOW = datetime(2030, 1, 31, 8, tzinfo=UTC)
@@ -34,7 +34,7 @@ class Graph:
         told: dict[str, Any] = {
             "task_id": self._first + len(self.steps),
             "name": name,
-            "kind": Kind.TASK,
+            "kind": StepKind.TASK,
             "type": name.rpartition("/")[2].partition("-")[0],
             "queue": "default",
             "state": State(state),
@@ -118,7 +118,7 @@ def fan_out() -> Graph:
     pages = [graph.add(f"render-{number}", state, [fetch]) for number, state in enumerate(states, 1)]
     graph.add("merge", "blocked", pages)
     graph.add("notify", "blocked", pages)
-    graph.add(FINALIZER_NAME, "blocked", type="report", kind=Kind.FINALIZER)
+    graph.add(FINALIZER_NAME, "blocked", type="report", kind=StepKind.FINALIZER)
     return graph
 
 
@@ -230,13 +230,13 @@ def test_steps_that_stand_in_other_places_are_not_folded() -> None:
 def test_a_sub_workflow_is_drawn_inside_its_step() -> None:
     graph, inside = Graph(), Graph(first=10)
     begin = graph.add("begin")
-    pages = graph.add("pages", "claimed", [begin], kind=Kind.WORKFLOW, workflow_id=9, worker_id="workflow-9")
+    pages = graph.add("pages", "claimed", [begin], kind=StepKind.WORKFLOW, workflow_id=9, worker_id="workflow-9")
     beside = graph.add("beside", "cancelled", [begin])
     graph.add("end", "blocked", [pages, beside])
     top = inside.add("top")
     inside.add("left", "claimed", [top])
     inside.add("right", "pending", [top])
-    inside.add(FINALIZER_NAME, "blocked", type="sum", kind=Kind.FINALIZER)
+    inside.add(FINALIZER_NAME, "blocked", type="sum", kind=StepKind.FINALIZER)
     assert graph.drawn({9: inside.steps}) == picture("""
         ¦           step             task  attempts   took
         ¦✓          begin               1       1/3  1.2 s

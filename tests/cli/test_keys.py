@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dibs
-from dibs import key
+from dibs.model import key
 from tests.cli.running import Run, run_dibs
 
 WHOLE = "dibs_abcdefghijkl_" + "S3" * 21 + "x"

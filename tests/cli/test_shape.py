@@ -11,8 +11,9 @@ import pytest
 
 import dibs
 from dibs import shape
-from dibs.store.doctor import Check
-from dibs.store.operations.looking import Percentiles, StoreEvent
+from dibs.model.history import StoreEvent
+from dibs.model.statistics import Percentiles
+from dibs.model.upkeep import Check
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
 

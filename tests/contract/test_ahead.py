@@ -8,7 +8,7 @@ import pytest
 
 import dibs
 from dibs import Cancelled, Claim, ClaimRef, Completed, Event, Failed, Failure, NewTask, Order, Outcome, Released, State
-from dibs.claim import ClaimRequest
+from dibs.model.claim import ClaimRequest
 from dibs.observe.verify import verify
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run

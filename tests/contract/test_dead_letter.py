@@ -10,7 +10,7 @@ import pytest
 
 import dibs
 from dibs import Event, State
-from dibs.store.operations.searching import TaskSearch
+from dibs.model.search import TaskSearch
 from tests.helpers import workflows
 from tests.helpers.clients import Clock, run
 from tests.helpers.keeping import keep

@@ -13,7 +13,7 @@ import pytest
 
 import dibs
 from dibs import Backoff, Event, NewTask, State, Task
-from dibs.task import from_micros
+from dibs.model.checks import from_micros
 from tests.helpers import tables
 from tests.helpers.clients import Clock
 from tests.helpers.keeping import NOTHING, keep

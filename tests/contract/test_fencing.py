@@ -16,8 +16,8 @@ import pytest
 
 import dibs
 from dibs import Cancelled, Claim, ClaimRef, Completed, Failed, Failure, Finished, NewTask, Outcome, Released, State
-from dibs.claim import ClaimRequest
 from dibs.client_base import or_raise
+from dibs.model.claim import ClaimRequest
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql

@@ -11,9 +11,9 @@ import pytest
 
 import dibs
 from dibs import ClaimRef, Event, Failure, HistoryEntry, NewTask, State
+from dibs.model.history import RecentHistory
+from dibs.model.task import MOVES
 from dibs.observe.verify import verify
-from dibs.store.operations.looking import Past
-from dibs.task import MOVES
 from tests.helpers import workflows
 from tests.helpers.clients import Clock, run
 from tests.helpers.tasks import dead, enqueue_all, events, moment, task_in
@@ -432,14 +432,14 @@ def test_the_newest_entries_are_read_without_the_others_and_all_are_counted(app:
         app.release(app.claim_by_id(task.id, "worker-1"))
     whole = app.history(task.id)
     assert len(whole) == 7
-    assert latest(app, task.id, 3) == Past(whole[-3:], 7)
-    assert latest(app, task.id, 7) == latest(app, task.id, 1000) == Past(whole, 7)
+    assert latest(app, task.id, 3) == RecentHistory(whole[-3:], 7)
+    assert latest(app, task.id, 7) == latest(app, task.id, 1000) == RecentHistory(whole, 7)
     assert latest(app, other.id, 5).count == 1
-    assert latest(app, 10**9, 5) == Past([], 0)
+    assert latest(app, 10**9, 5) == RecentHistory([], 0)
     with pytest.raises(dibs.InvalidValue):
         latest(app, task.id, 0)
 
 
-def latest(app: Any, task_id: int, limit: int) -> Past:
-    found: Past = run(app, app._store.latest_history(task_id, limit))
+def latest(app: Any, task_id: int, limit: int) -> RecentHistory:
+    found: RecentHistory = run(app, app._store.latest_history(task_id, limit))
     return found

@@ -12,7 +12,7 @@ import pytest
 
 import dibs
 from dibs import NewTask, State
-from dibs.store.operations.searching import TaskSearch
+from dibs.model.search import TaskSearch
 from tests.helpers import postgres, tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql

@@ -132,6 +132,8 @@ def test_plain_verbs_of_the_app_use_the_same_queue(app: Any, borrow: Callable[..
         assert app.get(task.id).type == "resize"
         assert app.claim("w").task.id == task.id
         assert not mine.in_transaction
+        assert app.on(mine.connection).get(task.id).state == "claimed"
+        mine.commit()
         assert box.enqueued() == []
 
 

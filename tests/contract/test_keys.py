@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import InvalidValue, KeyNotFound, MintedKey, RateLimit, Scope, key, shape
+from dibs import InvalidValue, KeyNotFound, MintedKey, RateLimit, Scope, shape
+from dibs.model import key
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.tasks import moment

@@ -25,10 +25,10 @@ from hypothesis.stateful import (
 )
 
 from dibs import Cancelled, Claim, ClaimRef, Completed, Event, Failed, Failure, NewTask, Outcome, Released, Task
-from dibs.claim import ClaimRequest, Filters
 from dibs.errors import DibsError
-from dibs.store.operations.looking import HistoryEntry
-from dibs.task import to_micros
+from dibs.model.checks import to_micros
+from dibs.model.claim import ClaimRequest, Filters
+from dibs.model.history import HistoryEntry
 from tests.conftest import ENGINES
 from tests.helpers.clients import Clock, run, sweep_every
 from tests.helpers.databases import run_sql

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dibs import Completed, InvalidValue, NewTask, Task
-from dibs.store.operations.looking import StoreEvent, TaskFilter
+from dibs.model.history import StoreEvent
+from dibs.model.search import TaskFilter
 from tests.helpers.clients import Clock, run
 from tests.helpers.keeping import keep
 from tests.helpers.tasks import task_in

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dibs import InvalidValue, RateLimit
-from dibs.key import Permits
+from dibs.model.key import RateLimitGrant
 from tests.helpers.clients import Clock, run
 from tests.helpers.processes import ask_all, processes
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.database("only a server asks for permits, and it has a 
 TEN = RateLimit(10, 60)
 
 
-def take(app: Any, wanted: int, key_id: str = "key-1", limit: RateLimit = TEN) -> Permits:
+def take(app: Any, wanted: int, key_id: str = "key-1", limit: RateLimit = TEN) -> RateLimitGrant:
     return run(app, app._store.take_permits(key_id, limit, wanted))
 
 
@@ -35,17 +35,17 @@ def test_more_than_the_limit_is_never_granted_at_once(app: Any) -> None:
 def test_a_window_begins_with_its_first_request_and_says_when_it_ends(app: Any, clock: Clock) -> None:
     assert take(app, 10).retry_in == 60
     clock.advance(59.5)
-    assert take(app, 1) == Permits(0, 0.5)
+    assert take(app, 1) == RateLimitGrant(0, 0.5)
     clock.advance(0.5)
-    assert take(app, 3) == Permits(3, 60)
+    assert take(app, 3) == RateLimitGrant(3, 60)
 
 
 def test_the_next_window_begins_with_the_first_request_after_the_last_one_ended(app: Any, clock: Clock) -> None:
     take(app, 10)
     clock.advance(100)
-    assert take(app, 10) == Permits(10, 60)
+    assert take(app, 10) == RateLimitGrant(10, 60)
     clock.advance(59)
-    assert take(app, 1) == Permits(0, 1)
+    assert take(app, 1) == RateLimitGrant(0, 1)
 
 
 def test_what_was_left_over_is_not_carried_into_the_next_window(app: Any, clock: Clock) -> None:
@@ -63,7 +63,7 @@ def test_each_key_has_its_own_window(app: Any) -> None:
 def test_a_window_is_as_long_as_the_limit_says(app: Any, clock: Clock, unit: str, seconds: int) -> None:
     limit = RateLimit(1, seconds)
     assert str(limit) == f"1/{unit}"
-    assert take(app, 1, limit=limit) == Permits(1, seconds)
+    assert take(app, 1, limit=limit) == RateLimitGrant(1, seconds)
     clock.advance(seconds - 0.000001)
     assert take(app, 1, limit=limit).granted == 0
     clock.advance(0.000001)
@@ -73,13 +73,13 @@ def test_a_window_is_as_long_as_the_limit_says(app: Any, clock: Clock, unit: str
 def test_a_clock_that_is_corrected_begins_no_new_window(app: Any, clock: Clock) -> None:
     take(app, 10)
     clock.advance(-30)
-    assert take(app, 1) == Permits(0, 90)
+    assert take(app, 1) == RateLimitGrant(0, 90)
 
 
 def test_a_clock_that_is_set_back_by_an_hour_does_not_lock_the_key_out_for_an_hour(app: Any, clock: Clock) -> None:
     take(app, 10)
     clock.advance(-3600)
-    assert take(app, 10) == Permits(10, 60)
+    assert take(app, 10) == RateLimitGrant(10, 60)
     assert take(app, 1).granted == 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dibs import AlreadyClaimed, Claim, InvalidValue, NewTask, State
-from dibs.claim import ClaimRequest
+from dibs.model.claim import ClaimRequest
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import NewTask, Records, RetentionRule, plans
+from dibs import NewTask, Records, RetentionRule, procedures
+from dibs.server.config import ServerConfig
 from dibs.store.open import open_store
 from dibs.store.operations import pruning
 from dibs.store.operations.pruning import QUEUES_READ
@@ -149,6 +150,13 @@ def test_every_client_prunes_by_the_rules_of_the_store(url: str, clock: Clock, o
     clock.advance(DAY)
     assert other.upkeep().pruned == 1
     assert one.get(task.id) is None
+
+
+def test_no_client_worker_or_server_has_a_retention_of_its_own(app: Any, url: str) -> None:
+    with dibs.Dibs(url) as client:
+        for take in (client.worker, client.prune, client.upkeep, ServerConfig):
+            with pytest.raises(TypeError, match="retention"):
+                take(retention=None)  # type: ignore[call-arg, operator]
 
 
 @pytest.mark.parametrize("state", FINAL)
@@ -312,11 +320,11 @@ def test_tasks_that_finished_at_the_same_moment_are_all_found(app: Any, short_st
 def test_the_rounds_of_a_worker_go_on_where_the_round_before_ended(
     app: Any, url: str, clock: Clock, short_stretches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "IDLE_ROUNDS", 2)
+    monkeypatch.setattr(procedures, "IDLE_ROUNDS", 2)
     mixed(app, clock)
     app.set_retention("cancelled", 0, type="rare")
-    client, rounds = dibs.Dibs(url, clock=clock), plans.Pruning()
-    pruned = [client._follow(plans.clear(client._store, rounds))[0] for _ in range(8)]
+    client, rounds = dibs.Dibs(url, clock=clock), procedures.Pruning()
+    pruned = [client._follow(procedures.clear(client._store, rounds))[0] for _ in range(8)]
     assert sum(pruned[:4]) == 3
     assert pruned[0] == 0
     client.close()
@@ -326,15 +334,15 @@ def test_the_rounds_of_a_worker_go_on_where_the_round_before_ended(
 def test_a_task_that_was_committed_late_is_found_by_the_next_pass(
     app: Any, url: str, clock: Clock, short_stretches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "IDLE_ROUNDS", 2)
+    monkeypatch.setattr(procedures, "IDLE_ROUNDS", 2)
     mixed(app, clock, rare=1)
     app.set_retention("cancelled", 0, type="late")
-    client, rounds = dibs.Dibs(url, clock=clock), plans.Pruning()
-    client._follow(plans.clear(client._store, rounds))
+    client, rounds = dibs.Dibs(url, clock=clock), procedures.Pruning()
+    client._follow(procedures.clear(client._store, rounds))
     [late] = finished(app, "late")
     run_sql(url, f"UPDATE dibs_tasks SET finished_at = 1 WHERE id = {late}")  # before all that was read
-    assert client._follow(plans.clear(client._store, rounds))[0] == 0
-    assert sum(client._follow(plans.clear(client._store, rounds))[0] for _ in range(4)) == 1
+    assert client._follow(procedures.clear(client._store, rounds))[0] == 0
+    assert sum(client._follow(procedures.clear(client._store, rounds))[0] for _ in range(4)) == 1
     assert app.get(late) is None
     client.close()
 

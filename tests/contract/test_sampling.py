@@ -12,10 +12,19 @@ from typing import Any
 import pytest
 
 from dibs import Completed, Event, Failed, Failure, InvalidValue, NewTask, State
+from dibs.model import statistics
+from dibs.model.history import HistoryPosition
+from dibs.model.statistics import (
+    ErrorGroup,
+    ErrorGroups,
+    HistoryChanges,
+    Latencies,
+    Percentiles,
+    TaskCount,
+    TaskCounts,
+    TransitionCount,
+)
 from dibs.store.operations import sampling
-from dibs.store.operations.looking import Percentiles
-from dibs.store.operations.sampling import Count, ErrorGroup, ErrorGroups, Latencies, Move
-from dibs.store.operations.tallying import Position, Progress, Tally
 from tests.helpers.clients import Clock, run
 from tests.helpers.keeping import keep
 from tests.helpers.tasks import STATES, dead, enqueue_all, moment, task_in
@@ -23,16 +32,16 @@ from tests.helpers.tasks import STATES, dead, enqueue_all, moment, task_in
 pytestmark = pytest.mark.database("only a server asks for these, and it has a database")
 
 MINUTE = 60 * 1_000_000
-BEGINNING = Position()
+BEGINNING = HistoryPosition()
 
 
-def tally(app: Any) -> Tally:
-    found: Tally = run(app, app._store.tally())
+def tally(app: Any) -> TaskCounts:
+    found: TaskCounts = run(app, app._store.tally())
     return found
 
 
-def since(app: Any, position: Position = BEGINNING, **options: Any) -> Progress:
-    found: Progress = run(app, app._store.moves_since([position], **options)).progress[0]
+def since(app: Any, position: HistoryPosition = BEGINNING, **options: Any) -> HistoryChanges:
+    found: HistoryChanges = run(app, app._store.moves_since([position], **options)).progress[0]
     return found
 
 
@@ -57,14 +66,14 @@ def test_every_task_is_counted_by_queue_type_and_state(app: Any, clock: Clock) -
     clock.advance(2)
     counts = tally(app).counts
     ages = {"pending": 7.0}
-    mail = [Count("mail", "resize", State(state), 1, ages.get(state)) for state in STATES]
-    media = Count("media", "crop", State.PENDING, 2, 2.0)
+    mail = [TaskCount("mail", "resize", State(state), 1, ages.get(state)) for state in STATES]
+    media = TaskCount("media", "crop", State.PENDING, 2, 2.0)
     assert sorted(counts, key=repr) == sorted([*mail, media], key=repr)
 
 
 def test_an_empty_store_counts_nothing(app: Any) -> None:
     assert tally(app).counts == []
-    assert since(app) == Progress(BEGINNING, [])
+    assert since(app) == HistoryChanges(BEGINNING, [])
     assert groups(app) == ErrorGroups([], 0, False)
     assert latencies(app) == Latencies(Percentiles(), Percentiles())
 
@@ -77,10 +86,10 @@ def test_what_moved_is_counted_by_queue_event_and_states(app: Any) -> None:
     app.complete(app.claim("worker-1"))
     assert sorted(since(app).moves, key=repr) == sorted(
         [
-            Move("mail", Event.ENQUEUED, None, State.PENDING, 3),
-            Move("media", Event.ENQUEUED, None, State.SCHEDULED, 1),
-            Move("mail", Event.CLAIMED, State.PENDING, State.CLAIMED, 1),
-            Move("mail", Event.COMPLETED, State.CLAIMED, State.COMPLETED, 1),
+            TransitionCount("mail", Event.ENQUEUED, None, State.PENDING, 3),
+            TransitionCount("media", Event.ENQUEUED, None, State.SCHEDULED, 1),
+            TransitionCount("mail", Event.CLAIMED, State.PENDING, State.CLAIMED, 1),
+            TransitionCount("mail", Event.COMPLETED, State.CLAIMED, State.COMPLETED, 1),
         ],
         key=repr,
     )
@@ -117,7 +126,7 @@ def test_moves_come_in_pages_and_nothing_is_counted_twice(app: Any) -> None:
     assert [sum(move.count for move in page.moves) for page in pages] == [3, 3, 3, 1]
     end = pages[-1].position
     assert end.last == run(app, app._store.last_entry())
-    assert since(app, end) == Progress(end, [])
+    assert since(app, end) == HistoryChanges(end, [])
 
 
 def test_the_queue_of_a_pruned_task_is_unknown(app: Any, clock: Clock) -> None:
@@ -189,7 +198,9 @@ def test_errors_that_differ_only_in_numbers_stand_together(app: Any, clock: Cloc
         first_at=first,
         last_at=first + timedelta(seconds=2),
         newest_id=newest,
-        kind=sampling.kind_of('{"type":"Timeout","message":"user 1 at 0x2 of 3: no answer in 4.5s","traceback":"x"}'),
+        kind=statistics.error_kind(
+            '{"type":"Timeout","message":"user 1 at 0x2 of 3: no answer in 4.5s","traceback":"x"}'
+        ),
     )
     assert [group.count for group in found.groups] == [3, 1]
 
@@ -272,7 +283,7 @@ def test_a_retried_task_is_no_longer_among_the_errors(app: Any) -> None:
 
 def test_what_was_cut_off_in_the_middle_of_an_escape_is_left_out() -> None:
     whole = '{"type":"E","message":"a\\u0001\\\\\\"b'
-    texts = {sampling._text(sampling._parts(whole[:end])[1]) for end in range(23, len(whole) + 1)}
+    texts = {sampling._text(statistics.error_parts(whole[:end])[1]) for end in range(23, len(whole) + 1)}
     assert texts == {"", "a", "a\x01", "a\x01\\", 'a\x01\\"', 'a\x01\\"b'}
 
 

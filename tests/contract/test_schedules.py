@@ -14,8 +14,8 @@ import pytest
 
 import dibs
 from dibs import Backoff, CatchUp, InvalidValue, Schedule, ScheduleNotFound, SchemaViolation, State
-from dibs.schedule import MAX_SCHEDULE_NAME, NewSchedule
-from dibs.store.operations.scheduling import CATCH_UP_LIMIT, Due
+from dibs.model.schedule import MAX_SCHEDULE_NAME, DueSchedule, NewSchedule
+from dibs.store.operations.scheduling import CATCH_UP_LIMIT
 from tests.helpers import tables
 from tests.helpers.borrowed import Borrowed
 from tests.helpers.clients import Clock, run
@@ -49,12 +49,12 @@ def ticks_of(app: Any, type: str = "report") -> list[str]:
     return [f"{task.run_at:%m-%d %H:%M}" for task in reversed(app.list_tasks(type=type, limit=1000))]
 
 
-def due(app: Any) -> list[Due]:
-    found: list[Due] = run(app, app._store.due_schedules())
+def due(app: Any) -> list[DueSchedule]:
+    found: list[DueSchedule] = run(app, app._store.due_schedules())
     return found
 
 
-def tick_one(app: Any, read: Due) -> int:
+def tick_one(app: Any, read: DueSchedule) -> int:
     ticked: int = run(app, app._store.tick_schedule(read))
     return ticked
 

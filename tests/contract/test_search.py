@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dibs import Failed, Failure, InvalidValue, NewTask, State
+from dibs.model.search import SEARCH_SPAN, FoundTasks, TaskSearch, TaskSummary
 from dibs.store.operations import searching
-from dibs.store.operations.searching import Found, TaskLine, TaskSearch
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
 from tests.helpers.tasks import STATES, enqueue_all, moment, task_in
@@ -20,7 +20,7 @@ from tests.helpers.workflows import DIAMOND, start, task_of
 pytestmark = pytest.mark.database("only a server asks for these, and it has a database")
 
 
-def search(app: Any, span: int = searching.SPAN, **options: Any) -> Found:
+def search(app: Any, span: int = SEARCH_SPAN, **options: Any) -> FoundTasks:
     return run(app, app._store.search(TaskSearch(**options), span))
 
 
@@ -31,7 +31,7 @@ def found(app: Any, **options: Any) -> list[int]:
     return [line.id for line in answer.tasks]
 
 
-def pages(app: Any, span: int, **options: Any) -> Iterator[Found]:
+def pages(app: Any, span: int, **options: Any) -> Iterator[FoundTasks]:
     cursor = None
     while True:
         answer = search(app, span, cursor=cursor, **options)
@@ -56,7 +56,7 @@ def test_a_line_shows_how_the_task_stands(app: Any, clock: Clock) -> None:
     app.progress(claim, 40)
     app.cancel(task.id)
     [line] = search(app).tasks
-    assert line == TaskLine(
+    assert line == TaskSummary(
         id=task.id,
         type="resize",
         state=State.CLAIMED,
@@ -101,8 +101,8 @@ def test_without_a_condition_everything_is_found_newest_first(app: Any) -> None:
 
 
 def test_an_empty_store_has_been_looked_through(app: Any) -> None:
-    assert search(app) == Found([], None, 0)
-    assert search(app, text="anything", since=datetime.now(UTC)) == Found([], None, 0)
+    assert search(app) == FoundTasks([], None, 0)
+    assert search(app, text="anything", since=datetime.now(UTC)) == FoundTasks([], None, 0)
 
 
 def test_a_task_is_found_by_its_id_and_by_its_key(app: Any) -> None:
@@ -112,7 +112,7 @@ def test_a_task_is_found_by_its_id_and_by_its_key(app: Any) -> None:
     assert found(app, id=one.id, key="b") == []
 
 
-@pytest.mark.parametrize("span", [2, searching.SPAN])
+@pytest.mark.parametrize("span", [2, SEARCH_SPAN])
 @pytest.mark.parametrize("state", STATES)
 def test_a_state_is_found_whether_few_tasks_are_in_it_or_many(
     app: Any, state: str, span: int, monkeypatch: pytest.MonkeyPatch
@@ -238,7 +238,7 @@ def test_pages_by_state_stay_whole_when_few_become_many(app: Any, monkeypatch: p
     assert [line.id for page in (first, *rest) for line in page.tasks] == ids[::-1]
 
 
-def pages_from(app: Any, cursor: int | None, **options: Any) -> Iterator[Found]:
+def pages_from(app: Any, cursor: int | None, **options: Any) -> Iterator[FoundTasks]:
     while cursor is not None:
         answer = search(app, 3, cursor=cursor, **options)
         yield answer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dibs import InvalidValue
-from dibs.store.operations.sessions import Session
+from dibs.model.key import BrowserSession
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
 from tests.helpers.tasks import moment
@@ -22,20 +22,20 @@ def create(app: Any, digest: str, key_id: str = "k" * 12, lifetime: int = HOUR) 
     run(app, app._store.create_session(digest, key_id, lifetime))
 
 
-def get(app: Any, digest: str) -> Session | None:
-    found: Session | None = run(app, app._store.get_session(digest))
+def get(app: Any, digest: str) -> BrowserSession | None:
+    found: BrowserSession | None = run(app, app._store.get_session(digest))
     return found
 
 
 def test_a_session_is_found_by_its_digest_until_its_end(app: Any, clock: Clock) -> None:
     create(app, "aaa", "key-1")
     create(app, "bbb", "key-2", 2 * HOUR)
-    assert get(app, "aaa") == Session("key-1", moment(clock) + timedelta(hours=1))
+    assert get(app, "aaa") == BrowserSession("key-1", moment(clock) + timedelta(hours=1))
     clock.advance(3599.999999)
     assert get(app, "aaa") is not None
     clock.advance(0.000001)
     assert get(app, "aaa") is None
-    assert get(app, "bbb") == Session("key-2", moment(clock) + timedelta(hours=1))
+    assert get(app, "bbb") == BrowserSession("key-2", moment(clock) + timedelta(hours=1))
 
 
 def test_a_digest_that_nobody_has_is_no_session(app: Any) -> None:

@@ -10,17 +10,17 @@ import pytest
 
 import dibs
 from dibs import Claim, ClaimRef, NewTask
-from dibs.claim import Standing
+from dibs.model.claim import ClaimStatus
 from tests.contract.test_fencing import LOST, recovered
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.tasks import STATES, moment, task_in
 
-HELD, STOPPING, GONE = Standing.HELD, Standing.STOPPING, Standing.LOST
+HELD, STOPPING, GONE = ClaimStatus.HELD, ClaimStatus.STOPPING, ClaimStatus.LOST
 
 
-def standing(app: Any, *claims: Claim | ClaimRef) -> list[Standing]:
-    answers: list[Standing] = run(app, app._store.standing(claims))
+def standing(app: Any, *claims: Claim | ClaimRef) -> list[ClaimStatus]:
+    answers: list[ClaimStatus] = run(app, app._store.standing(claims))
     return answers
 
 
@@ -42,7 +42,7 @@ def claims_of(app: Any, count: int) -> list[Claim]:
     return claims
 
 
-# Standing
+# ClaimStatus
 
 
 def test_a_live_claim_is_held_and_stopping_once_somebody_asked_for_that(app: Any) -> None:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import dibs
-from dibs.store.vitals import Vitals
+from dibs.model.statistics import DatabaseHealth
 from tests.helpers.clients import run
 from tests.helpers.waiting import until
 from tests.helpers.workflows import complete, fail, finalize, start
@@ -20,9 +20,9 @@ from tests.helpers.workflows import complete, fail, finalize, start
 pytestmark = pytest.mark.database("only the server asks this")
 
 
-def vitals(app: Any) -> Vitals:
+def vitals(app: Any) -> DatabaseHealth:
     store = (app.app if hasattr(app, "app") else app)._store
-    found: Vitals = run(app, store.vitals())
+    found: DatabaseHealth = run(app, store.vitals())
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dibs import State, TaskNotFound, WaitTimeout, plans
+from dibs import State, TaskNotFound, WaitTimeout, procedures
 from tests.helpers.keeping import keep
 from tests.helpers.waiting import until
 
@@ -37,7 +37,7 @@ def elsewhere(url: str, open_app: Callable[..., Any]) -> Any:
 @pytest.fixture
 def without_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Polling so rare that only a wake-up can end a wait in time."""
-    monkeypatch.setattr(plans, "POLL", 10 * LONG)
+    monkeypatch.setattr(procedures, "POLL", 10 * LONG)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dibs import InvalidValue
-from dibs.claim import ClaimRequest
-from dibs.store.operations.registering import Heartbeat, WorkerInfo
+from dibs.model.claim import ClaimRequest
+from dibs.model.registry import Heartbeat, WorkerInfo
 from tests.helpers.clients import Clock, run
 
 pytestmark = pytest.mark.database("only a server names the queue limit of its caller")

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from prometheus_client.core import Metric
 
+from dibs.model.finalization import ClaimReason
+from dibs.model.statistics import DatabaseHealth, Percentiles
 from dibs.observe import sharing
 from dibs.observe.instruments import Histogram
-from dibs.server import metrics
-from dibs.server.metrics import House, QueueNumbers, Snapshot
-from dibs.step import ClaimReason
-from dibs.store.operations.looking import Percentiles
-from dibs.store.vitals import Vitals
+from dibs.server.statistics import store_metrics
+from dibs.server.statistics.store_metrics import House, QueueNumbers, Snapshot
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 ROWS = {
@@ -32,9 +31,9 @@ def of_database() -> dict[str, Metric]:
         wait=known,
         run=known,
         workers=[],
-        house=House([], {}, Vitals(1, 1, 1.0)),
+        house=House([], {}, DatabaseHealth(1, 1, 1.0)),
     )
-    return {sample.name: family for family in metrics.of_store(snapshot) for sample in family.samples}
+    return {sample.name: family for family in store_metrics.of_store(snapshot) for sample in family.samples}
 
 
 def test_every_metric_is_described_with_its_labels() -> None:

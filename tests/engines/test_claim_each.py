@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.claim import Claim, ClaimRequest
+from dibs.model.claim import Claim, ClaimRequest
 
 
 @pytest.fixture

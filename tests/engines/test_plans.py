@@ -21,25 +21,24 @@ import pytest
 
 import dibs
 from dibs import Cancelled, ClaimRef, Completed, Failed, Failure, NewTask, Order, Released
-from dibs.claim import ClaimRequest
-from dibs.retention import RetentionTarget
-from dibs.step import WorkflowFilter
+from dibs.model.checks import from_micros
+from dibs.model.claim import ClaimRequest
+from dibs.model.history import HistoryPosition
+from dibs.model.retention import RetentionTarget
+from dibs.model.search import SEARCH_SPAN, DeadFilter, TaskFilter, TaskSearch
+from dibs.model.upkeep import BATCH, PrunePosition
+from dibs.model.workflow import WorkflowFilter
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import Operation, Statement, Steps, limited
 from dibs.store.operations import pruning as pruning_module
-from dibs.store.operations.looking import TaskFilter
-from dibs.store.operations.managing import DeadFilter
 from dibs.store.operations.outlining import FEW as FEW_WORKFLOWS
-from dibs.store.operations.pruning import STRETCH, PrunePosition
+from dibs.store.operations.pruning import STRETCH
 from dibs.store.operations.racing import CHUNK
 from dibs.store.operations.retaining import read_rules
-from dibs.store.operations.searching import SPAN, TaskSearch
-from dibs.store.operations.tallying import Position
-from dibs.store.operations.tending import BATCH, SWEEP_BATCH
+from dibs.store.operations.tending import SWEEP_BATCH
 from dibs.store.postgres.operations import SLACK
 from dibs.store.sqlite.connection import clock, connect
-from dibs.task import from_micros
 from tests import matrix
 from tests.helpers import million, postgres
 from tests.helpers.databases import sqlite_path
@@ -243,24 +242,27 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "a page of events": (2000, lambda store, shape: store.events_after(5000, 1000)),
     "a page of a queue's events": (10_000, lambda store, shape: store.events_after(5000, 1000, ["mail"])),
     "whose queues": (100, lambda store, shape: store.queues_of(shape.finished[:100])),
-    "a claim asked for again": (1, lambda store, shape: only("asked", **ASKED)),
+    "a claim asked for again": (1, lambda store, shape: only("claims_of_request", **ASKED)),
     "a search without conditions": (50, lambda store, shape: store.search(TaskSearch())),
     "a search by id": (1, lambda store, shape: store.search(TaskSearch(id=shape.finished[0]))),
     "a search by key": (1, lambda store, shape: store.search(TaskSearch(key=f"key-{shape.finished[5]}"))),
-    "a search by state": (SPAN, lambda store, shape: store.search(TaskSearch(state="completed"))),
+    "a search by state": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(state="completed"))),
     "a search in a line": (
         FEW,
         lambda store, shape: store.search(TaskSearch(state="pending", queue="mail", type="rare")),
     ),
-    "a search by type": (SPAN, lambda store, shape: store.search(TaskSearch(type="rare"))),
-    "a search by queues": (SPAN, lambda store, shape: store.search(TaskSearch(queues=["nobody"], worker="worker-9"))),
-    "a search for text": (SPAN, lambda store, shape: store.search(TaskSearch(text="nowhere"))),
-    "a search from the middle": (SPAN, lambda store, shape: store.search(TaskSearch(text="x", cursor=FEW))),
-    "a search by time": (SPAN, lambda store, shape: store.search(TaskSearch(since=hours(1), until=hours(2)))),
-    "a search in the past": (SPAN, lambda store, shape: store.search(TaskSearch(until=hours(0)))),
+    "a search by type": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(type="rare"))),
+    "a search by queues": (
+        SEARCH_SPAN,
+        lambda store, shape: store.search(TaskSearch(queues=["nobody"], worker="worker-9")),
+    ),
+    "a search for text": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(text="nowhere"))),
+    "a search from the middle": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(text="x", cursor=FEW))),
+    "a search by time": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(since=hours(1), until=hours(2)))),
+    "a search in the past": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(until=hours(0)))),
     "cancel many": (100, lambda store, shape: store.cancel_many(shape.pending[-100:])),
     "retry many": (100, lambda store, shape: store.retry_many(shape.finished[-100:])),
-    "a page of moves": (2000, lambda store, shape: store.moves_since([Position(5000)], 1000)),
+    "a page of moves": (2000, lambda store, shape: store.moves_since([HistoryPosition(5000)], 1000)),
     "latencies": (1000, lambda store, shape: store.latencies()),
     "latencies of a queue": (10_000, lambda store, shape: store.latencies(["nobody"])),
     "the newest history": (10, lambda store, shape: store.latest_history(shape.finished[-1], 10)),

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from dibs import NewTask, Order, State
-from dibs.claim import ClaimRequest
+from dibs.model.claim import ClaimRequest
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import Rows, Statement, Together, drive

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from dibs import Failure
-from dibs.claim import Cancelled, Claim, ClaimRequest, Failed, Released
+from dibs.model.claim import Cancelled, Claim, ClaimRequest, Failed, Released
+from dibs.model.task import NewTask
 from dibs.store.contract import Store
 from dibs.store.open import open_store
-from dibs.task import NewTask
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
 

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.claim import ClaimRequest
-from dibs.redacting import redact
+from dibs.model.claim import ClaimRequest
+from dibs.redaction import redact
 from dibs.server.config import ServerConfig
 from dibs.store.remote import conversation
 from dibs.store.remote.call import FILL, get, split

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 import dibs
+from dibs.model.history import HistoryPosition
+from dibs.model.statistics import TaskCount, TaskCounts, TransitionCount
+from dibs.model.task import Event
 from dibs.store.contract import DatabaseStore
 from dibs.store.open import open_store
-from dibs.store.operations.sampling import Count, Move
-from dibs.store.operations.tallying import Position, Tally
-from dibs.task import Event
 from tests.helpers.keeping import keep
 
 ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
@@ -37,14 +37,14 @@ def app(url: str) -> Iterator[dibs.Dibs]:
         yield app
 
 
-def depth(counts: Sequence[Count]) -> Depth:
+def depth(counts: Sequence[TaskCount]) -> Depth:
     found: Depth = Counter()
     for each in counts:
         found[each.queue, each.state] += each.count
     return +found
 
 
-def apply(found: Depth, moves: Sequence[Move]) -> None:
+def apply(found: Depth, moves: Sequence[TransitionCount]) -> None:
     for move in moves:
         queue = str(move.queue)
         if move.from_state is not None:
@@ -56,7 +56,7 @@ def apply(found: Depth, moves: Sequence[Move]) -> None:
 class Ledger:
     """What a watcher knows: a tally, and what moved since."""
 
-    def __init__(self, store: DatabaseStore, tally: Tally) -> None:
+    def __init__(self, store: DatabaseStore, tally: TaskCounts) -> None:
         self._store = store
         self.depth, self.position = depth(tally.counts), tally.position
 
@@ -94,9 +94,9 @@ def test_two_positions_are_followed_to_the_same_moment(store: DatabaseStore, app
 
 def test_who_is_too_far_behind_is_told(store: DatabaseStore, app: dibs.Dibs) -> None:
     app.enqueue_many([dibs.NewTask(type="resize") for _ in range(10)])
-    [progress] = store.run(store.moves_since([Position()], limit=10)).progress
+    [progress] = store.run(store.moves_since([HistoryPosition()], limit=10)).progress
     assert not progress.whole
-    [progress] = store.run(store.moves_since([Position()], limit=11)).progress
+    [progress] = store.run(store.moves_since([HistoryPosition()], limit=11)).progress
     assert progress.whole
 
 

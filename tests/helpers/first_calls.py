@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import dibs
-from dibs.arguments import Arguments
+from dibs.handlers.arguments import Arguments
 
 THREADS, HANDLERS = 8, 150
 

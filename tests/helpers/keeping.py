@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dibs.retention import RetentionTarget
+from dibs.model.retention import RetentionTarget
 
 NOTHING = {"completed": 0.0, "cancelled": 0.0, "failed": 0.0}
 """Finished tasks are deleted by the next prune."""

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from dibs import NewTask, Task
-from dibs.claim import MAX_BATCH
-from dibs.task import from_micros
+from dibs.model.checks import from_micros
+from dibs.model.claim import MAX_BATCH
 from tests.helpers.clients import Clock
 
 STATES = ("scheduled", "pending", "claimed", "completed", "failed", "cancelled")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dibs import Claim, Completed, Failed, Failure, Finished, NewStep, NewTask, NewWorkflow, Outcome, Step, Workflow
-from dibs.step import Finalized
+from dibs.model.finalization import Finalized
 from tests.helpers.clients import run
 
 WORKER = "worker-1"

@@ -13,8 +13,8 @@ from typing import Any
 
 import schemathesis
 
-from dibs.cron import check_cron, check_timezone
 from dibs.errors import InvalidValue
+from dibs.model.cron import check_cron, check_timezone
 
 A_MOMENT = 0.01
 NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,255}")

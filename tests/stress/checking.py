@@ -14,8 +14,8 @@ from pathlib import Path
 
 import dibs
 from dibs import Event, State, Task, Verdict
+from dibs.model.history import HistoryEntry
 from dibs.observe.verify import Acknowledged, Code, Violation, verify
-from dibs.store.operations.looking import HistoryEntry
 from tests.stress.told import ENQUEUED, REFUSED, acknowledged, lines
 
 PAGE = 1000

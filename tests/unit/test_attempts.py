@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from dibs.model.history import HistoryEntry
+from dibs.model.task import Event, State
 from dibs.server.dashboard.attempts import DRAWN, attempts_of, line_of
-from dibs.store.operations.looking import HistoryEntry
-from dibs.task import Event, State
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOVES = {

@@ -5,33 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dibs.server.board import Board, Staff, flow_of
-from dibs.server.trend import NAMED, full_sample
-from dibs.store.operations.registering import WorkerInfo, WorkerState
-from dibs.store.operations.sampling import Count, Move
-from dibs.store.operations.tallying import Position, Roll, Tally
-from dibs.task import Event, State, from_micros
+from dibs.model.checks import from_micros
+from dibs.model.history import HistoryPosition
+from dibs.model.registry import WorkerInfo, WorkerState
+from dibs.model.statistics import TaskCount, TaskCounts, TransitionCount, WorkersAndPauses
+from dibs.model.task import Event, State
+from dibs.server.statistics.queue_depths import Board, Staff, flow_of
+from dibs.server.statistics.trends import NAMED, full_sample
 
 SECOND = 1_000_000
 
 
 def counted(*counts: tuple[str, State, int, float | None], at: int = 100 * SECOND) -> Board:
     board = Board()
-    rows = [Count(queue, "resize", state, count, age) for queue, state, count, age in counts]
-    board.count(Tally(at, Position(), rows))
+    rows = [TaskCount(queue, "resize", state, count, age) for queue, state, count, age in counts]
+    board.count(TaskCounts(at, HistoryPosition(), rows))
     return board
 
 
-def claimed(queue: str | None, count: int = 1) -> Move:
-    return Move(queue, Event.CLAIMED, State.PENDING, State.CLAIMED, count)
+def claimed(queue: str | None, count: int = 1) -> TransitionCount:
+    return TransitionCount(queue, Event.CLAIMED, State.PENDING, State.CLAIMED, count)
 
 
-def enqueued(queue: str | None, count: int = 1) -> Move:
-    return Move(queue, Event.ENQUEUED, None, State.PENDING, count)
+def enqueued(queue: str | None, count: int = 1) -> TransitionCount:
+    return TransitionCount(queue, Event.ENQUEUED, None, State.PENDING, count)
 
 
-def pruned(queue: str | None, count: int = 1) -> Move:
-    return Move(queue, Event.PRUNED, State.COMPLETED, State.COMPLETED, count)
+def pruned(queue: str | None, count: int = 1) -> TransitionCount:
+    return TransitionCount(queue, Event.PRUNED, State.COMPLETED, State.COMPLETED, count)
 
 
 def test_moves_are_added_to_the_queue_they_were_in() -> None:
@@ -79,15 +80,15 @@ def test_a_version_is_told_by_what_happens_in_the_queues_that_one_sees() -> None
 def test_a_count_that_says_the_same_changes_nothing() -> None:
     board = counted(("mail", State.PENDING, 1, 1.0))
     before = board.version()
-    board.count(Tally(200 * SECOND, Position(), [Count("mail", "other", State.PENDING, 1, 1.0)]))
+    board.count(TaskCounts(200 * SECOND, HistoryPosition(), [TaskCount("mail", "other", State.PENDING, 1, 1.0)]))
     assert board.version() == before
 
 
 def test_attempts_that_failed_and_tasks_that_died_are_counted_apart() -> None:
-    retried = Move("mail", Event.FAILED, State.CLAIMED, State.SCHEDULED, 3)
-    died = Move("mail", Event.FAILED, State.CLAIMED, State.FAILED, 2)
-    lost = Move("mail", Event.RECOVERED, State.CLAIMED, State.FAILED, 1)
-    gone = Move("mail", Event.PRUNED, State.FAILED, State.FAILED, 9)
+    retried = TransitionCount("mail", Event.FAILED, State.CLAIMED, State.SCHEDULED, 3)
+    died = TransitionCount("mail", Event.FAILED, State.CLAIMED, State.FAILED, 2)
+    lost = TransitionCount("mail", Event.RECOVERED, State.CLAIMED, State.FAILED, 1)
+    gone = TransitionCount("mail", Event.PRUNED, State.FAILED, State.FAILED, 9)
     assert flow_of([retried, died, lost, gone]) == {"mail": [0, 0, 0, 5, 3]}
 
 
@@ -104,8 +105,8 @@ def worker(name: str, queues: list[str] | None, *, state: WorkerState = WorkerSt
     return WorkerInfo(name, "one", state, queues, None, {}, moment, moment, None, [])
 
 
-def present(*workers: WorkerInfo, paused: Sequence[str] = ()) -> Roll:
-    return Roll(list(workers), {name: from_micros(0) for name in paused})
+def present(*workers: WorkerInfo, paused: Sequence[str] = ()) -> WorkersAndPauses:
+    return WorkersAndPauses(list(workers), {name: from_micros(0) for name in paused})
 
 
 def test_a_worker_counts_for_each_of_its_queues_once() -> None:
@@ -171,7 +172,7 @@ class Called(list[WorkerInfo]):
 def test_of_many_queues_each_is_found_without_going_through_the_others() -> None:
     board = counted(*((f"queue-{n}", State.PENDING, n + 1, 1.0) for n in range(300)))
     workers = Called(worker(f"worker-{n}", [f"queue-{n}"]) for n in range(300))
-    board.call(Roll(workers, {}))
+    board.call(WorkersAndPauses(workers, {}))
     board.living = Staff(workers)
     board.depth = depth = Walked(board.depth)
     workers.walks = 0

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from dibs import InvalidValue
-from dibs.cron import NICKNAMES, check_cron, check_timezone, next_after, ticks_between
+from dibs.model.cron import NICKNAMES, check_cron, check_timezone, next_after, ticks_between
 
 BERLIN = "Europe/Berlin"
 

@@ -10,8 +10,8 @@ import pytest
 import dibs
 from dibs import AsyncDibs, Dibs, Failure, InvalidGraph, InvalidValue, NewWorkflow, Results, State, StepResult
 from dibs.codec import MAX_NAME
-from dibs.step import NewStep
-from dibs.workflow.flow import Flow, StepRef
+from dibs.model.workflow import NewStep
+from dibs.workflow.builder import Flow, StepRef
 
 app = Dibs("sqlite:///nowhere.db")  # never opened
 

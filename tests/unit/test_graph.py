@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from dibs.server.dashboard.graph import Box, Layout, direct, lay_out
-from dibs.step import Kind, OnFailure, Step
-from dibs.task import State
-from dibs.workflow.folding import fold_within, layers_of
+from dibs.model.task import State
+from dibs.model.workflow import OnFailure, Step, StepKind
+from dibs.server.dashboard.graph_layout import Box, Layout, direct, lay_out
+from dibs.workflow.summary import fold_within, layers_of
 
 MOST, TALLEST = 120, 24
 
@@ -113,7 +113,7 @@ def test_nothing_is_drawn_of_nothing() -> None:
 def step(task_id: int, after: Sequence[int] = (), type: str = "page") -> Step:
     state = State.COMPLETED if task_id % 3 else State.FAILED
     return Step(
-        task_id, f"{type}-{task_id}", Kind.TASK, type, "default", state, 1, 3, list(after), 0, OnFailure.FAIL, None
+        task_id, f"{type}-{task_id}", StepKind.TASK, type, "default", state, 1, 3, list(after), 0, OnFailure.FAIL, None
     )
 
 

@@ -12,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from dibs import ApiKey, InvalidValue, MintedKey, RateLimit, Scope
-from dibs.key import NOBODY, STANDARD_LIMIT, NewKey, is_key_id, join, matches, mint, read_limit, split, write_limit
+from dibs.model.key import (
+    NOBODY,
+    STANDARD_LIMIT,
+    NewKey,
+    is_key_id,
+    join,
+    matches,
+    mint,
+    read_limit,
+    split,
+    write_limit,
+)
 
 NOW = datetime(2025, 11, 12, tzinfo=UTC)
 SECRET = "s" * 43

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from math import inf
@@ -87,7 +88,7 @@ def test_a_process_that_ended_while_it_was_idle_is_replaced() -> None:
         processes.close()
 
 
-def test_a_validation_that_takes_too_much_memory_or_time_ends_its_process_alone() -> None:
+def test_a_validation_that_takes_too_much_time_ends_its_process_alone() -> None:
     processes = Processes()
     try:
         with pytest.raises(TooSlow, match="longer than"):
@@ -122,3 +123,16 @@ def test_a_process_that_does_not_start_is_an_error_and_not_started_for_ever(
     with pytest.raises(StoreError, match="could not be started") as refused:
         fresh_processes.ask("{}", "{}", decided=False, seconds=1)
     assert refused.value.hint
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the limits of another process")
+def test_a_process_that_validates_may_use_half_a_gibibyte() -> None:
+    import resource
+
+    processes = Processes()
+    try:
+        assert processes.ask("{}", "{}", decided=False, seconds=10).valid
+        [child] = processes._idle
+        assert resource.prlimit(child._process.pid, resource.RLIMIT_AS) == (512 * 1024**2, 512 * 1024**2)
+    finally:
+        processes.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dibs.errors import InvalidValue
-from dibs.server.dashboard.finding import Address, Wish, boxed, read_box
-from dibs.task import State
+from dibs.model.task import State
+from dibs.server.dashboard.search import Address, Wish, boxed, read_box
 
 
 @pytest.mark.parametrize(

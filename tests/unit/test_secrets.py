@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.failure import describe
+from dibs.handlers.endings import describe
 from dibs.server.api.keys import Minted
 from dibs.server.dashboard.session import Visitor
 from dibs.server.dashboard.signin import Given

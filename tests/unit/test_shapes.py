@@ -7,27 +7,26 @@ import time
 
 import pytest
 
+from dibs.model.task import State
+from dibs.model.workflow import OnFailure, StepGroup, WorkflowOutline
 from dibs.server.dashboard import workflows
-from dibs.server.dashboard.shapes import Shape, Stand, make, stands
+from dibs.server.dashboard.workflow_shapes import Shape, Stand, make, stands
 from dibs.server.dashboard.workflows import View
-from dibs.step import OnFailure
-from dibs.store.operations.outlining import Outline, StepsAlike
-from dibs.task import State
 
 
-def outline(parents: list[list[int]], types: list[str], finalizer: int | None = None) -> Outline:
+def outline(parents: list[list[int]], types: list[str], finalizer: int | None = None) -> WorkflowOutline:
     """Steps with the ids 10, 20, 30 …"""
     count = len(parents)
     kinds = ["finalizer" if place == finalizer else "task" for place in range(count)]
     names = [f"step-{place}" for place in range(count)]
-    return Outline([10 * place + 10 for place in range(count)], names, kinds, types, parents, True)
+    return WorkflowOutline([10 * place + 10 for place in range(count)], names, kinds, types, parents, True)
 
 
-def alike(state: State, ids: list[int], policy: OnFailure = OnFailure.FAIL) -> StepsAlike:
-    return StepsAlike(state, policy, True if state is State.COMPLETED else None, ids)
+def alike(state: State, ids: list[int], policy: OnFailure = OnFailure.FAIL) -> StepGroup:
+    return StepGroup(state, policy, True if state is State.COMPLETED else None, ids)
 
 
-def fan(count: int) -> Outline:
+def fan(count: int) -> WorkflowOutline:
     middle = [[0]] * (count - 2)
     return outline([[], *middle, list(range(1, count - 1))], ["first", *["part"] * (count - 2), "last"])
 
@@ -71,7 +70,7 @@ def test_the_table_of_a_box_of_many_layers_follows_the_ids_and_leaves_none_out(m
     assert pages(shape, told, View(state=State.CLAIMED)) == list(shape.ids[1::2])
 
 
-def pages(shape: Shape, told: list[StepsAlike], view: View) -> list[int]:
+def pages(shape: Shape, told: list[StepGroup], view: View) -> list[int]:
     """The ids in the table, page by page."""
     seen, cursor = list[int](), None
     while True:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dibs.cron import busy, ticks_between
-from dibs.retry import Backoff
-from dibs.schedule import CatchUp, Schedule
+from dibs.model.cron import busy, ticks_between
+from dibs.model.retry import Backoff
+from dibs.model.schedule import CatchUp, Schedule
 from dibs.server.dashboard.timetable import QUARTERS, coming, density, in_words, quarter
 
 NOW = datetime(2026, 11, 15, 21, 20, 30, tzinfo=UTC)

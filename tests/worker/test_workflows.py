@@ -28,7 +28,7 @@ from dibs import (
     Workflow,
     WorkflowState,
 )
-from dibs.handler import Handler
+from dibs.handlers.handler import Handler
 from dibs.server.config import ServerConfig
 from tests.helpers import flows
 from tests.helpers.databases import run_sql

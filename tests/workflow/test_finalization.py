@@ -14,7 +14,7 @@ import pytest
 
 import dibs
 from dibs import FinalizationLost, NewTask, State
-from dibs.step import ClaimReason, FinalizationClaim
+from dibs.model.finalization import ClaimReason, FinalizationClaim
 from tests.helpers import tables
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql

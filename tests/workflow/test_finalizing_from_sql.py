@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from dibs import NewTask
-from dibs.step import WorkflowState
+from dibs.model.workflow import WorkflowState
 from tests.helpers import tables
 from tests.helpers.workflows import WORKER, claim, complete, fail, inner, start, state, states, step, sub
 

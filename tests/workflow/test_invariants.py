@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from dibs import Failure, InvalidGraph, InvalidValue, TaskNotFound, WrongState
-from dibs.claim import Cancelled, Claim, ClaimRequest, Completed, Failed, Outcome, Released
 from dibs.errors import WorkflowNotFound, WrongWorkflowState
-from dibs.step import NewStep, NewWorkflow, OnFailure
+from dibs.model.claim import Cancelled, Claim, ClaimRequest, Completed, Failed, Outcome, Released
+from dibs.model.search import DeadFilter
+from dibs.model.task import NewTask
+from dibs.model.workflow import NewStep, NewWorkflow, OnFailure
 from dibs.store.contract import Store
 from dibs.store.open import open_store
-from dibs.store.operations.managing import DeadFilter
-from dibs.task import NewTask
 from tests import matrix
 from tests.helpers.clients import Clock
 from tests.helpers.keeping import keep_in

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 import dibs
-from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, State, WorkflowState, plans
-from dibs.step import ClaimReason
+from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, State, WorkflowState, procedures
+from dibs.model.finalization import ClaimReason
 from tests.helpers.books import assert_balanced
 from tests.helpers.clients import Clock, run
 from tests.helpers.dying import BREAKS, LEASE, NAME, end
@@ -150,7 +150,7 @@ def survive(app: dibs.Dibs) -> None:
     while (claim := app.claim("survivor")) is not None:
         due = end(app, claim)
         if due is not None:
-            app._follow(plans.finalize_one(app._store, due, "survivor"))
+            app._follow(procedures.finalize_one(app._store, due, "survivor"))
 
 
 def assert_ended_once(app: dibs.Dibs, workflow_id: int, state: WorkflowState, status: ExecutionStatus) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 import dibs
 from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, WorkflowState
-from dibs.step import ENDED, ClaimReason
+from dibs.model.finalization import ClaimReason
+from dibs.model.workflow import ENDED
 from tests import matrix
 from tests.helpers.books import assert_balanced, percentile
 from tests.helpers.clients import run

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from dibs import InvalidValue, NewTask
-from dibs.step import WorkflowFilter
-from dibs.store.operations.outlining import EDGES, FoundWorkflows, Inside, Outline, SomeSteps
+from dibs.model.workflow import FoundWorkflows, StepDetails, SubWorkflowProgress, WorkflowFilter, WorkflowOutline
+from dibs.store.operations.outlining import EDGES
 from tests.helpers.clients import run
 from tests.helpers.workflows import DIAMOND, by_name, complete, fail, finalize, inner, start, step, sub, task_of
 
 pytestmark = pytest.mark.database("only the dashboard asks for outlines, and its server has a database")
 
 
-def outline(app: Any, workflow_id: int, *limit: int) -> Outline:
+def outline(app: Any, workflow_id: int, *limit: int) -> WorkflowOutline:
     return run(app, app._store.outline(workflow_id, *limit))
 
 
@@ -81,12 +81,12 @@ def test_some_steps_are_told_as_they_are_now_and_how_far_what_is_inside_them_is(
     wanted = [by_name(app, flow)[name] for name in ("fetch", "merge", "inner")]
     seen = run(app, app._store.some_steps([*(each.task_id for each in wanted), 10**9]))
     assert seen.steps == {each.task_id: msgspec.structs.replace(each, after=[]) for each in wanted}
-    assert seen.inside == {wanted[2].task_id: Inside(steps=2, ended=1)}
-    assert run(app, app._store.some_steps([])) == SomeSteps({}, {})
+    assert seen.inside == {wanted[2].task_id: SubWorkflowProgress(steps=2, ended=1)}
+    assert run(app, app._store.some_steps([])) == StepDetails({}, {})
 
 
 def test_there_is_no_outline_of_what_does_not_exist(app: Any) -> None:
-    assert outline(app, 7) == Outline((), (), (), (), (), True)
+    assert outline(app, 7) == WorkflowOutline((), (), (), (), (), True)
     with pytest.raises(InvalidValue):
         outline(app, 7, 0)
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from dibs import Failure, InvalidGraph, WrongState
-from dibs.claim import Cancelled, Claim, ClaimRequest, Completed, Failed
 from dibs.errors import WrongWorkflowState
-from dibs.step import NewStep, NewWorkflow, Workflow, WorkflowState
+from dibs.model.claim import Cancelled, Claim, ClaimRequest, Completed, Failed
+from dibs.model.search import DeadFilter
+from dibs.model.task import NewTask, State
+from dibs.model.workflow import NewStep, NewWorkflow, Workflow, WorkflowState
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.store.operation import limited
-from dibs.store.operations.managing import DeadFilter
 from dibs.store.sqlite.connection import SQL
-from dibs.task import NewTask, State
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql
 from tests.helpers.keeping import keep_in

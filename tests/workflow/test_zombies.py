@@ -8,7 +8,7 @@ import pytest
 
 import dibs
 from dibs import NewStep, NewTask, NewWorkflow, WorkflowState
-from dibs.step import ClaimReason
+from dibs.model.finalization import ClaimReason
 from tests.helpers import tables
 from tests.helpers.freezing import freeze, thaw
 from tests.helpers.processes import Member, processes

@@ -8,11 +8,12 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from dibs.claim import MAX_BATCH
 from dibs.codec import MAX_NAME
-from dibs.retry import YEAR, Backoff
-from dibs.schedule import MAX_SCHEDULE_NAME
-from dibs.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MAX_SECONDS, TRACEPARENT
+from dibs.model.checks import MAX_SECONDS, TRACEPARENT
+from dibs.model.claim import MAX_BATCH
+from dibs.model.retry import YEAR, Backoff
+from dibs.model.schedule import MAX_SCHEDULE_NAME
+from dibs.model.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY
 
 MAX_WAIT = 60
 MOMENT = r"^(?!000[01]|9999)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"

@@ -12,8 +12,8 @@ from dibs.body.fields import Body, Key, Moment, Name, TaskTypeName, Timeout, not
 from dibs.body.tasks import TaskOptions
 from dibs.codec import MAX_DEPTH
 from dibs.errors import InvalidGraph
-from dibs.step import NewStep, NewWorkflow, OnFailure, free_name
-from dibs.task import NewTask
+from dibs.model.task import NewTask
+from dibs.model.workflow import NewStep, NewWorkflow, OnFailure, free_name
 
 Policy = Annotated[
     OnFailure,

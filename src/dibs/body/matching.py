@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from dibs.body.fields import MOMENT, Body, Moment, Name, TaskId, at_least_one
 from dibs.errors import InvalidValue
-from dibs.store.operations.matching import MAX_TEXT, TaskMatch
-from dibs.task import State
+from dibs.model.search import MAX_TEXT, TaskMatch
+from dibs.model.task import State
 
 Status = Annotated[State, Meta(description="Only tasks in this state.")]
 OfType = Annotated[Name, Meta(description="Only tasks of this type.")]

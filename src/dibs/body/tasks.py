@@ -22,8 +22,8 @@ from dibs.body.fields import (
     Traceparent,
     not_both,
 )
-from dibs.retry import Backoff
-from dibs.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask
+from dibs.model.retry import Backoff
+from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask
 
 
 class TaskOptions(Body, frozen=True):

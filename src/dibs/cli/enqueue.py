@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import Json, Url, complete_queue, complete_type, given
 from dibs.cli.output import Output
-from dibs.cli.session import opened
 from dibs.errors import DibsError, InvalidValue
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
-    from dibs.task import Task
+    from dibs.model.task import Task
 
 
 def enqueue(
@@ -72,7 +72,7 @@ def enqueue(
 
 def _note_if_unserved(client: Dibs, output: Output, task: Task) -> None:
     """A task that no live worker serves may be one whose type is misspelled."""
-    from dibs.store.operations.registering import WorkerState
+    from dibs.model.registry import WorkerState
 
     with contextlib.suppress(DibsError):  # the task is stored; a key that may only enqueue does not see workers
         if not any(worker.state is WorkerState.ACTIVE and worker.serves(task) for worker in client.workers()):

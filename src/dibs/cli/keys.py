@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import Json, Url, given, split_names
 from dibs.cli.output import Column
-from dibs.cli.session import opened
 
 if TYPE_CHECKING:
-    from dibs.key import ApiKey
+    from dibs.model.key import ApiKey
 
 app = typer.Typer(help="Make API keys, list and revoke them.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -50,7 +50,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Make an API key, and show it this once."""
-    from dibs.task import read_duration
+    from dibs.model.checks import read_duration
 
     options = given(
         queues=None if queues is None else split_names(queues),
@@ -95,7 +95,7 @@ def revoke(
 
 
 def _row(key: ApiKey) -> tuple[object, ...]:
-    from dibs.key import write_limit
+    from dibs.model.key import write_limit
 
     state = "revoked" if key.revoked_at else "expired" if key.expired else "active"
     queues = "all" if key.queues is None else ",".join(key.queues)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import STATES, Json, Url, complete_queue
 from dibs.cli.output import Column
-from dibs.cli.session import opened
 from dibs.errors import NotAllowed
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
-    from dibs.store.operations.looking import QueueInfo
+    from dibs.model.registry import QueueInfo
 
 app = typer.Typer(help="Look at queues, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
 

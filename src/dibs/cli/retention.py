@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import Json, Url, complete_queue, complete_type
 from dibs.cli.output import Column
-from dibs.cli.session import opened
 
 if TYPE_CHECKING:
-    from dibs.retention import RetentionChange, RetentionRule
+    from dibs.model.retention import RetentionChange, RetentionRule
 
 app = typer.Typer(
     help="Show and change how long finished records are kept.", no_args_is_help=True, rich_markup_mode=None
@@ -93,7 +93,7 @@ def set_rule(
     as_json: Json = False,
 ) -> None:
     """Set how long records are kept after they finished; without an option, the default of the store."""
-    from dibs.retention import describe_keep, read_keep
+    from dibs.model.retention import describe_keep, read_keep
 
     seconds = read_keep(keep)
     with opened(ctx, url, as_json) as (client, output):
@@ -117,7 +117,7 @@ def remove(
 ) -> None:
     """Remove a retention rule; without an option, set the default back to its first value."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs.retention import RetentionTarget
+        from dibs.model.retention import RetentionTarget
 
         target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
         client.remove_retention(records, queue=queue, type=type, workflow=workflow)
@@ -146,13 +146,13 @@ def changes(
 
 
 def _row(rule: RetentionRule) -> tuple[object, ...]:
-    from dibs.retention import write_keep
+    from dibs.model.retention import write_keep
 
     return rule.records, _target(rule), write_keep(rule.keep), text.exact(rule.changed_at), rule.changed_by or "-"
 
 
 def _change_row(change: RetentionChange) -> tuple[object, ...]:
-    from dibs.retention import write_keep
+    from dibs.model.retention import write_keep
 
     kept = "removed" if change.removed else write_keep(change.keep)
     return text.exact(change.at), change.by or "-", change.records, _target(change), kept

@@ -11,9 +11,9 @@ from typing import Any
 from dibs import shape
 from dibs.cli import text
 from dibs.client import Dibs
-from dibs.store.operations.looking import QueueInfo, Stats
-from dibs.store.operations.registering import WorkerInfo, WorkerState
-from dibs.task import FINAL, Task
+from dibs.model.registry import QueueInfo, WorkerInfo, WorkerState
+from dibs.model.statistics import Stats
+from dibs.model.task import FINAL, Task
 
 RUNNING, FAILURES = 50, 10
 MINUTE = 60.0

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.enqueue import read_object
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Column
-from dibs.cli.session import opened
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from dibs.store.operations.registering import TaskType
+    from dibs.model.registry import TaskType
 
 app = typer.Typer(help="Look at task types, and register them.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import begin, opened
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Output
-from dibs.cli.refusing import REFUSED
-from dibs.cli.session import begin, opened
 from dibs.errors import InvalidValue
+from dibs.exit_codes import REFUSED
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
+    from dibs.model.history import HistoryEntry
     from dibs.observe.verify import Report
-    from dibs.store.operations.looking import HistoryEntry
 
 HistoryFile = Annotated[
     Path | None, typer.Argument(metavar="[HISTORY]", help="A recorded history; without it, that of the store.")

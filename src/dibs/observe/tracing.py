@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
 
-from dibs.claim import Cancelled, Claim, Completed, Failed, Outcome, Released
-from dibs.redacting import redact
-from dibs.step import NewStep, NewWorkflow, Workflow
-from dibs.task import NewTask, Task
+from dibs.model.claim import Cancelled, Claim, Completed, Failed, Outcome, Released
+from dibs.model.task import NewTask, Task
+from dibs.model.workflow import NewStep, NewWorkflow, Workflow
+from dibs.redaction import redact
 from dibs.version import __version__
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dibs.key import NOBODY, ApiKey, Scope, matches, split
+from dibs.model.key import NOBODY, ApiKey, Scope, matches, split
 from dibs.server.refusing import Refusal
 from dibs.store.contract import DatabaseStore
 

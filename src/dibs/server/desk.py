@@ -7,17 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from dibs.claim import Claim, ClaimRef, ClaimRequest, Completed, Finished, Outcome
 from dibs.errors import DibsError, StoreError, StoreRefused
+from dibs.model.claim import Claim, ClaimRef, ClaimRequest, Completed, Finished, Outcome, OutcomeReport, outcome_size
+from dibs.model.task import NewTask, Task
+from dibs.model.workflow import tasks_in
 from dibs.server.batching import Batches
-from dibs.step import tasks_in
 from dibs.store.contract import DatabaseStore
 from dibs.store.operation import Operation
-from dibs.store.operations.finishing import size_of
-from dibs.task import NewTask, Task
 
 T = TypeVar("T")
-Report = tuple[ClaimRef, Outcome]
 By = str | None
 """Whose name the history shows: what is done together is done by one."""
 
@@ -34,8 +32,8 @@ class Desk:
         self._tasks: Batches[By, NewTask, Task] = Batches(self._enqueue, _name_of_task)
         self._claims: Batches[Any, ClaimRequest, list[Claim]] = Batches(self._claim, id)
         self._reading: asyncio.Task[None] | None = None
-        self._reports: Batches[By, Report, Finished] = Batches(
-            self._finish, lambda each: each[0], lambda each: size_of(each[1])
+        self._reports: Batches[By, OutcomeReport, Finished] = Batches(
+            self._finish, lambda each: each[0], lambda each: outcome_size(each[1])
         )
 
     async def enqueue(self, task: NewTask, by: By) -> Task:
@@ -95,7 +93,7 @@ class Desk:
             return [await self._run(self._store.claim(requests[0]), kind[0])]
         return await self._run(self._store.claim_each(requests), kind[0])
 
-    async def _finish(self, by: By, reports: Sequence[Report]) -> Sequence[Finished | Exception]:
+    async def _finish(self, by: By, reports: Sequence[OutcomeReport]) -> Sequence[Finished | Exception]:
         answers = await self._run(self._store.finish(reports), by)
         self._finalize_after(answers)
         return answers

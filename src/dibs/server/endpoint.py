@@ -18,13 +18,13 @@ import msgspec
 
 from dibs.body.numbers import whole_numbers
 from dibs.errors import DibsError, StoreError, TaskNotFound
-from dibs.key import Scope as KeyScope
+from dibs.model.checks import is_trace
+from dibs.model.key import Scope as KeyScope
 from dibs.server.auth import Caller
 from dibs.server.http import Gone, Headers, Receive, Scope, Send, answer, header, read_body, refuse
 from dibs.server.refusing import Refusal
 from dibs.server.service import Service
 from dibs.store.operation import Operation
-from dibs.task import is_trace
 
 T = TypeVar("T")
 ANY = frozenset(KeyScope)

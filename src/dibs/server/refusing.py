@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from dibs.errors import AlreadyClaimed, DibsError
-from dibs.step import WorkflowState
-from dibs.task import State
+from dibs.model.task import State
+from dibs.model.workflow import WorkflowState
 
 STATUS = {
     "bad_request": 400,

@@ -10,44 +10,45 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from dibs.claim import Claim, ClaimRef, ClaimRequest, Filters, Finished, Outcome, Renewed, Standing
 from dibs.errors import DibsError
-from dibs.key import ApiKey, MintedKey, NewKey, Permits, RateLimit
-from dibs.retention import RetentionChange, RetentionRule, RetentionTarget
-from dibs.schedule import NewSchedule, Schedule, Source
-from dibs.step import (
-    ExecutionContext,
-    FinalizationAttempt,
-    FinalizationClaim,
-    Finalized,
+from dibs.model.claim import AnyClaim, Claim, ClaimRequest, ClaimStatus, Filters, Finished, Outcome, Renewed
+from dibs.model.explanation import Explanation
+from dibs.model.finalization import ExecutionContext, FinalizationAttempt, FinalizationClaim, Finalized
+from dibs.model.history import HistoryEntry, HistoryPosition, RecentHistory, StoreEvent
+from dibs.model.key import ApiKey, BrowserSession, MintedKey, NewKey, RateLimit, RateLimitGrant
+from dibs.model.registry import Heartbeat, QueueInfo, TaskType, WorkerInfo
+from dibs.model.retention import RetentionChange, RetentionRule, RetentionTarget
+from dibs.model.schedule import DueSchedule, NewSchedule, Schedule, ScheduleSource
+from dibs.model.search import BulkResult, DeadFilter, FoundTasks, TaskFilter, TaskMatch, TaskPage, TaskSearch
+from dibs.model.statistics import (
+    ChangesSince,
+    DatabaseHealth,
+    ErrorGroups,
+    Latencies,
+    Stats,
+    TaskCounts,
+    WorkersAndPauses,
+)
+from dibs.model.task import NewTask, Task
+from dibs.model.upkeep import Check, Pruned, PrunePosition
+from dibs.model.workflow import (
+    FoundWorkflows,
     NewStep,
     NewWorkflow,
     Step,
+    StepDetails,
+    StepGroup,
     StepResult,
     Workflow,
     WorkflowFilter,
+    WorkflowOutline,
 )
-from dibs.store.doctor import Check
 from dibs.store.migrate import Note
 from dibs.store.operation import Operation
-from dibs.store.operations.looking import Explanation, HistoryEntry, Past, QueueInfo, Stats, StoreEvent, TaskFilter
-from dibs.store.operations.managing import DeadFilter, Moved
-from dibs.store.operations.matching import TaskMatch
-from dibs.store.operations.outlining import FoundWorkflows, Outline, SomeSteps, StepsAlike
-from dibs.store.operations.pruning import Pruned, PrunePosition
-from dibs.store.operations.registering import Heartbeat, TaskType, WorkerInfo
-from dibs.store.operations.sampling import ErrorGroups, Latencies
-from dibs.store.operations.scheduling import Due
-from dibs.store.operations.searching import Found, TaskPage, TaskSearch
-from dibs.store.operations.sessions import Session
-from dibs.store.operations.tallying import Position, Roll, Since, Tally
-from dibs.store.vitals import Vitals
 from dibs.store.wakeups import Wakeups
 from dibs.store.witness import Witness
-from dibs.task import NewTask, Task
 
 T = TypeVar("T")
-Ref = Claim | ClaimRef
 
 
 class Store(Protocol):
@@ -122,30 +123,30 @@ class Store(Protocol):
 
     # Finish
 
-    def finish(self, reports: Sequence[tuple[Ref, Outcome]]) -> Operation[list[Finished | DibsError]]:
+    def finish(self, reports: Sequence[tuple[AnyClaim, Outcome]]) -> Operation[list[Finished | DibsError]]:
         """Each outcome is written if its token is live, and answered on its own. The same outcome with the same content
         again is answered with the state it led to (`repeated`), with the task's present attempts and run_at where the
         task still exists; with other content it is OutcomeConflict. Anything else about a dead claim is ClaimLost. An
         outcome that the database refuses is answered with StoreRefused. None of these changes anything."""
 
     def exchange(
-        self, reports: Sequence[tuple[Ref, Outcome]], request: ClaimRequest
+        self, reports: Sequence[tuple[AnyClaim, Outcome]], request: ClaimRequest
     ) -> Operation[tuple[list[Finished | DibsError], list[Claim]]]:
         """The outcomes as in `finish`, then the tasks as in `claim`, in one transaction: both or neither. That an
         outcome was refused keeps nobody from the claims."""
 
-    def start(self, claims: Sequence[Ref]) -> Operation[list[DibsError | None]]:
+    def start(self, claims: Sequence[AnyClaim]) -> Operation[list[DibsError | None]]:
         """Each task that was claimed ahead begins now, if its token is live: it is charged an attempt if its worker is
         lost from here on. None, or why not; before it is answered with None, the task must not be run."""
 
-    def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
+    def renew(self, claims: Sequence[AnyClaim], lease: int) -> Operation[list[Renewed | DibsError]]:
         """Each lease now ends `lease` microseconds from now, if its token is live."""
 
-    def progress(self, notes: Sequence[tuple[Ref, int, str | None]]) -> Operation[list[bool | DibsError]]:
+    def progress(self, notes: Sequence[tuple[AnyClaim, int, str | None]]) -> Operation[list[bool | DibsError]]:
         """How far each task is (percent, message), if its token is live, answered on its own. True: somebody asked the
         task to stop. Of several notes about one claim the last is kept."""
 
-    def standing(self, claims: Sequence[Ref]) -> Operation[list[Standing]]:
+    def standing(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
         """How each claim stands: held, asked to stop, or lost. Nothing is written, no lease prolonged."""
 
     # Manage
@@ -180,7 +181,7 @@ class Store(Protocol):
     # Upkeep
 
     def promote(self, limit: int = ...) -> Operation[int]:
-        """Due tasks become pending; how many."""
+        """DueSchedule tasks become pending; how many."""
 
     def recover(self, limit: int = ...) -> Operation[int]:
         """Tasks whose lease ran out go back, or to the dead letter when their attempts are spent; how many. One that
@@ -224,7 +225,7 @@ class Store(Protocol):
 
     # Schedules
 
-    def put_schedule(self, new: NewSchedule, source: Source) -> Operation[Schedule]:
+    def put_schedule(self, new: NewSchedule, source: ScheduleSource) -> Operation[Schedule]:
         """The schedule is stored, or that of the same name changed to it. Another cron or time zone begins anew, from
         now; the same again changes nothing."""
 
@@ -246,10 +247,10 @@ class Store(Protocol):
     def run_schedule(self, name: str) -> Operation[Task]:
         """The schedule's task, enqueued now, beside its ticks."""
 
-    def due_schedules(self) -> Operation[list[Due]]:
+    def due_schedules(self) -> Operation[list[DueSchedule]]:
         """The enabled schedules whose next tick has come. Advisory."""
 
-    def tick_schedule(self, due: Due) -> Operation[int]:
+    def tick_schedule(self, due: DueSchedule) -> Operation[int]:
         """The schedule moves on from the tick that was read and its tasks are enqueued, both or neither; how many
         tasks, 0 where somebody else did it first."""
 
@@ -327,7 +328,7 @@ class Store(Protocol):
     def checkpoints(self, task_id: int) -> Operation[dict[str, Any]]:
         """What earlier attempts of the task have kept, by name."""
 
-    def keep_checkpoint(self, claim: Ref, name: str, value: Any) -> Operation[Any]:
+    def keep_checkpoint(self, claim: AnyClaim, name: str, value: Any) -> Operation[Any]:
         """Keep a value for later attempts, if the token is live; else ClaimLost. The value that is kept: an earlier one
         under this name stays."""
 
@@ -377,10 +378,10 @@ class Store(Protocol):
 class ServedStore(Store, Protocol):
     """A store behind a server, which does in one request what a client of a database does in several operations."""
 
-    def cancel_matching(self, which: TaskMatch, cursor: int | None) -> Operation[Moved]:
+    def cancel_matching(self, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
         """Some of the tasks that match, below the cursor, are cancelled or asked to stop."""
 
-    def retry_matching(self, which: TaskMatch, cursor: int | None) -> Operation[Moved]:
+    def retry_matching(self, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
         """Some of the tasks that match, below the cursor, are pending again, with all their attempts."""
 
 
@@ -413,7 +414,7 @@ class DatabaseStore(Store, Protocol):
     def note_keys_used(self, key_ids: Sequence[str]) -> Operation[None]:
         """These keys were used now."""
 
-    def take_permits(self, key_id: str, limit: RateLimit, wanted: int) -> Operation[Permits]:
+    def take_permits(self, key_id: str, limit: RateLimit, wanted: int) -> Operation[RateLimitGrant]:
         """Up to `wanted` requests for the key. Never more in a window than its limit, however many servers ask; a
         window begins with the first request after the last one ended, by the database's clock."""
 
@@ -460,7 +461,7 @@ class DatabaseStore(Store, Protocol):
     def last_entry(self) -> Operation[int]:
         """The id of the newest entry of the history, 0 where there is none."""
 
-    def vitals(self) -> Operation[Vitals]:
+    def vitals(self) -> Operation[DatabaseHealth]:
         """How large the database is, and what keeps its engine from cleaning up."""
 
     def workflow_counts(self) -> Operation[dict[str, int]]:
@@ -468,7 +469,7 @@ class DatabaseStore(Store, Protocol):
 
     # Watching
 
-    def search(self, which: TaskSearch, span: int = ...) -> Operation[Found]:
+    def search(self, which: TaskSearch, span: int = ...) -> Operation[FoundTasks]:
         """The newest tasks that match, as lines of a list. By id and key at once, by a state that few tasks are in
         among those; otherwise among the next `span` tasks below the cursor. Whoever wants more goes on from the cursor
         of the answer, also when nothing was found. Text in large params takes longest: a small `span` bounds it."""
@@ -485,31 +486,31 @@ class DatabaseStore(Store, Protocol):
         """As `retry`, for up to 500 tasks in one transaction; how many went back. Tasks that cannot be retried, are not
         in the queues `only`, or are no longer in this state are left out."""
 
-    def tally(self) -> Operation[Tally]:
+    def tally(self) -> Operation[TaskCounts]:
         """Every task counted, by queue, type and state, with the age of the oldest pending one, and the position in the
         history at which that is true. It reads all tasks."""
 
-    def moves_since(self, positions: Sequence[Position], limit: int = ...) -> Operation[Since]:
+    def moves_since(self, positions: Sequence[HistoryPosition], limit: int = ...) -> Operation[ChangesSince]:
         """What happened since each of these positions, counted, up to one moment. Also on an engine with many writers
         nothing is missed and nothing told twice, but for what took very long to be committed."""
 
     def finished_within(self, window: int, queues: Sequence[str] | None = None) -> Operation[dict[str, int]]:
         """How many tasks (of these queues) reached each final state in the last `window` microseconds."""
 
-    def roll(self) -> Operation[Roll]:
+    def roll(self) -> Operation[WorkersAndPauses]:
         """The workers and the paused queues. It reads no tasks."""
 
-    def latest_history(self, task_id: int, limit: int) -> Operation[Past]:
+    def latest_history(self, task_id: int, limit: int) -> Operation[RecentHistory]:
         """The newest things that happened to the task, in order, and how many there were in all."""
 
-    def outline(self, workflow_id: int, limit: int = ...) -> Operation[Outline]:
+    def outline(self, workflow_id: int, limit: int = ...) -> Operation[WorkflowOutline]:
         """What never changes of the workflow's first steps, in the order in which they were added, and what comes after
         what; none if there is no such workflow."""
 
-    def step_states(self, workflow_id: int, last: int) -> Operation[list[StepsAlike]]:
+    def step_states(self, workflow_id: int, last: int) -> Operation[list[StepGroup]]:
         """How the workflow's steps stand, up to the one with the id `last`."""
 
-    def some_steps(self, task_ids: Sequence[int]) -> Operation[SomeSteps]:
+    def some_steps(self, task_ids: Sequence[int]) -> Operation[StepDetails]:
         """These steps as they are now, without their errors and what they come after, and how far their sub-workflows
         are; those that do not exist are left out."""
 
@@ -548,7 +549,7 @@ class DatabaseStore(Store, Protocol):
     def create_session(self, digest: str, key_id: str, lifetime: int) -> Operation[None]:
         """Somebody signed in with this key, for `lifetime` microseconds. The same again changes nothing."""
 
-    def get_session(self, digest: str) -> Operation[Session | None]:
+    def get_session(self, digest: str) -> Operation[BrowserSession | None]:
         """The session, unless it has come to its end by the database's clock. Whether its key still is live is asked of
         the key."""
 

@@ -8,13 +8,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from dibs.claim import Claim, Outcome, Standing
-from dibs.context import Context
 from dibs.errors import InvalidValue
-from dibs.handler import Handler
+from dibs.handlers.context import Context
+from dibs.handlers.handler import Handler
+from dibs.model.claim import Claim, ClaimStatus, Outcome
 from dibs.store.contract import Store
 from dibs.worker.run import perform, perform_async
-from dibs.worker.shelf import StoreShelf
+from dibs.worker.store_access import StoreShelf
 
 AnyHandler = Handler[..., Any, Any]
 
@@ -89,7 +89,7 @@ class LiveContext(Context):
     @property
     def cancelled(self) -> bool:
         """True when somebody asked the task to stop, or the claim is lost."""
-        return self._store.run(self._store.standing([self.claim])) != [Standing.HELD]
+        return self._store.run(self._store.standing([self.claim])) != [ClaimStatus.HELD]
 
     @cancelled.setter
     def cancelled(self, value: bool) -> None:

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Any
 
-from dibs.claim import Claim, Outcome
-from dibs.context import Context
-from dibs.handler import Handler
+from dibs.handlers.context import Context
+from dibs.handlers.handler import Handler
+from dibs.model.claim import Claim, Outcome
 from dibs.observe import tracing
 
 

@@ -23,14 +23,13 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import Claim, Failed, Outcome
-from dibs.context import Context
-from dibs.endings import outcome_of
 from dibs.errors import ClaimLost, InvalidValue, StoreError
-from dibs.failure import describe
-from dibs.handler import Handler
-from dibs.observe import entries, tracing
-from dibs.step import StepResult
+from dibs.handlers.context import Context
+from dibs.handlers.endings import describe, outcome_of
+from dibs.handlers.handler import Handler
+from dibs.model.claim import Claim, Failed, Outcome
+from dibs.model.workflow import StepResult
+from dibs.observe import log, tracing
 from dibs.worker.run import misfit, perform
 
 FLUSH_WITHIN = 2000
@@ -255,7 +254,7 @@ class _ToParent(logging.Handler):
         """See logging.Handler."""
         try:
             trace = self._formatter.formatException(record.exc_info) if record.exc_info else record.exc_text
-            fields = {name: _plain(value) for name, value in (tracing.ids() | entries.given(record)).items()}
+            fields = {name: _plain(value) for name, value in (tracing.ids() | log.given(record)).items()}
             self._tell(
                 Logged(
                     record.name,

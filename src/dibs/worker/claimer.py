@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dibs.claim import MAX_BATCH, Claim, ClaimRequest
+from dibs.model.claim import MAX_BATCH, Claim, ClaimRequest
 from dibs.worker.attempt import Attempt, now
 from dibs.worker.config import WorkerConfig
-from dibs.worker.contact import Contact
 from dibs.worker.lanes import Lane
-from dibs.worker.part import Part
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 FIRST_POLL = 0.25
 FULL = 0.25

@@ -11,9 +11,9 @@ from typing import TypedDict
 
 import msgspec
 
-from dibs.claim import DEFAULT_LEASE, Filters, Order, check_lease, check_worker_id
 from dibs.errors import InvalidValue
-from dibs.task import check_integer, check_seconds
+from dibs.model.checks import check_integer, check_seconds, check_worker_id
+from dibs.model.claim import DEFAULT_LEASE, Filters, Order, check_lease
 
 MEBIBYTE = 2**20
 

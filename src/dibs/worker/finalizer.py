@@ -8,11 +8,11 @@ from __future__ import annotations
 import queue
 import threading
 
-from dibs import plans
+from dibs import procedures
 from dibs.errors import StoreError
 from dibs.worker.attempt import now
-from dibs.worker.contact import Contact
-from dibs.worker.part import Part
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 LOOK_UP = 1.0
 
@@ -70,7 +70,7 @@ class Finalizer(Part):
 
     def _finalize(self, workflow_id: int) -> None:
         try:
-            self._contact.follow(plans.finalize_one(self._contact.store, workflow_id, self._processor))
+            self._contact.follow(procedures.finalize_one(self._contact.store, workflow_id, self._processor))
         except StoreError:
             self.put(workflow_id)
             raise

@@ -12,15 +12,14 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 
-from dibs.claim import MAX_BATCH, Completed, Failed, Finished, Outcome
 from dibs.errors import ClaimLost, DibsError, InvalidValue, NotAllowed, StoreError, StoreRefused
-from dibs.store.operations.finishing import size_of
-from dibs.task import Failure, State
+from dibs.model.claim import MAX_BATCH, Completed, Failed, Finished, Outcome, outcome_size
+from dibs.model.task import Failure, State
 from dibs.worker.attempt import Attempt, now
-from dibs.worker.contact import Contact
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part
+from dibs.worker.progress import Notes
 from dibs.worker.run import misfit
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 logger = logging.getLogger("dibs.worker")
 
@@ -94,7 +93,7 @@ class Finisher(Part):
             while True:
                 if told is not None:
                     batch.append(told)
-                    size += size_of(told[1])
+                    size += outcome_size(told[1])
                     if len(batch) == MAX_BATCH or size >= BATCH_BYTES:
                         return
                 told = self._queue.get_nowait()

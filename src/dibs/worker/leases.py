@@ -11,14 +11,14 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from dibs.claim import MAX_BATCH, Failed, Renewed, Standing
 from dibs.errors import ClaimLost, DibsError
+from dibs.model.claim import MAX_BATCH, ClaimStatus, Failed, Renewed
+from dibs.model.task import Failure
 from dibs.observe import tracing
-from dibs.task import Failure
 from dibs.worker.attempt import Attempt, Attempts, Stop, now
-from dibs.worker.contact import Contact
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part
+from dibs.worker.progress import Notes
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 logger = logging.getLogger("dibs.worker")
 
@@ -86,9 +86,9 @@ class Leases(Part):
         for batch in _batches(attempts):
             standings = self._contact.run(self._contact.store.standing([attempt.claim for attempt in batch]))
             for attempt, standing in zip(batch, standings, strict=True):
-                if standing is Standing.STOPPING:
+                if standing is ClaimStatus.STOPPING:
                     self._stop(attempt, Stop.CANCELLED)
-                elif standing is Standing.LOST and not attempt.settled:
+                elif standing is ClaimStatus.LOST and not attempt.settled:
                     self._lost(attempt, "the claim is no longer ours")
 
     def _stop(self, attempt: Attempt, why: Stop) -> None:

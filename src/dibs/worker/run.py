@@ -13,12 +13,11 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import Cancelled, Completed, Failed, Outcome
-from dibs.context import Context
-from dibs.endings import outcome_of
 from dibs.errors import InvalidValue
-from dibs.failure import describe
-from dibs.handler import Handler
+from dibs.handlers.context import Context
+from dibs.handlers.endings import describe, outcome_of
+from dibs.handlers.handler import Handler
+from dibs.model.claim import Cancelled, Completed, Failed, Outcome
 from dibs.observe import tracing
 
 AnyHandler = Handler[..., Any, Any]

@@ -13,15 +13,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dibs import plans
+from dibs import procedures
 from dibs.errors import DibsError, NotAllowed, StoreError
-from dibs.handler import Handler
-from dibs.observe import recoveries
-from dibs.store.operations.registering import Heartbeat
+from dibs.handlers.handler import Handler
+from dibs.model.registry import Heartbeat
+from dibs.observe import log
 from dibs.worker.attempt import now
 from dibs.worker.config import WorkerConfig
-from dibs.worker.contact import Contact
-from dibs.worker.part import Part
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 logger = logging.getLogger("dibs.worker")
 
@@ -53,7 +53,7 @@ class Upkeep(Part):
         self._undeclared = [schedule for handler in handlers if (schedule := handler.schedule) is not None]
         self._beat = beat
         self._woken = threading.Event()
-        self._pruning = plans.Pruning()
+        self._pruning = procedures.Pruning()
         self._every: dict[Callable[[], None], float] = {} if beat is None else {self._beat_heart: BEAT_EVERY}
         if not contact.store.served:  # a server keeps the house itself, and its keys for workers may not
             self._every |= {self._tick: TICK_EVERY, self._tend: config.upkeep_every, self._clear: PRUNE_EVERY}
@@ -70,7 +70,7 @@ class Upkeep(Part):
             if now() >= due:
                 chore()
                 self._next[chore] = now() + self._every[chore] * random.uniform(0.9, 1.1)
-        recoveries.tell()
+        log.tell()
         self._woken.wait(max(0.0, min(self._next.values()) - now()))
 
     def leave(self) -> None:
@@ -84,16 +84,16 @@ class Upkeep(Part):
     def _tend(self) -> None:
         self.tending = True
         try:
-            if any(self._contact.follow(plans.tend(self._contact.store, self._processor))):
+            if any(self._contact.follow(procedures.tend(self._contact.store, self._processor))):
                 self.tended_at = now()
         finally:
             self.tending = False
 
     def _tick(self) -> None:
-        self._contact.follow(plans.tick(self._contact.store))
+        self._contact.follow(procedures.tick(self._contact.store))
 
     def _clear(self) -> None:
-        self._contact.follow(plans.clear(self._contact.store, self._pruning))
+        self._contact.follow(procedures.clear(self._contact.store, self._pruning))
         self._contact.maintain()
 
     def _declare_schedules(self) -> None:

@@ -19,30 +19,28 @@ from typing import Any, Self
 
 import msgspec
 
-from dibs.claim import Cancelled, Claim, Released
-from dibs.context import Context
 from dibs.errors import DibsError, InvalidValue, StoreError
-from dibs.handler import Handler
-from dibs.handler import Lane as Where
-from dibs.step import unique_processor
+from dibs.handlers.context import Context
+from dibs.handlers.handler import Handler
+from dibs.handlers.handler import Lane as Where
+from dibs.model.claim import Cancelled, Claim, Released
+from dibs.model.finalization import unique_processor
+from dibs.model.registry import Heartbeat
 from dibs.store.contract import Store
 from dibs.store.doctor import warn_once
 from dibs.store.operation import Operation
-from dibs.store.operations.registering import Heartbeat
 from dibs.version import __version__
 from dibs.worker.attempt import Attempt, Attempts, Stop, now
 from dibs.worker.claimer import Claimer
 from dibs.worker.config import WorkerConfig, new_worker_id
-from dibs.worker.contact import Contact
 from dibs.worker.finalizer import Finalizer
 from dibs.worker.finisher import Finisher
 from dibs.worker.lanes import Duties, Lane, ThreadLane
 from dibs.worker.leases import Leases
-from dibs.worker.looplane import LoopLane
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part
-from dibs.worker.shelf import StoreShelf
-from dibs.worker.signals import Signals
+from dibs.worker.loop_lane import LoopLane
+from dibs.worker.progress import Notes
+from dibs.worker.service import Part, Signals
+from dibs.worker.store_access import Contact, StoreShelf
 from dibs.worker.upkeep import Upkeep
 
 logger = logging.getLogger("dibs.worker")
@@ -177,7 +175,7 @@ class Worker:
     def _open_lanes(self, loop: asyncio.AbstractEventLoop | None) -> None:
         duties = Duties(self._may_begin, self._ended, self._room, self._shelf)
         if apart := self._in(Where.PROCESS):  # first, because it may refuse a handler
-            from dibs.worker.processlane import ProcessLane  # imports multiprocessing, which most workers do not need
+            from dibs.worker.process_lane import ProcessLane
 
             self._lanes.append(ProcessLane([handler.name for handler in apart], duties, self.config, apart))
         if plain := self._in(Where.THREAD):

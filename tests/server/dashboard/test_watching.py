@@ -13,7 +13,7 @@ import pytest
 from markupsafe import escape
 
 import dibs
-from dibs.store.operations.registering import Heartbeat
+from dibs.model.registry import Heartbeat
 from tests.helpers.browsing import Visitor, text_of
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until

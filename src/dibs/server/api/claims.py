@@ -9,9 +9,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from dibs import shape
 from dibs.body.fields import AttemptsRemaining, Body, Count, Lease, Name, Names, RequestId, Wait, WorkerId
-from dibs.claim import DEFAULT_LEASE, Claim, ClaimRequest
 from dibs.errors import DibsError
-from dibs.key import Scope
+from dibs.model.claim import DEFAULT_LEASE, Claim, ClaimRequest
+from dibs.model.key import Scope
 from dibs.server.api.fencing import TAG, check_worker
 from dibs.server.api.ordering import Ordered, order_of
 from dibs.server.endpoint import Answer, Call, endpoint

@@ -8,15 +8,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from dibs import plans, shape
+from dibs import procedures, shape
 from dibs.body.fields import Body, Empty, Name, TaskId
-from dibs.claim import MAX_BATCH
-from dibs.key import Scope
+from dibs.model.claim import MAX_BATCH
+from dibs.model.key import Scope
+from dibs.model.search import DeadFilter, TaskFilter
 from dibs.server.api.tasks import ChangedTask
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.store.operation import drive_async
-from dibs.store.operations.looking import TaskFilter
-from dibs.store.operations.managing import DeadFilter
 
 TAG = "dead letter"
 MOST = 10_000
@@ -143,7 +142,7 @@ async def discard_one(call: Call) -> Answer:
 
 async def _discard(call: Call, queue: str | None, limit: int) -> int:
     which = DeadFilter(queue=queue, type=call.body.task_type, error=call.body.error)
-    plan = plans.discard(call.service.store, call.body.ids, which, limit)
+    plan = procedures.discard(call.service.store, call.body.ids, which, limit)
     return await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
 
 
@@ -154,7 +153,7 @@ def _queues(call: Call) -> Sequence[str | None]:
 
 async def _redrive(call: Call, queue: str | None, limit: int) -> int:
     which = DeadFilter(queue=queue, type=call.body.task_type, error=call.body.error, only=call.caller.queues)
-    plan = plans.redrive(call.service.store, which, limit)
+    plan = procedures.redrive(call.service.store, which, limit)
     return await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
 
 

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from dibs import shape
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
 
 TAG = "health"

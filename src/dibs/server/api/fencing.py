@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from dibs.body.fields import Body, TaskId, Token, WorkerId
-from dibs.claim import MAX_BATCH, ClaimRef
 from dibs.errors import DibsError, TaskNotFound
+from dibs.model.claim import MAX_BATCH, ClaimRef
 from dibs.server.endpoint import Call
 from dibs.server.refusing import Refusal, RefusalShape, refusal
 from dibs.store.operation import Operation

@@ -13,12 +13,12 @@ from msgspec import Meta
 
 from dibs import shape
 from dibs.body.fields import Body, Lease, ProcessorId, Token
-from dibs.claim import MAX_BATCH, check_lease
 from dibs.errors import WorkflowNotFound
-from dibs.key import Scope
+from dibs.model.claim import MAX_BATCH, check_lease
+from dibs.model.finalization import DEFAULT_FINALIZATION_LEASE, ClaimReason, FinalizationClaim
+from dibs.model.key import Scope
 from dibs.server.api.workflows import MISSING, seen, workflow_id
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.step import DEFAULT_FINALIZATION_LEASE, ClaimReason, FinalizationClaim
 from dibs.store.operation import Operation
 
 TAG = "finalization"

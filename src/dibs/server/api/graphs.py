@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dibs.codec import encode_params
+from dibs.model.task import NewTask
 from dibs.server.endpoint import Call
-from dibs.task import NewTask
 
 
 def check_queues(call: Call, tasks: Iterable[NewTask]) -> None:

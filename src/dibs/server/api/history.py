@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from dibs import shape
 from dibs.body.fields import EntryId
-from dibs.claim import MAX_BATCH
-from dibs.key import Scope
+from dibs.model.claim import MAX_BATCH
+from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
 
 TAG = "events"

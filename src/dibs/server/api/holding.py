@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from dibs import shape
 from dibs.body.fields import Body, Lease, Percent, WorkerId
-from dibs.claim import DEFAULT_LEASE, ClaimRef, Renewed, Standing, check_lease
 from dibs.errors import DibsError
-from dibs.key import Scope
+from dibs.model.claim import DEFAULT_LEASE, ClaimRef, ClaimStatus, Renewed, check_lease
+from dibs.model.key import Scope
 from dibs.server.api.fencing import (
     FENCED,
     HELD,
@@ -120,7 +120,7 @@ class StartedAnswers(msgspec.Struct, frozen=True):
 class Standings(msgspec.Struct, frozen=True):
     """How each claim stands."""
 
-    standings: list[Standing]
+    standings: list[ClaimStatus]
 
 
 class DueIn(msgspec.Struct, frozen=True):
@@ -241,7 +241,7 @@ async def standing(call: Call) -> Answer:
     body: ClaimsBody = call.body
     refs = refs_of(body.worker_id, body.claims)
     answers = await fenced(call, refs, call.service.store.standing)
-    return Answer(Standings([Standing.LOST if isinstance(each, DibsError) else each for each in answers]))
+    return Answer(Standings([ClaimStatus.LOST if isinstance(each, DibsError) else each for each in answers]))
 
 
 @endpoint("GET", "/api/tasks/next-due", Scope.WORK, tag=TAG, answers={200: (DueIn, "As of now.")})

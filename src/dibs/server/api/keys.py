@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from dibs import shape
 from dibs.body.fields import Body, Limit, Moment, Name, Names, not_both
-from dibs.key import STANDARD_LIMIT, NewKey, Scope, read_limit, write_limit
+from dibs.model.checks import MAX_SECONDS
+from dibs.model.key import STANDARD_LIMIT, NewKey, Scope, read_limit, write_limit
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.task import MAX_SECONDS
 
 TAG = "keys"
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from dibs.body.fields import Body, not_both
-from dibs.claim import Order
 from dibs.errors import InvalidValue
+from dibs.model.claim import Order
 
 _SORTS = {
     ("priority", "desc"): Order.PRIORITY,

@@ -11,9 +11,11 @@ from msgspec import Meta
 from dibs import shape
 from dibs.body.fields import Body, Seconds, WorkerId
 from dibs.body.graphs import StepBody, steps_of
-from dibs.claim import Cancelled, ClaimRef, Completed, Failed, Outcome, Released
 from dibs.errors import DibsError, InvalidGraph, InvalidValue
-from dibs.key import Scope
+from dibs.model.claim import Cancelled, ClaimRef, Completed, Failed, Outcome, Released
+from dibs.model.key import Scope
+from dibs.model.task import Failure
+from dibs.model.workflow import NewStep, tasks_in
 from dibs.server.api.claims import ClaimWish, request_of
 from dibs.server.api.fencing import (
     FENCED,
@@ -33,8 +35,6 @@ from dibs.server.api.fencing import (
 from dibs.server.api.graphs import check_params, check_queues
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.refusing import Refusal
-from dibs.step import NewStep, tasks_in
-from dibs.task import Failure
 
 ENDED = {
     **FENCED,

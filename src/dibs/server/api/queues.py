@@ -7,7 +7,7 @@ import msgspec
 from dibs import shape
 from dibs.body.fields import Empty
 from dibs.codec import check_name
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
 
 TAG = "queues"

@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from dibs import shape
 from dibs.body.fields import Body, Count, Keep, Name, not_both
-from dibs.key import Scope
-from dibs.retention import FINISHED, Records, RetentionChange, RetentionRule, RetentionTarget, RuleScope
+from dibs.model.key import Scope
+from dibs.model.retention import FINISHED, Records, RetentionChange, RetentionRule, RetentionTarget, RuleScope
 from dibs.server.api.answers import Done
 from dibs.server.auth import Caller
 from dibs.server.endpoint import Answer, Call, endpoint

@@ -25,16 +25,16 @@ from dibs.body.fields import (
     Timeout,
 )
 from dibs.errors import ScheduleNotFound
-from dibs.key import Scope
-from dibs.retry import Backoff
-from dibs.schedule import CatchUp, NewSchedule, Schedule, Source
+from dibs.model.checks import check_moment
+from dibs.model.key import Scope
+from dibs.model.retry import Backoff
+from dibs.model.schedule import CatchUp, DueSchedule, NewSchedule, Schedule, ScheduleSource
+from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE
 from dibs.server.api.answers import Counted, Done
 from dibs.server.api.tasks import ChangedTask
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.refusing import Refusal
 from dibs.store.operation import Operation
-from dibs.store.operations.scheduling import Due
-from dibs.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, check_moment
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class ScheduleBody(Body, frozen=True):
     max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
     timeout_seconds: Timeout | None = None
     backoff: BackoffBody | None = None
-    source: Annotated[Source, Meta(description="Who says so: somebody, or a program's own code.")] = "command"
+    source: Annotated[ScheduleSource, Meta(description="Who says so: somebody, or a program's own code.")] = "command"
 
     def schedule(self) -> NewSchedule:
         """The schedule, checked."""
@@ -269,7 +269,7 @@ async def tick(call: Call) -> Answer:
         return Answer(Counted(True, 0))
     # Whatever the caller takes for now: no tick comes before its time, and none is gone back to.
     now = max(plan.next_at, min(check_moment(body.now, "now"), found[0].now))
-    return Answer(Counted(True, await call.run(call.service.store.tick_schedule(Due(plan, now)))))
+    return Answer(Counted(True, await call.run(call.service.store.tick_schedule(DueSchedule(plan, now)))))
 
 
 async def do(call: Call, name: str, verb: Operation[T]) -> T:
@@ -307,7 +307,7 @@ def _check_ours_or_new(call: Call, name: str, plan: Schedule | None) -> None:
         raise Refusal("queue_not_allowed", message, hint="Use another name.")
 
 
-def _due(found: Due) -> DueShape:
+def _due(found: DueSchedule) -> DueShape:
     now = shape.moment(found.now)
     assert now is not None
     return DueShape(shape.schedule(found.schedule), now)

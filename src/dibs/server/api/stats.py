@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from dibs import shape
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
 
 TAG = "queues"

@@ -11,7 +11,7 @@ from msgspec import Meta
 from dibs import shape
 from dibs.body.fields import Name
 from dibs.errors import TaskNotFound
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.server.api.fencing import FENCED, HELD, TAG, OfClaim, ref_of
 from dibs.server.endpoint import Answer, Call, endpoint
 

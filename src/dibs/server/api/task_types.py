@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from dibs import shape
 from dibs.body.fields import Body, Name, Params
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
 
 TAG = "task types"

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from dibs import plans, shape
+from dibs import procedures, shape
 from dibs.body.fields import AttemptsRemaining, Body, Count, Empty, Names, TaskId
 from dibs.body.matching import (
     MatchBody,
@@ -22,16 +22,14 @@ from dibs.body.matching import (
     match,
 )
 from dibs.body.tasks import NewTaskBody
-from dibs.claim import MAX_BATCH, Filters
 from dibs.errors import TaskNotFound
-from dibs.key import Scope
+from dibs.model.claim import MAX_BATCH, Filters
+from dibs.model.key import Scope
+from dibs.model.search import BulkResult, TaskFilter, TaskMatch, check_not_everything
 from dibs.observe import tracing
 from dibs.server.api.ordering import Ordered, order_of
 from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
 from dibs.store.operation import drive_async
-from dibs.store.operations.looking import TaskFilter
-from dibs.store.operations.managing import Moved
-from dibs.store.operations.matching import TaskMatch, check_not_everything
 
 TAG = "tasks"
 LOOK = 1.0
@@ -189,7 +187,7 @@ async def list_tasks(call: Call) -> Answer:
     query: ListQuery = call.query or ListQuery()
     which = _matching(call, query)
     if which.needs_search:
-        plan = plans.find(call.service.store, which, query.cursor, query.limit, LOOK)
+        plan = procedures.find(call.service.store, which, query.cursor, query.limit, LOOK)
         found = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
         return Answer(shape.PageShape([shape.task(task) for task in found.tasks], found.cursor))
     listed = TaskFilter(**which.filters(), limit=query.limit, cursor=query.cursor)
@@ -286,7 +284,7 @@ async def cancel_matching(call: Call) -> Answer:
     ended are left as they are.
     """
     which = _acting_on(call)
-    return await _moved(call, plans.cancel_some(call.service.store, which, call.body.cursor, LOOK))
+    return await _moved(call, procedures.cancel_some(call.service.store, which, call.body.cursor, LOOK))
 
 
 @endpoint(
@@ -304,7 +302,7 @@ async def retry_matching(call: Call) -> Answer:
     One request works for about a second: repeat it with `next_cursor` as `cursor` until that is null.
     """
     which = _acting_on(call)
-    return await _moved(call, plans.retry_some(call.service.store, which, call.body.cursor, LOOK))
+    return await _moved(call, procedures.retry_some(call.service.store, which, call.body.cursor, LOOK))
 
 
 def _acting_on(call: Call) -> TaskMatch:
@@ -314,7 +312,7 @@ def _acting_on(call: Call) -> TaskMatch:
     return msgspec.structs.replace(which, queues=call.caller.queues)
 
 
-async def _moved(call: Call, plan: plans.Plan[Moved]) -> Answer:
+async def _moved(call: Call, plan: procedures.Plan[BulkResult]) -> Answer:
     moved = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
     return Answer(MovedTasks(True, moved.moved, moved.cursor))
 

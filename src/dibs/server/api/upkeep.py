@@ -9,12 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from dibs.body.fields import BatchLimit, Body, Empty
-from dibs.key import Scope
+from dibs.model.key import Scope
+from dibs.model.upkeep import BATCH, PrunePosition
 from dibs.server.api.answers import Counted
 from dibs.server.endpoint import Answer, Call, Endpoint, Handle, endpoint
 from dibs.store.operation import Operation
-from dibs.store.operations.pruning import PrunePosition
-from dibs.store.operations.tending import BATCH
 
 TAG = "upkeep"
 

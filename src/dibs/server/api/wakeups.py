@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from dibs.body.fields import MAX_WAIT
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.service import Service
 

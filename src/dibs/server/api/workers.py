@@ -9,11 +9,11 @@ from msgspec import Meta
 
 from dibs import shape
 from dibs.body.fields import Body, Name, Params, WorkerId
-from dibs.key import Scope
+from dibs.model.key import Scope
+from dibs.model.registry import Heartbeat, WorkerInfo
 from dibs.server.api.answers import Done
 from dibs.server.auth import Caller
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.store.operations.registering import Heartbeat, WorkerInfo
 
 TAG = "workers"
 Served = Annotated[list[Name], Meta(description="What the worker serves; left out, everything.")]

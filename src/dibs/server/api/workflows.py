@@ -14,16 +14,16 @@ from msgspec import Meta
 from dibs import shape
 from dibs.body.fields import Body, Empty, Name
 from dibs.body.graphs import StepBody, WorkflowBody, steps_of
-from dibs.claim import MAX_BATCH
 from dibs.errors import InvalidGraph, WorkflowNotFound
-from dibs.key import Scope
+from dibs.model.claim import MAX_BATCH
+from dibs.model.key import Scope
+from dibs.model.task import DEFAULT_QUEUE
+from dibs.model.workflow import NewStep, Workflow, WorkflowFilter, WorkflowState, tasks_in
 from dibs.observe import tracing
 from dibs.server.api.graphs import check_queues
 from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
 from dibs.server.refusing import Refusal
-from dibs.step import NewStep, Workflow, WorkflowFilter, WorkflowState, tasks_in
 from dibs.store.operation import Operation
-from dibs.task import DEFAULT_QUEUE
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from dibs.store.operations.looking import HistoryEntry
-from dibs.task import FINAL, Event, State
+from dibs.model.history import HistoryEntry
+from dibs.model.task import FINAL, Event, State
 
 THIN = 0.5
 """Percent of the line that the shortest piece takes, so that it can be seen."""

@@ -11,16 +11,15 @@ from typing import Literal
 
 import msgspec
 
-from dibs.key import Scope
-from dibs.pacing import Batches
+from dibs.batch_size import Batches
+from dibs.model.key import Scope
+from dibs.model.search import TaskSearch, TaskSummary
+from dibs.model.task import CANCELLABLE, RETRYABLE, State
 from dibs.server.auth import missing
-from dibs.server.dashboard.finding import Wish, look
 from dibs.server.dashboard.page import Content, Visit, page, wants_json
+from dibs.server.dashboard.search import Wish, look
 from dibs.server.refusing import Refusal
 from dibs.store.operation import Operation
-from dibs.store.operations.managing import CANCELLABLE, RETRYABLE
-from dibs.store.operations.searching import TaskLine, TaskSearch
-from dibs.task import State
 
 PICKED_AT_MOST = 100
 FOR_A_SCRIPT = 0.08
@@ -90,7 +89,7 @@ async def bulk(visit: Visit) -> Content:
     return visit.back(deed.place, told(deed.action, done))
 
 
-async def _example(visit: Visit, deed: Deed) -> TaskLine | None:
+async def _example(visit: Visit, deed: Deed) -> TaskSummary | None:
     """A task with an error of the kind that is meant: its name alone says nothing to who is asked about it."""
     return next(iter((await look(visit, deed, None, 1)).tasks), None) if deed.alike else None
 
@@ -132,7 +131,7 @@ async def _do_matching(visit: Visit, deed: Deed, enough: float) -> Done:
             return Done(moved, looked if visit.caller.queues is None else 0, cursor)
 
 
-def _can(task: TaskLine, action: Action) -> bool:
+def _can(task: TaskSummary, action: Action) -> bool:
     return task.state in STATES[action]
 
 

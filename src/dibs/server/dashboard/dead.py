@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from dibs.key import Scope
-from dibs.server.dashboard.alike import error_of
-from dibs.server.dashboard.finding import Wish
+from dibs.model.key import Scope
+from dibs.model.statistics import ErrorGroup
+from dibs.server.dashboard.error_groups import error_of
 from dibs.server.dashboard.page import Content, Visit, page, redirect
+from dibs.server.dashboard.search import Wish
 from dibs.server.dashboard.tasks import choice_of_queues, says_nothing
-from dibs.store.operations.sampling import ErrorGroup
 
 NEWEST = 5_000
 """Failures that are grouped: it takes a moment for each."""

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from dibs.errors import DibsError
-from dibs.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, Scope, read_limit, write_limit
+from dibs.model.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, Scope, read_limit, write_limit
 from dibs.server.dashboard.page import Content, Visit, page
 from dibs.server.refusing import status_of
 

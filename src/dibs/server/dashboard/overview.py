@@ -6,12 +6,12 @@ from typing import Literal
 
 import msgspec
 
-from dibs.key import Scope
-from dibs.server.board import FLOWS, STATES
+from dibs.model.checks import from_micros
+from dibs.model.key import Scope
+from dibs.model.search import TaskSearch, TaskSummary
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.trend import WINDOWS
-from dibs.store.operations.searching import TaskLine, TaskSearch
-from dibs.task import from_micros
+from dibs.server.statistics.queue_depths import FLOWS, STATES
+from dibs.server.statistics.trends import WINDOWS
 
 FAILURES = 6
 """Tasks of the dead letter that are shown, the newest."""
@@ -57,7 +57,7 @@ async def charts(visit: Visit) -> Content:
     )
 
 
-async def _failures(visit: Visit) -> list[TaskLine]:
+async def _failures(visit: Visit) -> list[TaskSummary]:
     which = TaskSearch(dead=True, queues=visit.caller.queues, limit=FAILURES)
     return (await visit.run(visit.service.store.search(which))).tasks
 

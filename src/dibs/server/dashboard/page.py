@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote
 import msgspec
 
 from dibs.errors import DibsError, StoreError
-from dibs.key import Scope as KeyScope
+from dibs.model.key import Scope as KeyScope
 from dibs.server.auth import Caller, missing
 from dibs.server.dashboard import session
 from dibs.server.dashboard.rendering import HTML, render
@@ -219,3 +219,15 @@ async def _apologise(
     visit = Visit(service, visitor.caller or NOBODY, {}, None, None, http, visitor)
     shown = visit.render("error.html", status_of(error), error=error)
     return Content(shown.body, shown.status, (*shown.headers, *headers_of(error)))
+
+
+@page("GET", "/lost")
+async def nowhere(visit: Visit) -> Content:
+    """The page that says so."""
+    raise Refusal("not_found", "There is nothing at this address.", hint="The menu leads to everything there is.")
+
+
+async def lost(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer any request with it."""
+    scope["path_params"] = {}
+    await nowhere(scope, receive, send)

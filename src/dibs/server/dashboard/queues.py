@@ -9,10 +9,11 @@ from datetime import datetime
 from urllib.parse import quote_plus
 
 from dibs.codec import check_name
-from dibs.key import Scope
+from dibs.model.checks import from_micros
+from dibs.model.key import Scope
+from dibs.model.task import State
 from dibs.server.dashboard.page import Content, Named, Visit, page
-from dibs.server.pulse import Pulse
-from dibs.task import State, from_micros
+from dibs.server.statistics.live_stats import Pulse
 
 SHOWN = 500
 """Queues on the page."""

@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 from dibs.errors import DibsError, InvalidValue
-from dibs.key import Scope
-from dibs.retention import (
+from dibs.model.key import Scope
+from dibs.model.retention import (
     Records,
     RetentionChange,
     RetentionRule,

@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from dibs.key import Scope
-from dibs.schedule import Schedule
+from dibs.model.key import Scope
+from dibs.model.schedule import Schedule
 from dibs.server.api.schedules import do
 from dibs.server.dashboard.page import Content, Named, Visit, page
 from dibs.server.dashboard.timetable import coming, density, hours, in_words, quarter

@@ -12,7 +12,7 @@ import hmac
 import secrets
 from dataclasses import dataclass, field
 
-from dibs.key import ApiKey, split
+from dibs.model.key import ApiKey, split
 from dibs.server.auth import Caller
 from dibs.server.http import Scope, header
 from dibs.server.refusing import Refusal

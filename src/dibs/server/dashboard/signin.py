@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from dibs.errors import DibsError
-from dibs.key import Scope
+from dibs.model.key import Scope
 from dibs.server.dashboard import session
 from dibs.server.dashboard.page import Content, Visit, page, redirect
 from dibs.server.refusing import status_of

@@ -10,14 +10,14 @@ from urllib.parse import quote
 import msgspec
 
 from dibs.errors import TaskNotFound
-from dibs.key import Scope
+from dibs.model.history import RecentHistory
+from dibs.model.key import Scope
+from dibs.model.task import FINAL, SetAside, State, Task
+from dibs.model.workflow import WORKFLOW_STEP, Workflow
 from dibs.server.dashboard.attempts import attempts_of, line_of
 from dibs.server.dashboard.page import Content, Visit, page
 from dibs.server.dashboard.texts import excerpt, pretty, str_of, whole_error, whole_json
 from dibs.server.refusing import Refusal
-from dibs.step import WORKFLOW_STEP, Workflow
-from dibs.store.operations.looking import Past
-from dibs.task import FINAL, SetAside, State, Task
 
 ENTRIES, MOST_ENTRIES = 200, 2000
 """Entries of the history on a page, the last ones; and where all are asked for."""
@@ -57,13 +57,13 @@ async def one_task(visit: Visit) -> Content:
     return visit.render("task.html", **context, **_past(past))
 
 
-def _show_pruned(visit: Visit, past: Past) -> Content:
+def _show_pruned(visit: Visit, past: RecentHistory) -> Content:
     if not past.entries:
         raise TaskNotFound(visit.task_id)
     return visit.render("task_gone.html", id=visit.task_id, **_past(past))
 
 
-def _past(past: Past) -> dict[str, Any]:
+def _past(past: RecentHistory) -> dict[str, Any]:
     attempts = attempts_of(past.entries, datetime.now(UTC))
     return {"attempts": attempts, "line": line_of(attempts), "past": past, "most": MOST_ENTRIES}
 

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 from dibs.errors import InvalidValue
-from dibs.key import Scope
-from dibs.server.board import Board
-from dibs.server.dashboard.finding import Address, Look, boxed, look
+from dibs.model.key import Scope
+from dibs.model.task import State
 from dibs.server.dashboard.page import Content, Visit, page, redirect
-from dibs.task import State
+from dibs.server.dashboard.search import Address, Look, boxed, look
+from dibs.server.statistics.queue_depths import Board
 
 NOTHING = Look([], None, 0)
 MANY_QUEUES = 100

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from dibs.task import Failure
+from dibs.model.task import Failure
 
 SHOWN = 20_000
 """Characters that stand on a page."""

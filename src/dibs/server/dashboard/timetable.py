@@ -9,9 +9,9 @@ from functools import lru_cache
 from itertools import islice
 from zoneinfo import ZoneInfo
 
-from dibs.cron import NICKNAMES, busy, next_after
 from dibs.errors import InvalidValue
-from dibs.schedule import Schedule
+from dibs.model.cron import NICKNAMES, busy, next_after
+from dibs.model.schedule import Schedule
 
 QUARTERS = 96
 NEXT = 5

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dibs.key import Scope
+from dibs.model.key import Scope
+from dibs.model.registry import WorkerInfo, WorkerState
+from dibs.model.search import TaskSearch, TaskSummary
+from dibs.model.task import State
 from dibs.server.api.workers import seen_workers
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.store.operations.registering import WorkerInfo, WorkerState
-from dibs.store.operations.searching import TaskLine, TaskSearch
-from dibs.task import State
 
 SHOWN = 200
 """Workers on the page, those that are there first."""
@@ -29,7 +29,7 @@ class Row:
     """A worker as the page shows it: what is known of its first tasks, and how many more there are."""
 
     info: WorkerInfo
-    holds: list[tuple[int, TaskLine | None]]
+    holds: list[tuple[int, TaskSummary | None]]
 
     @property
     def more(self) -> int:
@@ -55,17 +55,17 @@ async def workers(visit: Visit) -> Content:
     return visit.render("workers.html", rows=rows, hidden=len(seen[SHOWN:]), counts=counts)
 
 
-async def _lines(visit: Visit) -> dict[int, TaskLine]:
+async def _lines(visit: Visit) -> dict[int, TaskSummary]:
     """The newest of the running tasks; of the others the page shows no more than their ids."""
     which = TaskSearch(state=State.CLAIMED, queues=visit.caller.queues, limit=LINES)
     return _by_id((await visit.run(visit.service.store.search(which))).tasks)
 
 
-def _by_id(lines: Iterable[TaskLine]) -> dict[int, TaskLine]:
+def _by_id(lines: Iterable[TaskSummary]) -> dict[int, TaskSummary]:
     return {line.id: line for line in lines}
 
 
-def _row(info: WorkerInfo, lines: dict[int, TaskLine]) -> Row:
+def _row(info: WorkerInfo, lines: dict[int, TaskSummary]) -> Row:
     return Row(info, [(task_id, lines.get(task_id)) for task_id in info.holds[:HELD]])
 
 

@@ -18,16 +18,24 @@ from urllib.parse import urlencode
 import msgspec
 
 from dibs.errors import WorkflowNotFound
-from dibs.key import Scope
+from dibs.model.key import Scope
+from dibs.model.task import State
+from dibs.model.workflow import (
+    STOP_CANCELLED,
+    STOP_PRUNED,
+    Step,
+    StepDetails,
+    StepGroup,
+    SubWorkflowProgress,
+    Workflow,
+    WorkflowFilter,
+    WorkflowState,
+)
 from dibs.server.api.workflows import change, seen, workflow_id
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.dashboard.picture import Picture, Scene, bar, draw, took
-from dibs.server.dashboard.shapes import Shape, in_state, look, stands
-from dibs.step import Step, Workflow, WorkflowFilter, WorkflowState
-from dibs.store.operations.advancing import CANCELLED, PRUNED
-from dibs.store.operations.outlining import Inside, SomeSteps, StepsAlike
-from dibs.task import State
-from dibs.workflow.folding import word
+from dibs.server.dashboard.workflow_picture import Picture, Scene, bar, draw, took
+from dibs.server.dashboard.workflow_shapes import Shape, in_state, look, stands
+from dibs.workflow.summary import word
 
 SHOWN = 50
 """Workflows on a page."""
@@ -81,7 +89,7 @@ class Line:
     after: Sequence[Step]
     more: int
     took: float | None
-    inside: Inside | None
+    inside: SubWorkflowProgress | None
     error: str | None
 
 
@@ -135,7 +143,7 @@ async def workflow(visit: Visit) -> Content:
         finalizer=None if one.finalizer_id is None else some.steps.get(one.finalizer_id),
         held=_is_held(one, now),
         lasted=_lasted(one),
-        may_cancel=not one.finished and one.stopping != CANCELLED and visit.may(Scope.ENQUEUE),
+        may_cancel=not one.finished and one.stopping != STOP_CANCELLED and visit.may(Scope.ENQUEUE),
         may_retry=_can_go_on(one) and visit.may(Scope.ENQUEUE),
     )
 
@@ -184,10 +192,10 @@ def _is_held(one: Workflow, now: datetime) -> bool:
 
 def _can_go_on(one: Workflow) -> bool:
     stopped = one.state in (WorkflowState.FAILED, WorkflowState.CANCELLED)
-    return stopped and one.step_of is None and one.stopping != PRUNED
+    return stopped and one.step_of is None and one.stopping != STOP_PRUNED
 
 
-def _table(shape: Shape, states: Sequence[StepsAlike], view: View) -> tuple[list[int], int | None]:
+def _table(shape: Shape, states: Sequence[StepGroup], view: View) -> tuple[list[int], int | None]:
     """The steps of this page of the table, and where the next begins."""
     group = shape.group_with(view.of)
     ids = shape.ids if group is None else sorted(group.ids)
@@ -206,7 +214,7 @@ def _wanted(shape: Shape, shown: Sequence[int]) -> list[int]:
     return sorted({*shown, *alone, *parents})
 
 
-def _draw(shape: Shape, states: Sequence[StepsAlike], scene: Scene) -> Picture:
+def _draw(shape: Shape, states: Sequence[StepGroup], scene: Scene) -> Picture:
     return draw(shape.groups, stands(shape, states), scene)
 
 
@@ -215,12 +223,12 @@ def _may_have_failed(step: Step) -> bool:
 
 
 def _lines(
-    shown: Sequence[Step], shape: Shape, some: SomeSteps, errors: Mapping[int, str], now: datetime
+    shown: Sequence[Step], shape: Shape, some: StepDetails, errors: Mapping[int, str], now: datetime
 ) -> list[Line]:
     return [_line(step, shape, some, errors.get(step.task_id), now) for step in shown]
 
 
-def _line(step: Step, shape: Shape, some: SomeSteps, error: str | None, now: datetime) -> Line:
+def _line(step: Step, shape: Shape, some: StepDetails, error: str | None, now: datetime) -> Line:
     first, count = shape.before(step.task_id, PARENTS)
     named = [some.steps[each] for each in first]
     return Line(step, word(step), named, count - len(named), took(step, now), some.inside.get(step.task_id), error)

@@ -12,14 +12,16 @@ from msgspec.structs import asdict
 
 from dibs.codec import encode
 from dibs.errors import InvalidValue
-from dibs.step import (
+from dibs.model.checks import to_micros
+from dibs.model.task import DEFAULT_QUEUE, NewTask
+from dibs.model.workflow import (
     FINALIZER_NAME,
     MAX_STEPS,
     WORKFLOW_STEP,
-    Kind,
     NewStep,
     NewWorkflow,
     OnFailure,
+    StepKind,
     Workflow,
     check_graph,
 )
@@ -27,7 +29,6 @@ from dibs.store.operation import Rows, Statement, Steps
 from dibs.store.operations.advancing import Advancing, Tally
 from dibs.store.operations.checking import Checks
 from dibs.store.operations.enqueueing import Enqueueing
-from dibs.task import DEFAULT_QUEUE, NewTask, to_micros
 
 Known = Mapping[str, tuple[int, bool | None]]
 """Steps that a workflow has already: name -> (task, passed)."""
@@ -168,17 +169,17 @@ class Adding(Advancing, Enqueueing, ABC):
     def _put(self, home: Home, step: NewStep, graph: Graph) -> int:
         policy = str(step.on_failure or home.on_failure)
         if step.task is not None:
-            return self._append(home, step.task, graph, name=step.name, kind=Kind.TASK, on_failure=policy)
+            return self._append(home, step.task, graph, name=step.name, kind=StepKind.TASK, on_failure=policy)
         gate = _gate(step.workflow)
-        return self._append(home, gate, graph, name=step.name, kind=Kind.WORKFLOW, on_failure=policy)
+        return self._append(home, gate, graph, name=step.name, kind=StepKind.WORKFLOW, on_failure=policy)
 
     def _put_finalizer(self, home: Home, task: NewTask, graph: Graph) -> Steps[None]:
         policy = OnFailure.FAIL
-        task_id = self._append(home, task, graph, name=FINALIZER_NAME, kind=Kind.FINALIZER, on_failure=policy)
+        task_id = self._append(home, task, graph, name=FINALIZER_NAME, kind=StepKind.FINALIZER, on_failure=policy)
         graph.steps[-1]["waits"] = 1  # for the finalization
         yield Statement("set_finalizer", {"id": home.workflow_id, "task_id": task_id})
 
-    def _append(self, home: Home, task: NewTask, graph: Graph, *, name: str, kind: Kind, on_failure: str) -> int:
+    def _append(self, home: Home, task: NewTask, graph: Graph, *, name: str, kind: StepKind, on_failure: str) -> int:
         task_id, row = graph.next_id(), graph.checks.row(task)
         graph.tasks.append({**asdict(row), "id": task_id, "workflow_id": home.workflow_id, "blocked": True})
         about = {"task_id": task_id, "workflow_id": home.workflow_id, "name": name, "kind": kind.value}
@@ -201,8 +202,8 @@ def _start(home: Home, graph: Graph, first: int, tally: Tally) -> None:
     for task, step in zip(graph.tasks[first:], graph.steps[first:], strict=True):
         if step["waits"]:
             continue
-        if step["kind"] == Kind.WORKFLOW:
-            graph.gates.append((step["task_id"], home.workflow_id, Kind.WORKFLOW, 0))
+        if step["kind"] == StepKind.WORKFLOW:
+            graph.gates.append((step["task_id"], home.workflow_id, StepKind.WORKFLOW, 0))
         else:
             task["blocked"] = False
             tally.note(home.workflow_id, active=1)

@@ -14,20 +14,14 @@ from typing import Any
 
 import msgspec
 
-from dibs.step import Kind, OnFailure, Workflow, WorkflowState
+from dibs.model.task import Failure, State
+from dibs.model.workflow import STOP_CANCELLED, STOP_DEADLINE, STOP_FAILED, OnFailure, StepKind, Workflow, WorkflowState
 from dibs.store.operation import WIDTH, Rows, Statement, Steps
 from dibs.store.operations.rows import read_workflow
 from dibs.store.witness import Witnessed
-from dibs.task import Failure, State
 
 WAITING = ("scheduled", "pending", "blocked")
 """In the order in which tasks become due by themselves: what is promoted meanwhile is found in its next state."""
-
-FAILED, CANCELLED, DEADLINE = "failed", "cancelled", "deadline"
-"""Why a workflow is stopping."""
-
-PRUNED = "pruned"
-"""Why a workflow that has ended cannot go on: some of its steps are deleted already."""
 
 
 class Tally:
@@ -47,7 +41,7 @@ class Tally:
             counts[name] += by
 
     def rows(self) -> list[dict[str, Any]]:
-        """For count_steps.sql."""
+        """For `count_steps`."""
         return [{"id": workflow_id, **counts} for workflow_id, counts in sorted(self._changes.items())]
 
 
@@ -104,10 +98,10 @@ class Advancing(Witnessed, ABC):
         _tally(rows, tally)
         yield from self._ignore([row[0] for row in rows if row[5] and row[6] == State.FAILED], tally)
         yield from self._drop_subs(rows, tally)
-        steps = [row for row in rows if row[2] != Kind.FINALIZER]
+        steps = [row for row in rows if row[2] != StepKind.FINALIZER]
         yield from self._open_children([row[0] for row in steps if row[5]], tally, begun)
         for workflow_id in sorted({row[1] for row in steps if not row[5] and row[3] == OnFailure.FAIL}):
-            yield from self.give_up(workflow_id, FAILED, tally)
+            yield from self.give_up(workflow_id, STOP_FAILED, tally)
         yield from self._end_finalized(rows, tally)
 
     def _ignore(self, failed: list[int], tally: Tally) -> Steps[None]:
@@ -132,7 +126,7 @@ class Advancing(Witnessed, ABC):
             yield Statement("ready_steps", {"ids": [row[0] for row in steps]}, change=True)
             for row in steps:
                 tally.note(row[1], active=1)
-            gates = [row[0] for row in steps if row[2] == Kind.WORKFLOW]
+            gates = [row[0] for row in steps if row[2] == StepKind.WORKFLOW]
             steps = (yield from self._begin(gates, tally)) if gates else []
 
     def begun(self, workflow: Workflow) -> Steps[bool]:
@@ -160,11 +154,11 @@ class Advancing(Witnessed, ABC):
             return
         tally.note(workflow_id)
         yield from self.cancel_waiting(workflow_id, tally)
-        if why != FAILED:
+        if why != STOP_FAILED:
             yield Statement("stop_steps", {"id": workflow_id}, change=True)
             yield from self.cancel_waiting(workflow_id, tally)  # what was recovered from its worker in between
             for (sub,) in (yield Statement("sub_workflows", {"id": workflow_id})):
-                yield from self.give_up(sub, CANCELLED, tally)
+                yield from self.give_up(sub, STOP_CANCELLED, tally)
 
     def cancel_waiting(self, workflow_id: int, tally: Tally) -> Steps[None]:
         """Cancel what has not begun, sub-workflows with all that is in them."""
@@ -180,11 +174,15 @@ class Advancing(Witnessed, ABC):
 
     def _drop_subs(self, settled: Rows, tally: Tally) -> Steps[None]:
         """Sub-workflows whose step was cancelled before it began are cancelled: there is nothing to finalize."""
-        for task_id, _, kind, _, _, _, state in settled:
-            if kind == Kind.WORKFLOW and state == State.CANCELLED:
-                for (sub,) in (yield Statement("workflow_of_step", {"id": task_id})):
-                    yield from self.cancel_waiting(sub, tally)
-                    yield Statement("end_workflow", {"id": sub, "state": CANCELLED, "error": None})
+        gates = [row[0] for row in settled if row[2] == StepKind.WORKFLOW and row[-1] == State.CANCELLED]
+        for sub in (yield from self.sub_workflows_of(gates)):
+            yield from self.cancel_waiting(sub, tally)
+            yield Statement("end_workflow", {"id": sub, "state": WorkflowState.CANCELLED.value, "error": None})
+
+    def sub_workflows_of(self, steps: list[int]) -> Steps[list[int]]:
+        """The sub-workflows that these steps represent."""
+        rows = (yield Statement("workflows_of_steps", {"ids": steps})) if steps else []
+        return [row[0] for row in rows]
 
     # Ending
 
@@ -213,16 +211,16 @@ class Advancing(Witnessed, ABC):
     def _end_finalized(self, settled: Rows, tally: Tally) -> Steps[None]:
         """A workflow whose finalizer has ended, has ended."""
         for task_id, workflow_id, kind, _, _, passed, _ in settled:
-            if kind != Kind.FINALIZER:
+            if kind != StepKind.FINALIZER:
                 continue
             workflow = yield from self.read_workflow(workflow_id)
             if workflow is None or workflow.state is not WorkflowState.FINALIZING:
                 continue  # it was cancelled with the rest, before its turn came
             [(result, error)] = yield Statement("outcome", {"id": task_id})
-            state = State.COMPLETED if passed else CANCELLED if workflow.stopping == CANCELLED else FAILED
-            if state == FAILED and (error is None or workflow.stopping == DEADLINE):
+            state = WorkflowState.COMPLETED if passed else stopped_state(workflow)
+            if state is WorkflowState.FAILED and (error is None or workflow.stopping == STOP_DEADLINE):
                 error = msgspec.json.encode(_why_not_finalized(workflow, task_id)).decode()
-            yield from self.end(workflow, state, error if state == FAILED else None, tally, result)
+            yield from self.end(workflow, state, error if state is WorkflowState.FAILED else None, tally, result)
 
     def _last_results(self, workflow_id: int) -> Steps[str]:
         rows = yield Statement("last_results", {"id": workflow_id})
@@ -241,25 +239,25 @@ class Advancing(Witnessed, ABC):
     def reopen_steps(self, workflow_id: int, rows: Rows, tally: Tally) -> Steps[None]:
         """These steps (task, kind, waits, state) have not ended after all."""
         ids = [row[0] for row in rows]
-        for state in (FAILED, CANCELLED):
+        for state in (State.FAILED.value, State.CANCELLED.value):
             some = [row[0] for row in rows if row[3] == state]
             if some:
-                if state == FAILED:
+                if state == State.FAILED:
                     yield Statement("restore", {"ids": some}, change=True)
                 yield Statement("reopen_steps", {"ids": some, "from_state": state}, change=True)
         if ids:
             yield Statement("unsettle_steps", {"ids": ids})
-        steps = [row for row in rows if row[1] != Kind.FINALIZER]
+        steps = [row for row in rows if row[1] != StepKind.FINALIZER]
         tally.note(workflow_id, ended=-len(steps), failures=-len(steps))
-        for task_id, kind, _, _ in steps:
-            if kind == Kind.WORKFLOW:
-                yield from self._reopen_sub(task_id, tally)
+        for sub in (yield from self.sub_workflows_of([row[0] for row in steps if row[1] == StepKind.WORKFLOW])):
+            yield from self.reopen(sub, tally)
         ready = [(task_id, workflow_id, kind, waits) for task_id, kind, waits, _ in steps if waits == 0]
         yield from self.ready(ready, tally)
 
-    def _reopen_sub(self, gate: int, tally: Tally) -> Steps[None]:
-        for row in (yield Statement("workflow_of_step", {"id": gate})):
-            yield from self.reopen(row[0], tally)
+
+def stopped_state(workflow: Workflow) -> WorkflowState:
+    """The state in which a workflow ends that did not complete."""
+    return WorkflowState.CANCELLED if workflow.stopping == STOP_CANCELLED else WorkflowState.FAILED
 
 
 def deadline_exceeded(workflow: Workflow) -> Failure:
@@ -273,10 +271,10 @@ def finalizer_cancelled(task_id: int) -> Failure:
 
 
 def _why_not_finalized(workflow: Workflow, task_id: int) -> Failure:
-    return deadline_exceeded(workflow) if workflow.stopping == DEADLINE else finalizer_cancelled(task_id)
+    return deadline_exceeded(workflow) if workflow.stopping == STOP_DEADLINE else finalizer_cancelled(task_id)
 
 
 def _tally(settled: Rows, tally: Tally) -> None:
     for _, workflow_id, kind, _, waits, passed, _ in settled:
-        if kind != Kind.FINALIZER:  # it is not one of those that it waits for
+        if kind != StepKind.FINALIZER:  # it is not one of those that it waits for
             tally.note(workflow_id, active=-(waits == 0), ended=1, failures=int(not passed))

@@ -23,10 +23,10 @@ import msgspec
 
 from dibs.codec import encode_params
 from dibs.errors import InvalidValue
+from dibs.model.task import NewTask
 from dibs.store.operations.newrow import NewRow, new_row
 from dibs.store.operations.typecache import Types
 from dibs.store.schemas import HERE, check_schema
-from dibs.task import NewTask
 
 OPERATION_LIMIT = 5.0
 """Seconds for which the params of one operation (a batch of tasks, a workflow) may be validated in all."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dibs.claim import Claim, ClaimRef
 from dibs.codec import check_name, decode, encode
+from dibs.model.claim import AnyClaim, check_claims
 from dibs.store.operation import Operation, Statement, Steps
-from dibs.store.operations.finishing import check_claims, fence, refusal
+from dibs.store.operations.finishing import fence, refusal
 from dibs.store.operations.rows import read_task
-
-Ref = Claim | ClaimRef
 
 
 class Checkpoints:
@@ -20,7 +18,7 @@ class Checkpoints:
         """What the task's attempts have kept, by name."""
         return Operation("checkpoints", lambda: _checkpoints(task_id), writes=False)
 
-    def keep_checkpoint(self, claim: Ref, name: str, value: Any) -> Operation[Any]:
+    def keep_checkpoint(self, claim: AnyClaim, name: str, value: Any) -> Operation[Any]:
         """Keep the value, if the token is live; the one that is kept."""
         check_claims([claim])
         check_name(name, "The name of a checkpoint")
@@ -33,7 +31,7 @@ def _checkpoints(task_id: int) -> Steps[dict[str, Any]]:
     return {name: decode(value) for name, value in rows}
 
 
-def _keep(claim: Ref, given: dict[str, Any]) -> Steps[Any]:
+def _keep(claim: AnyClaim, given: dict[str, Any]) -> Steps[Any]:
     rows = yield Statement("keep_checkpoint", given)
     if rows:
         return decode(rows[0][0])

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dibs.claim import Claim, ClaimRequest, Filters
 from dibs.errors import AlreadyClaimed, InvalidValue, NotClaimable, TaskNotFound
+from dibs.model.claim import Claim, ClaimRequest, Filters
+from dibs.model.task import State, Task
 from dibs.store.operation import Operation, Rows, Statement, Steps
 from dibs.store.operations.rows import queue_of, read_claim, read_claims, read_task
 from dibs.store.operations.tending import Tending
-from dibs.task import State, Task
 
 SWEEP_EVERY = 0.1
 """Seconds between two sweeps that claims do in passing. A claim that finds nothing always sweeps."""
@@ -74,7 +74,7 @@ class Claiming(Tending, ABC):
     def _asked(self, request: ClaimRequest) -> Steps[Rows]:
         """What was claimed under the request's name and is still held. Only of the queues that it names: whoever may
         see no others must not be shown them because it guessed a name."""
-        rows = yield Statement("asked", claim_params(request))
+        rows = yield Statement("claims_of_request", claim_params(request))
         return [row for row in rows if request.queues is None or queue_of(row) in request.queues]
 
     def sweep(self) -> Steps[int]:

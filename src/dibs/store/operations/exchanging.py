@@ -5,18 +5,20 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Sequence
 
-from dibs.claim import Claim, ClaimRequest
+from dibs.model.claim import Claim, ClaimRequest, FinishResult, OutcomeReport
 from dibs.store.operation import Operation, Rows, Steps
 from dibs.store.operations.checking import Checks
 from dibs.store.operations.claiming import Claiming
-from dibs.store.operations.finishing import Answer, Finishing, Prepared, Report, checks_of, prepare
+from dibs.store.operations.finishing import Finishing, Prepared, checks_of, prepare
 from dibs.store.operations.rows import read_claims
 
 
 class Exchanging(Claiming, Finishing, ABC):
     """Finish and claim at once."""
 
-    def exchange(self, reports: Sequence[Report], request: ClaimRequest) -> Operation[tuple[list[Answer], list[Claim]]]:
+    def exchange(
+        self, reports: Sequence[OutcomeReport], request: ClaimRequest
+    ) -> Operation[tuple[list[FinishResult], list[Claim]]]:
         """Write the outcomes, each fenced and answered on its own, and claim: both or neither."""
         prepared, checks = prepare(reports), checks_of(reports)
         return Operation(
@@ -31,20 +33,20 @@ class Exchanging(Claiming, Finishing, ABC):
         )
 
     def _exchange(
-        self, reports: Sequence[Report], prepared: Prepared, checks: Checks | None, request: ClaimRequest
-    ) -> Steps[tuple[list[Answer], Rows]]:
+        self, reports: Sequence[OutcomeReport], prepared: Prepared, checks: Checks | None, request: ClaimRequest
+    ) -> Steps[tuple[list[FinishResult], Rows]]:
         answers = yield from self._finish(reports, *prepared, checks)
         rows = yield from self._claim(request, atomic=True)
         return answers, rows
 
     def _exchange_apart(
-        self, reports: Sequence[Report], checks: Checks | None, request: ClaimRequest
-    ) -> Steps[tuple[list[Answer], Rows]]:
+        self, reports: Sequence[OutcomeReport], checks: Checks | None, request: ClaimRequest
+    ) -> Steps[tuple[list[FinishResult], Rows]]:
         answers = yield from self._finish_apart(reports, checks)
         rows = yield from self._claim(request, atomic=True)
         return answers, rows
 
 
-def _read(done: tuple[list[Answer], Rows]) -> tuple[list[Answer], list[Claim]]:
+def _read(done: tuple[list[FinishResult], Rows]) -> tuple[list[FinishResult], list[Claim]]:
     answers, rows = done
     return answers, read_claims(rows)

@@ -11,32 +11,24 @@ from typing import Any
 
 from dibs.codec import check_name
 from dibs.errors import FinalizationLost, WorkflowNotFound
-from dibs.step import (
-    ACTIONS,
-    Action,
+from dibs.model.checks import check_integer, from_micros
+from dibs.model.finalization import (
+    ACTION_FOR_STATUS,
     ClaimReason,
     ExecutionContext,
     ExecutionStatus,
+    FinalizationAction,
     FinalizationAttempt,
     FinalizationClaim,
     Finalized,
-    Workflow,
-    WorkflowState,
 )
+from dibs.model.task import Failure, State
+from dibs.model.workflow import STOP_DEADLINE, Workflow, WorkflowState
 from dibs.store.operation import Operation, Row, Statement, Steps, limited
-from dibs.store.operations.advancing import (
-    CANCELLED,
-    DEADLINE,
-    FAILED,
-    Advancing,
-    Tally,
-    deadline_exceeded,
-    finalizer_cancelled,
-)
+from dibs.store.operations.advancing import Advancing, Tally, deadline_exceeded, finalizer_cancelled, stopped_state
 from dibs.store.operations.finishing import encode_failure
 from dibs.store.operations.rows import moment, read_failure
 from dibs.store.operations.workflows import SOME
-from dibs.task import Failure, State, check_integer, from_micros
 
 _STATES = ("pending", "scheduled", "claimed", "blocked", "completed", "failed", "cancelled")
 
@@ -108,21 +100,21 @@ class Finalizing(Advancing, ABC):
         _check_holder(workflow, processor, token)
         status = yield from self.execution_status(workflow)
         tally = Tally()
-        action = yield from self._act(workflow, ACTIONS[status], tally)
+        action = yield from self._act(workflow, ACTION_FOR_STATUS[status], tally)
         due = yield from self.count(tally)
         now = yield from self.read_workflow(workflow_id)
         assert now is not None
         return Finalized(workflow_id, now.state, status, action, due)
 
-    def _act(self, workflow: Workflow, action: Action, tally: Tally) -> Steps[Action]:
-        if action is Action.RECHECK_LATER or not (yield from self.begun(workflow)):
-            action = Action.RECHECK_LATER  # before its turn also where nothing in it could run
+    def _act(self, workflow: Workflow, action: FinalizationAction, tally: Tally) -> Steps[FinalizationAction]:
+        if action is FinalizationAction.RECHECK_LATER or not (yield from self.begun(workflow)):
+            action = FinalizationAction.RECHECK_LATER  # before its turn also where nothing in it could run
             yield Statement("leave_finalization", {"id": workflow.id})
-        elif action is Action.FAIL_WORKFLOW or workflow.stopping is not None:
-            action = Action.FAIL_WORKFLOW
+        elif action is FinalizationAction.FAIL_WORKFLOW or workflow.stopping is not None:
+            action = FinalizationAction.FAIL_WORKFLOW
             yield from self.cancel_waiting(workflow.id, tally)
-            state = CANCELLED if workflow.stopping == CANCELLED else FAILED
-            error = None if state == CANCELLED else (yield from _cause(workflow))
+            state = stopped_state(workflow)
+            error = None if state is WorkflowState.CANCELLED else (yield from _cause(workflow))
             yield from self.end(workflow, state, error, tally)
         elif workflow.finalizer_id is None:
             yield from self.end(workflow, State.COMPLETED, None, tally)
@@ -134,7 +126,7 @@ class Finalizing(Advancing, ABC):
         yield Statement("begin_finalizer", {"id": workflow.id})
         yield Statement("begin_finalizer_step", {"id": task_id})
         if not (yield Statement("ready_steps", {"ids": [task_id]}, change=True)):
-            yield from self.end(workflow, FAILED, encode_failure(finalizer_cancelled(task_id)), tally)
+            yield from self.end(workflow, WorkflowState.FAILED, encode_failure(finalizer_cancelled(task_id)), tally)
 
     # Look
 
@@ -246,7 +238,7 @@ def finalization_lost(workflow: Workflow, processor: str, token: int) -> Finaliz
 def _cause(workflow: Workflow) -> Steps[str]:
     """Why the workflow failed."""
     rows = yield Statement("first_failure", {"id": workflow.id})
-    if workflow.stopping == DEADLINE:
+    if workflow.stopping == STOP_DEADLINE:
         return encode_failure(deadline_exceeded(workflow))
     if not rows:
         return encode_failure(Failure("WorkflowStopped", "It was stopped before it was done."))
@@ -257,7 +249,7 @@ def _cause(workflow: Workflow) -> Steps[str]:
         Failure(
             "StepFailed",
             f"Step {name!r} (task {task_id}) was {state}{because}"
-            if state == CANCELLED
+            if state == State.CANCELLED
             else f"Step {name!r} (task {task_id}) failed{because}",
         )
     )
@@ -275,13 +267,13 @@ def _read_context(row: Row) -> ExecutionContext:
         failures,
         float(percentage),
         ExecutionStatus(status),
-        Action(action),
+        FinalizationAction(action),
     )
 
 
 def _attempts(workflow_id: int) -> Steps[list[FinalizationAttempt]]:
-    rows = yield Statement("finalization_attempts", {"id": workflow_id})
-    return [read_attempt(row) for row in rows]
+    rows = yield Statement("finalization_attempts", {"id": workflow_id}, words=limited(2**31 - 1))
+    return [read_attempt(row) for row in reversed(rows)]
 
 
 def read_attempt(row: Row) -> FinalizationAttempt:

@@ -9,31 +9,43 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from dibs.claim import Cancelled, Claim, ClaimRef, Completed, Failed, Finished, Outcome, Released, Renewed, Standing
-from dibs.codec import MAX_ERROR_TEXT, clean_text, decode, encode, same
+from dibs.codec import clean_text, decode, encode, same
 from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, OutcomeConflict, TaskNotFound
-from dibs.redacting import redact
-from dibs.retry import jitter
-from dibs.step import tasks_in
+from dibs.model.checks import from_micros
+from dibs.model.claim import (
+    AnyClaim,
+    Cancelled,
+    Claim,
+    ClaimName,
+    ClaimStatus,
+    Completed,
+    Failed,
+    Finished,
+    FinishResult,
+    Outcome,
+    OutcomeReport,
+    ProgressReport,
+    Released,
+    Renewed,
+    check_claims,
+    check_reports,
+    claim_name,
+)
+from dibs.model.retry import jitter
+from dibs.model.task import FINAL, STATES, Event, Failure, State, Task
+from dibs.model.workflow import tasks_in
+from dibs.redaction import redact
 from dibs.store.operation import WIDTH, Keep, Mark, Operation, Row, Rows, Statement, Steps, Together, Undo
 from dibs.store.operations.checking import Checks
 from dibs.store.operations.growing import Growing, Growth
-from dibs.store.operations.rows import STATES, read_task
-from dibs.store.sqlfiles import Words
-from dibs.task import FINAL, Event, Failure, State, Task, from_micros
+from dibs.store.operations.rows import read_task
+from dibs.store.sql import Words
 
 T = TypeVar("T")
-Ref = Claim | ClaimRef
-Report = tuple[Ref, Outcome]
-Answer = Finished | DibsError
-Note = tuple[Ref, int, str | None]
-"""How far a task is: its claim, percent, a message."""
 
-Name = tuple[int, int, str]
-"""What names a claim: task, token, worker."""
 
 RowsByStatement = dict[str, list[dict[str, Any]]]
-Prepared = tuple[RowsByStatement, dict[Name, Answer]]
+Prepared = tuple[RowsByStatement, dict[ClaimName, FinishResult]]
 """The rows for each statement, and the answers to those whose result dibs cannot store."""
 
 
@@ -43,14 +55,14 @@ PORTION = 16 * 1024 * 1024
 FEW = 8
 """Outcomes that never exceed a statement, whatever they hold: each is limited to 1 MiB."""
 
-PLAIN: Words = (("whose", "{{plain}}"),)
+PLAIN: Words = (("whose", "{{not_a_step}}"),)
 EVERYBODYS: Words = (("whose", ""),)
 
 
 class Finishing(Growing, ABC):
     """Outcomes, starts, renewals, progress; and how claims stand."""
 
-    def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
+    def finish(self, reports: Sequence[OutcomeReport]) -> Operation[list[FinishResult]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
         prepared = prepare(reports)
         checks = checks_of(reports)
@@ -63,7 +75,7 @@ class Finishing(Growing, ABC):
             apart=lambda: self._finish_apart(reports, checks),
         )
 
-    def _finish_apart(self, reports: Sequence[Report], checks: Checks | None) -> Steps[list[Answer]]:
+    def _finish_apart(self, reports: Sequence[OutcomeReport], checks: Checks | None) -> Steps[list[FinishResult]]:
         """Write each outcome in a savepoint of its own: one that the database refuses is answered with the refusal.
 
         Workflows are locked before tasks, and tasks in the order of their ids, as everywhere else.
@@ -71,12 +83,12 @@ class Finishing(Growing, ABC):
         yield Together()
         among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
         yield from self.hold_roots(sorted({row[1] for row in among}))
-        answers: dict[Name, Answer] = {}
+        answers: dict[ClaimName, FinishResult] = {}
         for report in sorted(reports, key=lambda report: report[0].task_id):
-            answers[_name(report[0])] = yield from self._finish_one(report, checks)
-        return [answers[_name(ref)] for ref, _ in reports]
+            answers[claim_name(report[0])] = yield from self._finish_one(report, checks)
+        return [answers[claim_name(ref)] for ref, _ in reports]
 
-    def _finish_one(self, report: Report, checks: Checks | None) -> Steps[Answer]:
+    def _finish_one(self, report: OutcomeReport, checks: Checks | None) -> Steps[FinishResult]:
         yield Mark()
         try:
             [answer] = yield from self._finish([report], *prepare([report]), checks)
@@ -88,24 +100,26 @@ class Finishing(Growing, ABC):
 
     def _finish(
         self,
-        reports: Sequence[Report],
+        reports: Sequence[OutcomeReport],
         statements: RowsByStatement,
-        unstorable: dict[Name, Answer],
+        unstorable: dict[ClaimName, FinishResult],
         checks: Checks | None,
-    ) -> Steps[list[Answer]]:
-        answers, steps = dict(unstorable), {_name(ref) for ref, said in reports if _is_step(ref, said)}
+    ) -> Steps[list[FinishResult]]:
+        answers, steps = dict(unstorable), {claim_name(ref) for ref, said in reports if _is_step(ref, said)}
         plain = _rows_of(statements, lambda name: name not in steps) if steps else statements
         done = yield from self._write(plain, PLAIN)
         self.witness.moved(done)
         answers.update((_claim_in(row), _finished(row)) for row in done)
-        steps |= {_name(ref) for ref, _ in reports if not isinstance(ref, Claim) and _name(ref) not in answers}
+        steps |= {
+            claim_name(ref) for ref, _ in reports if not isinstance(ref, Claim) and claim_name(ref) not in answers
+        }
         if steps:  # known to be some, or named by somebody who cannot know
-            theirs = [report for report in reports if _name(report[0]) in steps]
+            theirs = [report for report in reports if claim_name(report[0]) in steps]
             yield from self._finish_steps(theirs, statements, answers, checks)
-        refused = [report for report in reports if _name(report[0]) not in answers]
+        refused = [report for report in reports if claim_name(report[0]) not in answers]
         if refused:
             answers.update((yield from self._answer_refused(refused)))
-        return [answers[_name(ref)] for ref, _ in reports]
+        return [answers[claim_name(ref)] for ref, _ in reports]
 
     def _write(self, statements: RowsByStatement, whose: Words) -> Steps[Rows]:
         """Write the outcomes; a row for each that was written."""
@@ -117,9 +131,9 @@ class Finishing(Growing, ABC):
 
     def _finish_steps(
         self,
-        reports: Sequence[Report],
+        reports: Sequence[OutcomeReport],
         statements: RowsByStatement,
-        answers: dict[Name, Answer],
+        answers: dict[ClaimName, FinishResult],
         checks: Checks | None,
     ) -> Steps[None]:
         """What ends a step also lets its workflow go on, in one transaction, while the workflow is held. That a task is
@@ -130,7 +144,7 @@ class Finishing(Growing, ABC):
         yield Together()
         yield from self.hold_roots(sorted({row[1] for row in among}))
         growth = {} if checks is None else (yield from self._plan_growth(reports, answers, checks))
-        open_ones = {_name(ref) for ref, _ in reports} - answers.keys()
+        open_ones = {claim_name(ref) for ref, _ in reports} - answers.keys()
         done = yield from self._write(_rows_of(statements, open_ones.__contains__), EVERYBODYS)
         answers.update((_claim_in(row), _finished(row)) for row in done)
         ended, ignored = [row for row in done if row[3] in FINAL], set[int]()
@@ -139,15 +153,15 @@ class Finishing(Growing, ABC):
         self.witness.moved(done, ignored)
 
     def _plan_growth(
-        self, reports: Sequence[Report], answers: dict[Name, Answer], checks: Checks
-    ) -> Steps[dict[Name, Growth]]:
+        self, reports: Sequence[OutcomeReport], answers: dict[ClaimName, FinishResult], checks: Checks
+    ) -> Steps[dict[ClaimName, Growth]]:
         """The steps that these outcomes add to their workflows. An outcome whose steps cannot be added is refused with
         the reason, and its task is not completed; a lost claim is refused as lost, whatever it adds."""
         wishes = [(ref, said.steps) for ref, said in reports if isinstance(said, Completed) and said.steps]
         live = (yield from _live([ref for ref, _ in wishes])) if wishes else set()
-        growth: dict[Name, Growth] = {}
+        growth: dict[ClaimName, Growth] = {}
         for ref, steps in wishes:
-            if (name := _name(ref)) in live and name not in answers:
+            if (name := claim_name(ref)) in live and name not in answers:
                 try:
                     growth[name] = yield from self.plan_growth(ref.task_id, steps, checks, growth.values())
                 except InvalidValue as error:
@@ -155,7 +169,11 @@ class Finishing(Growing, ABC):
         return growth
 
     def _advance(
-        self, ended: Sequence[Row], growth: dict[Name, Growth], answers: dict[Name, Answer], ignored: set[int]
+        self,
+        ended: Sequence[Row],
+        growth: dict[ClaimName, Growth],
+        answers: dict[ClaimName, FinishResult],
+        ignored: set[int],
     ) -> Steps[None]:
         """Let the workflows of these steps go on; one report of each that has nothing left to run says so. The steps
         whose failure is ignored are added to `ignored`."""
@@ -166,29 +184,29 @@ class Finishing(Growing, ABC):
         for workflow_id, row in zip(due, ended, strict=False):  # a due one that finds no report is left to upkeep
             answers[_claim_in(row)] = msgspec.structs.replace(_finished(row), finalize=workflow_id)
 
-    def _answer_refused(self, reports: Sequence[Report]) -> Steps[dict[Name, Answer]]:
+    def _answer_refused(self, reports: Sequence[OutcomeReport]) -> Steps[dict[ClaimName, FinishResult]]:
         refs = [ref for ref, _ in reports]
-        told = yield Statement("told", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
+        told = yield Statement("claim_outcomes", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
         tasks = yield from _read_tasks([ref.task_id for ref in refs])
-        return {_name(ref): _refusal_or_repeat(ref, outcome, tasks, told) for ref, outcome in reports}
+        return {claim_name(ref): _refusal_or_repeat(ref, outcome, tasks, told) for ref, outcome in reports}
 
-    def start(self, claims: Sequence[Ref]) -> Operation[list[DibsError | None]]:
+    def start(self, claims: Sequence[AnyClaim]) -> Operation[list[DibsError | None]]:
         """These tasks, claimed ahead of their turn, begin now; a lost claim is answered with ClaimLost."""
         check_claims(claims)
         return Operation("start", lambda: self._start(claims))
 
-    def _start(self, claims: Sequence[Ref]) -> Steps[list[DibsError | None]]:
+    def _start(self, claims: Sequence[AnyClaim]) -> Steps[list[DibsError | None]]:
         if not claims:
             return []
         rows = yield Statement("start", rows=_in_order([fence(ref) for ref in claims]), words=EVERYBODYS)
         return (yield from _or_refusals(claims, dict.fromkeys((row[:3] for row in rows), None)))
 
-    def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
+    def renew(self, claims: Sequence[AnyClaim], lease: int) -> Operation[list[Renewed | DibsError]]:
         """Prolong the leases to `lease` microseconds from now; a lost one is answered with ClaimLost."""
         check_claims(claims)
         return Operation("renew", lambda: self._renew(claims, lease))
 
-    def _renew(self, claims: Sequence[Ref], lease: int) -> Steps[list[Renewed | DibsError]]:
+    def _renew(self, claims: Sequence[AnyClaim], lease: int) -> Steps[list[Renewed | DibsError]]:
         if not claims:
             return []
         given = _in_order([{**fence(ref), "lease": lease} for ref in claims])
@@ -196,38 +214,38 @@ class Finishing(Growing, ABC):
         renewed = {row[:3]: Renewed(row[0], from_micros(row[3]), bool(row[4])) for row in rows}
         return (yield from _or_refusals(claims, renewed))
 
-    def progress(self, notes: Sequence[Note]) -> Operation[list[bool | DibsError]]:
+    def progress(self, notes: Sequence[ProgressReport]) -> Operation[list[bool | DibsError]]:
         """Note how far the tasks are; each answer says whether somebody asked the task to stop."""
         check_claims([ref for ref, _, _ in notes])
         return Operation("progress", lambda: self._progress(notes))
 
-    def _progress(self, notes: Sequence[Note]) -> Steps[list[bool | DibsError]]:
+    def _progress(self, notes: Sequence[ProgressReport]) -> Steps[list[bool | DibsError]]:
         if not notes:
             return []
-        latest = {_name(note[0]): _note(*note) for note in notes}  # one statement cannot write a row twice
+        latest = {claim_name(note[0]): _note(*note) for note in notes}  # one statement cannot write a row twice
         rows = yield Statement("progress", rows=_in_order(latest.values()), words=EVERYBODYS)
         noted = {row[:3]: bool(row[3]) for row in rows}
         return (yield from _or_refusals([ref for ref, _, _ in notes], noted))
 
-    def standing(self, claims: Sequence[Ref]) -> Operation[list[Standing]]:
+    def standing(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
         """How the claims stand, without touching them."""
         check_claims(claims)
         return Operation("standing", lambda: self._standing(claims), writes=False)
 
-    def _standing(self, claims: Sequence[Ref]) -> Steps[list[Standing]]:
+    def _standing(self, claims: Sequence[AnyClaim]) -> Steps[list[ClaimStatus]]:
         if not claims:
             return []
-        rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
-        live = {row[:3]: Standing.STOPPING if row[3] else Standing.HELD for row in rows}
-        return [live.get(_name(ref), Standing.LOST) for ref in claims]
+        rows = yield Statement("claim_status", {"ids": [ref.task_id for ref in claims]})
+        live = {row[:3]: ClaimStatus.STOPPING if row[3] else ClaimStatus.HELD for row in rows}
+        return [live.get(claim_name(ref), ClaimStatus.LOST) for ref in claims]
 
 
-def _live(claims: Sequence[Ref]) -> Steps[set[Name]]:
-    rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
+def _live(claims: Sequence[AnyClaim]) -> Steps[set[ClaimName]]:
+    rows = yield Statement("claim_status", {"ids": [ref.task_id for ref in claims]})
     return {row[:3] for row in rows}
 
 
-def refusal(ref: Ref, task: Task | None) -> DibsError:
+def refusal(ref: AnyClaim, task: Task | None) -> DibsError:
     """Why a fenced write changed nothing."""
     if task is None:
         return TaskNotFound(ref.task_id)
@@ -240,11 +258,11 @@ def refusal(ref: Ref, task: Task | None) -> DibsError:
     return ClaimLost(message, task_id=task.id, token=ref.token)
 
 
-def _or_refusals(claims: Sequence[Ref], done: Mapping[Name, T]) -> Steps[list[T | DibsError]]:
+def _or_refusals(claims: Sequence[AnyClaim], done: Mapping[ClaimName, T]) -> Steps[list[T | DibsError]]:
     """For each claim what was done, or why nothing was."""
-    lost = [ref.task_id for ref in claims if _name(ref) not in done]
+    lost = [ref.task_id for ref in claims if claim_name(ref) not in done]
     tasks = (yield from _read_tasks(lost)) if lost else {}
-    return [done[name] if (name := _name(ref)) in done else refusal(ref, tasks.get(ref.task_id)) for ref in claims]
+    return [done[name] if (name := claim_name(ref)) in done else refusal(ref, tasks.get(ref.task_id)) for ref in claims]
 
 
 def _read_tasks(ids: list[int]) -> Steps[dict[int, Task]]:
@@ -252,24 +270,17 @@ def _read_tasks(ids: list[int]) -> Steps[dict[int, Task]]:
     return {row[0]: read_task(row) for row in rows}
 
 
-def check_claims(claims: Sequence[Ref]) -> None:
-    """Claims, and nothing else (None, most often: there was no task to claim)."""
-    for claim in claims:
-        if not isinstance(claim, (Claim, ClaimRef)):
-            raise InvalidValue(f"{claim!r} is no claim.", hint="claim() gives None when there is no task to claim.")
-
-
-def prepare(reports: Sequence[Report]) -> Prepared:
+def prepare(reports: Sequence[OutcomeReport]) -> Prepared:
     """Check and encode the outcomes, before the transaction, where nobody waits for it."""
     check_reports(reports)
     rows: RowsByStatement = {}
-    answers: dict[Name, Answer] = {}
+    answers: dict[ClaimName, FinishResult] = {}
     for ref, outcome in reports:
         name, values = _STATEMENTS[type(outcome)]
         try:
             row = {**fence(ref), **values(outcome)}
         except InvalidValue as error:
-            answers[_name(ref)] = error
+            answers[claim_name(ref)] = error
         else:
             rows.setdefault(name, []).append(row)
     return {name: _in_order(some) for name, some in rows.items()}, answers
@@ -292,35 +303,11 @@ def _bytes_of(row: Mapping[str, Any]) -> int:
     return len(row.get("result") or row.get("error") or "")
 
 
-def size_of(outcome: Outcome) -> int:
-    """About how many bytes the outcome takes as JSON; 0 for one that has no JSON and will be refused on its own."""
-    if isinstance(outcome, Failed):
-        return min(len(outcome.failure.message), MAX_ERROR_TEXT) + min(
-            len(outcome.failure.traceback or ""), MAX_ERROR_TEXT
-        )
-    if not isinstance(outcome, Completed) or (outcome.result is None and not outcome.steps):
-        return 0
-    try:
-        return len(msgspec.json.encode((outcome.result, outcome.steps)))
-    except Exception:
-        return 0
-
-
-def check_reports(reports: Sequence[Report]) -> None:
-    """Outcomes of claims, one for each claim."""
-    check_claims([ref for ref, _ in reports])
-    for _, outcome in reports:
-        if type(outcome) not in _STATEMENTS:
-            raise InvalidValue(f"{outcome!r} is no outcome.", hint="Use Completed, Failed, Released or Cancelled.")
-    if len({_name(ref) for ref, _ in reports}) < len(reports):
-        raise InvalidValue("Two outcomes name the same claim.", hint="A claim ends once: send one outcome for each.")
-
-
-def _rows_of(statements: RowsByStatement, which: Callable[[Name], bool]) -> RowsByStatement:
+def _rows_of(statements: RowsByStatement, which: Callable[[ClaimName], bool]) -> RowsByStatement:
     return {name: [row for row in rows if which(_named(row))] for name, rows in statements.items()}
 
 
-def _is_step(ref: Ref, said: Outcome) -> bool:
+def _is_step(ref: AnyClaim, said: Outcome) -> bool:
     """True where the one who reports knows it to be a step: it holds the whole claim, or adds to the workflow."""
     return (isinstance(ref, Claim) and ref.task.workflow_id is not None) or _grows(said)
 
@@ -329,32 +316,28 @@ def _grows(said: Outcome) -> bool:
     return isinstance(said, Completed) and bool(said.steps)
 
 
-def checks_of(reports: Sequence[Report]) -> Checks | None:
+def checks_of(reports: Sequence[OutcomeReport]) -> Checks | None:
     """The params of the steps that are added; None where there are none."""
     if not _growing(reports):
         return None
     return Checks.of(task for _, said in reports if isinstance(said, Completed) for task in tasks_in(said.steps))
 
 
-def _growing(reports: Sequence[Report]) -> bool:
+def _growing(reports: Sequence[OutcomeReport]) -> bool:
     return any(_grows(said) for _, said in reports)
 
 
-def _named(row: Mapping[str, Any]) -> Name:
+def _named(row: Mapping[str, Any]) -> ClaimName:
     """The claim that a row for a statement is about."""
     return row["id"], row["token"], row["worker_id"]
 
 
-def _name(ref: Ref) -> Name:
-    return ref.task_id, ref.token, ref.worker_id
-
-
-def _claim_in(row: Row) -> Name:
+def _claim_in(row: Row) -> ClaimName:
     """The claim that a row of a change is about."""
     return row[0], row[5], row[4]
 
 
-def fence(ref: Ref) -> dict[str, Any]:
+def fence(ref: AnyClaim) -> dict[str, Any]:
     """What names a claim in a statement."""
     return {"id": ref.task_id, "token": ref.token, "worker_id": ref.worker_id}
 
@@ -364,7 +347,7 @@ def _in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=itemgetter("id"))
 
 
-def _note(ref: Ref, percent: int, message: str | None) -> dict[str, Any]:
+def _note(ref: AnyClaim, percent: int, message: str | None) -> dict[str, Any]:
     text = None if message is None else clean_text(message)
     return {**fence(ref), "progress": percent, "progress_message": text}
 
@@ -420,11 +403,11 @@ def _finished(row: Row) -> Finished:
     return Finished(task_id, state, attempts, None if state in FINAL else from_micros(run_at))
 
 
-def _refusal_or_repeat(ref: Ref, outcome: Outcome, tasks: dict[int, Task], told: list[Row]) -> Answer:
+def _refusal_or_repeat(ref: AnyClaim, outcome: Outcome, tasks: dict[int, Task], told: list[Row]) -> FinishResult:
     # The same outcome again, after its first answer was lost: the answer is the same, and nothing is written.
     task = tasks.get(ref.task_id)
     for task_id, token, event, to_state, worker_id, detail in told:
-        same_claim = (task_id, token, worker_id) == _name(ref)
+        same_claim = (task_id, token, worker_id) == claim_name(ref)
         if same_claim and _outcome_of(event, detail) == _EVENTS[type(outcome)]:
             if differs := _difference(ref, outcome, task, detail):
                 message = f"Task {task_id} was {differs} under token {token} before. The first outcome is kept."
@@ -433,7 +416,7 @@ def _refusal_or_repeat(ref: Ref, outcome: Outcome, tasks: dict[int, Task], told:
     return refusal(ref, task)
 
 
-def _difference(ref: Ref, outcome: Outcome, task: Task | None, detail: str | None) -> str | None:
+def _difference(ref: AnyClaim, outcome: Outcome, task: Task | None, detail: str | None) -> str | None:
     """How the content of an outcome differs from what is stored; None if it is the same, or if nothing is stored to
     compare with. Delays are not compared: the stored times depend on when the first outcome arrived. Nor are
     tracebacks: the same error has another traceback when it is raised again."""
@@ -450,7 +433,7 @@ def _difference(ref: Ref, outcome: Outcome, task: Task | None, detail: str | Non
     return None
 
 
-def _told_again(ref: Ref, state: State, task: Task | None) -> Finished:
+def _told_again(ref: AnyClaim, state: State, task: Task | None) -> Finished:
     """The state that the outcome led to; when the task went on since, its `run_at` then is no longer known."""
     unmoved = task is not None and (task.state, task.token) == (state, ref.token)
     run_at = task.run_at if task is not None and unmoved and state not in FINAL else None

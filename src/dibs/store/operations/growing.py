@@ -14,10 +14,10 @@ import msgspec
 
 from dibs.codec import MAX_NAME
 from dibs.errors import InvalidGraph, InvalidValue
-from dibs.step import Kind, NewStep, check_graph, free_name, tasks_in
+from dibs.model.workflow import STOP_CANCELLED, NewStep, StepKind, check_graph, free_name, tasks_in
 from dibs.store.operation import Operation, Statement, Steps
 from dibs.store.operations.adding import Adding, Home, Known, Part, check_room
-from dibs.store.operations.advancing import CANCELLED, Tally
+from dibs.store.operations.advancing import Tally
 from dibs.store.operations.checking import Checks
 
 
@@ -47,7 +47,7 @@ class Growing(Adding, ABC):
         if not rows:
             raise InvalidValue(f"Task {task_id} is no step of a workflow: it cannot add steps to one.")
         _, workflow_id, name, kind, _, _, stopping, on_failure, root_id = rows[0]
-        if kind == Kind.FINALIZER:
+        if kind == StepKind.FINALIZER:
             raise InvalidValue("A finalizer cannot add steps: its workflow is over.", hint="Start another workflow.")
         check_room((yield from self.read_workflow(workflow_id)), steps)
         self.check_tasks(tasks_in(steps), checks)
@@ -104,10 +104,9 @@ class Growing(Adding, ABC):
     def _begin_nothing(self, growth: Growth, names: Mapping[str, int], tally: Tally) -> Steps[None]:
         """The workflow is stopping: what was added is not begun either."""
         yield from self.cancel_waiting(growth.home.workflow_id, tally)
-        for step in growth.steps:
-            if step.workflow is not None:
-                for (sub,) in (yield Statement("workflow_of_step", {"id": names[step.name]})):
-                    yield from self.give_up(sub, CANCELLED, tally)
+        gates = [names[step.name] for step in growth.steps if step.workflow is not None]
+        for sub in (yield from self.sub_workflows_of(gates)):
+            yield from self.give_up(sub, STOP_CANCELLED, tally)
 
 
 def _check_parents(task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Steps[None]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from dibs.codec import decode, encode
 from dibs.errors import KeyNotFound
-from dibs.key import ApiKey, MintedKey, NewKey, Permits, RateLimit, Scope, is_key_id, join, mint
+from dibs.model.checks import check_integer, from_micros, to_micros
+from dibs.model.key import ApiKey, MintedKey, NewKey, RateLimit, RateLimitGrant, Scope, is_key_id, join, mint
 from dibs.store.operation import Operation, Row, Statement, Steps
 from dibs.store.operations.rows import moment, seconds
-from dibs.task import check_integer, from_micros, to_micros
 
 
 class Keys:
@@ -39,7 +39,7 @@ class Keys:
         """These keys were used now."""
         return Operation("note_keys_used", lambda: _note_used(list(key_ids)))
 
-    def take_permits(self, key_id: str, limit: RateLimit, wanted: int) -> Operation[Permits]:
+    def take_permits(self, key_id: str, limit: RateLimit, wanted: int) -> Operation[RateLimitGrant]:
         """Up to `wanted` requests for the key, as many as its window has left."""
         check_integer(wanted, "wanted", 1, 2**31 - 1)
         params = {
@@ -94,9 +94,9 @@ def _note_used(key_ids: list[str]) -> Steps[None]:
         yield Statement("note_keys_used", {"ids": key_ids})
 
 
-def _take(params: dict[str, Any]) -> Steps[Permits]:
+def _take(params: dict[str, Any]) -> Steps[RateLimitGrant]:
     [(granted, left)] = yield Statement("take_permits", params)
-    return Permits(granted, left / 1e6)
+    return RateLimitGrant(granted, left / 1e6)
 
 
 def _read_key(row: Row) -> ApiKey:

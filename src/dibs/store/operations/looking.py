@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from dibs.claim import MAX_BATCH, check_names
-from dibs.codec import check_name, decode
-from dibs.errors import InvalidValue, TaskNotFound
-from dibs.step import Kind
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
-from dibs.store.operations.matching import TaskMatch
-from dibs.store.operations.registering import WorkerState, read_workers
-from dibs.store.operations.rows import STATES, moment, read_task, read_workflow, seconds
-from dibs.task import Event, SetAside, State, Task, check_integer, from_micros
+from dibs.codec import decode
+from dibs.errors import TaskNotFound
+from dibs.model.checks import check_integer, check_names, from_micros
+from dibs.model.explanation import Explanation, Reason
+from dibs.model.history import HistoryEntry, RecentHistory, StoreEvent
+from dibs.model.registry import QueueInfo, WorkerState
+from dibs.model.search import TaskFilter
+from dibs.model.statistics import Percentiles, Stats
+from dibs.model.task import STATES, Event, SetAside, State, Task
+from dibs.model.workflow import StepKind
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operations.filters import conditions
+from dibs.store.operations.registering import read_workers
+from dibs.store.operations.rows import moment, read_task, read_workflow, seconds
 
 PARENTS_NAMED = 10
 """Parents that an explanation names at most."""
@@ -30,112 +34,6 @@ FEW = 20
 
 RECENT_ENTRIES = 20
 """Entries of the history among which the end of a cancelled step is looked for."""
-
-
-class TaskFilter(TaskMatch, frozen=True, kw_only=True):
-    """Which tasks to list: newest first, `limit` a page; `cursor` is the last id of the page before. `dead`: tasks of
-    the dead letter only; `error`: text in the error's type and message."""
-
-    limit: int = 100
-    cursor: int | None = None
-    dead: bool = False
-    error: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.error is not None:
-            check_name(self.error, "The error text")
-        if self.error is not None and not self.dead:
-            raise InvalidValue("A list by error is a list of the dead letter.", hint="Say dead=True as well.")
-        if self.dead and self.needs_search:
-            raise InvalidValue(
-                "The dead letter is listed by queue, type and error only.",
-                hint="Leave out key, worker, text and times, or list failed tasks with state='failed'.",
-            )
-        check_integer(self.limit, "limit", 1, MAX_BATCH)
-        if self.cursor is not None:
-            check_integer(self.cursor, "cursor", 0, 2**63 - 1)
-
-
-class HistoryEntry(msgspec.Struct, frozen=True):
-    """One thing that happened to a task."""
-
-    id: int
-    task_id: int
-    event: Event
-    from_state: State | None
-    to_state: State
-    worker_id: str | None
-    token: int
-    by: str | None
-    at: datetime
-    detail: dict[str, Any] | None
-
-
-class Past(msgspec.Struct, frozen=True):
-    """The newest entries of a task's history, in order, and how many there are in all."""
-
-    entries: list[HistoryEntry]
-    count: int
-
-
-class StoreEvent(msgspec.Struct, frozen=True):
-    """An entry of the history, and of which queue and type its task is; None where the task was pruned."""
-
-    entry: HistoryEntry
-    queue: str | None
-    type: str | None
-
-
-class Reason(msgspec.Struct, frozen=True):
-    """One reason why a task is not running; `code` is for programs."""
-
-    code: str
-    message: str
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """Why a task is not running, as of now."""
-
-    task_id: int
-    state: State
-    reasons: list[Reason]
-
-    def __str__(self) -> str:
-        return " ".join(reason.message for reason in self.reasons)
-
-
-class QueueInfo(msgspec.Struct, frozen=True):
-    """A queue: is it paused, and how many tasks it holds in each state."""
-
-    name: str
-    paused: bool
-    paused_at: datetime | None
-    depth: dict[str, int]
-
-
-class Percentiles(msgspec.Struct, frozen=True):
-    """Seconds; None while nothing has completed."""
-
-    p50: float | None = None
-    p95: float | None = None
-    p99: float | None = None
-
-
-class Stats(msgspec.Struct, frozen=True):
-    """The state of the whole store in numbers. Percentiles are over the last 1,000 completed tasks; of some queues
-    only, over theirs among the last 10,000 of all."""
-
-    depth: dict[str, int]
-    by_queue: dict[str, dict[str, int]]
-    by_type: dict[str, dict[str, int]]
-    oldest_pending_age: float | None
-    finished_last_minute: dict[str, int]
-    finished_last_hour: dict[str, int]
-    wait: Percentiles
-    run: Percentiles
-    dead_letter: int = 0
-    """Failed tasks that are neither ignored by their workflow nor discarded."""
 
 
 class Looking:
@@ -153,7 +51,7 @@ class Looking:
         """Everything that happened to the task, in order; it outlives the task itself."""
         return Operation("history", lambda: _history(Statement("history", {"id": task_id})), writes=False)
 
-    def latest_history(self, task_id: int, limit: int) -> Operation[Past]:
+    def latest_history(self, task_id: int, limit: int) -> Operation[RecentHistory]:
         """The newest `limit` things that happened to the task, in order, and how many there were."""
         check_integer(limit, "limit", 1, 2**31 - 1)
         return Operation("latest_history", lambda: _latest(task_id, limit), writes=False)
@@ -214,9 +112,9 @@ def _history(statement: Statement) -> Steps[list[HistoryEntry]]:
     return [_read_entry(row) for row in rows]
 
 
-def _latest(task_id: int, limit: int) -> Steps[Past]:
+def _latest(task_id: int, limit: int) -> Steps[RecentHistory]:
     rows = yield Statement("latest_history", {"id": task_id}, words=limited(limit))
-    return Past([_read_entry(row[:-1]) for row in reversed(rows)], rows[0][-1] if rows else 0)
+    return RecentHistory([_read_entry(row[:-1]) for row in reversed(rows)], rows[0][-1] if rows else 0)
 
 
 def _read_entry(row: Row) -> HistoryEntry:
@@ -414,7 +312,7 @@ def _reasons_blocked(task: Task, only: Sequence[str] | None) -> Steps[list[Reaso
     if waits:
         return list(dict.fromkeys(_reason_blocked(parent, only) for parent in waits))
     step = yield Statement("step", {"ids": [task.id]})
-    if step and step[0][3] == Kind.FINALIZER:
+    if step and step[0][3] == StepKind.FINALIZER:
         return [Reason("blocked", f"It is the finalizer of workflow {step[0][1]}: it runs when all steps are done.")]
     return [Reason("blocked", f"It is a step of workflow {task.workflow_id}, which has not begun.")]
 

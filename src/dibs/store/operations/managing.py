@@ -9,51 +9,19 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import check_names
 from dibs.codec import check_name
 from dibs.errors import InvalidValue, TaskNotFound, WrongState
-from dibs.step import ENDED, WORKFLOW_STEP, Workflow
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
-from dibs.store.operations.advancing import PRUNED, WAITING, Advancing, Tally
+from dibs.model.checks import check_integer, check_names
+from dibs.model.search import ALL_DEAD, BULK_BATCH, REDRIVE_BATCH, DeadFilter
+from dibs.model.task import FINAL, RETRYABLE, SetAside, State, Task
+from dibs.model.workflow import ENDED, STOP_PRUNED, WORKFLOW_STEP, Workflow
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operations.advancing import WAITING, Advancing, Tally
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.rows import read_task
-from dibs.task import FINAL, SetAside, State, Task, check_integer
-
-REDRIVE_BATCH = 500
-MANY = 500
-"""Tasks that are cancelled or retried in one transaction at most."""
-
-CANCELLABLE = frozenset(each for each in State if each not in FINAL)
-RETRYABLE = frozenset({State.FAILED, State.CANCELLED, State.SCHEDULED})
 
 Standings = dict[int, Row]
-"""task -> its row of hold_tasks.sql: (id, state, queue, workflow_id, cancel_requested)"""
-
-
-class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks of the dead letter: by queue, type, and text in the error's type and message. `only`: no steps but
-    those whose workflow is in these queues as a whole, since it goes on with them."""
-
-    queue: str | None = None
-    type: str | None = None
-    error: str | None = None
-    only: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        for value, what in ((self.queue, "The queue"), (self.type, "The task type"), (self.error, "The error text")):
-            if value is not None:
-                check_name(value, what)
-        check_names(self.only, "only", "The queue")
-
-
-ALL_DEAD = DeadFilter()
-
-
-class Moved(msgspec.Struct, frozen=True):
-    """Some of many tasks were cancelled or retried. `cursor`: continue with the tasks below this id; None: all tasks
-    have been looked through."""
-
-    moved: int
-    cursor: int | None
+"""task -> its row of `hold_tasks`: (id, state, queue, workflow_id, cancel_requested)"""
 
 
 class Managing(Advancing, ABC):
@@ -78,7 +46,7 @@ class Managing(Advancing, ABC):
             if task.type == WORKFLOW_STEP and task.state is State.CLAIMED:
                 raise _stands_for_a_workflow(task, "cancelled", "Cancel")
             name = "request_cancel" if task.state is State.CLAIMED else "cancel"
-            if (yield Statement(name, {"id": task_id, "from_state": task.state.value}, change=True)):
+            if (yield Statement(name, {"ids": [task_id], "from_state": task.state.value}, change=True)):
                 if task_id in steps:
                     yield from self._advance_without(task)
                 return (yield from _get(task_id))
@@ -109,7 +77,7 @@ class Managing(Advancing, ABC):
                 return (yield from _get(task_id))
             if task.set_aside is SetAside.DISCARDED:
                 yield Statement("restore", {"ids": [task_id]}, change=True)
-            if (yield Statement("retry", {"id": task_id, "from_state": task.state.value}, change=True)):
+            if (yield Statement("retry", {"ids": [task_id], "from_state": task.state.value}, change=True)):
                 return (yield from _get(task_id))
 
     def _retry_step(self, task: Task, step: int, only: Sequence[str] | None) -> Steps[None]:
@@ -117,9 +85,9 @@ class Managing(Advancing, ABC):
         part of, in which it is the `step`."""
         rows = yield Statement("step", {"ids": [step]})
         if not rows:  # pruned before those that are in it
-            raise _goes_not_on(task, None, PRUNED)
+            raise _goes_not_on(task, None, STOP_PRUNED)
         _, workflow_id, _, _, passed, state, stopping, *_ = rows[0]
-        if passed or stopping == PRUNED or (stopping is not None and state not in ENDED):
+        if passed or stopping == STOP_PRUNED or (stopping is not None and state not in ENDED):
             raise _goes_not_on(task, passed, stopping)
         workflow = yield from self.read_workflow(workflow_id)
         assert workflow is not None
@@ -147,8 +115,8 @@ class Managing(Advancing, ABC):
         steps, plain = yield from self._hold_many(ids, only, state_only)
         moved = yield from self._each(steps, lambda task_id: self._cancel(task_id, only))
         for state in WAITING:
-            moved += yield from _move("cancel_tasks", plain, state)
-        return moved + (yield from _move("request_cancels", plain, State.CLAIMED))
+            moved += yield from _move("cancel", plain, state)
+        return moved + (yield from _move("request_cancel", plain, State.CLAIMED))
 
     def retry_many(
         self, ids: Sequence[int], only: Sequence[str] | None = None, state: str | None = None
@@ -163,7 +131,7 @@ class Managing(Advancing, ABC):
         moved = yield from self._each(steps, lambda task_id: self._retry(task_id, only))
         yield from _move("restore", plain, State.FAILED)
         for state in (State.FAILED, State.CANCELLED, State.SCHEDULED):
-            moved += yield from _move("retry_tasks", plain, state)
+            moved += yield from _move("retry", plain, state)
         return moved
 
     def _hold_many(
@@ -248,8 +216,8 @@ class Managing(Advancing, ABC):
 
 def _check_many(ids: Sequence[int], only: Sequence[str] | None) -> list[int]:
     check_names(only, "only", "The queue")
-    if len(ids) > MANY:
-        raise InvalidValue(f"{len(ids):,} tasks are too many at once.", hint=f"Name up to {MANY} at a time.")
+    if len(ids) > BULK_BATCH:
+        raise InvalidValue(f"{len(ids):,} tasks are too many at once.", hint=f"Name up to {BULK_BATCH} at a time.")
     return sorted({check_integer(task_id, "A task's id", 0, 2**63 - 1) for task_id in ids})
 
 
@@ -329,9 +297,9 @@ def _check_whole(task: Task, workflow: Workflow | None, only: Sequence[str] | No
 
 
 def _goes_not_on(task: Task, passed: object, stopping: str | None) -> WrongState:
-    stops = "its workflow is being deleted" if stopping == PRUNED else "its workflow is stopping"
+    stops = "its workflow is being deleted" if stopping == STOP_PRUNED else "its workflow is stopping"
     why = "its failure was ignored and its workflow went on" if passed else stops
-    hint = None if stopping == PRUNED else "Retry the workflow once it has ended."
+    hint = None if stopping == STOP_PRUNED else "Retry the workflow once it has ended."
     return WrongState(f"Step {task.id} cannot be retried: {why}.", task_id=task.id, state=task.state, hint=hint)
 
 

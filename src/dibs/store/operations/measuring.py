@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from dibs.model.statistics import DatabaseHealth
 from dibs.store.operation import Operation, Statement, Steps
-from dibs.store.vitals import Vitals
 
 
 class Measuring(ABC):
     """Numbers about the whole store."""
 
     @abstractmethod
-    def vitals(self) -> Operation[Vitals]:
+    def vitals(self) -> Operation[DatabaseHealth]:
         """How large the database is, and what keeps its engine from cleaning up."""
 
     def workflow_counts(self) -> Operation[dict[str, int]]:

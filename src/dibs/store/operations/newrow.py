@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from dibs.codec import encode_params, fingerprint
-from dibs.task import NewTask, to_micros
+from dibs.model.checks import to_micros
+from dibs.model.task import NewTask
 
 KeyOfQueue = tuple[str, str | None]
 """A queue and a key: each queue has its own keys."""

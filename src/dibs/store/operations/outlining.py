@@ -6,12 +6,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dibs.step import FinalizationAttempt, Kind, OnFailure, Step, Workflow, WorkflowFilter, WorkflowState
+from dibs.model.checks import check_integer
+from dibs.model.finalization import FinalizationAttempt
+from dibs.model.task import STATES
+from dibs.model.workflow import (
+    FoundWorkflows,
+    OnFailure,
+    Step,
+    StepDetails,
+    StepGroup,
+    StepKind,
+    SubWorkflowProgress,
+    WorkflowFilter,
+    WorkflowOutline,
+    WorkflowState,
+)
 from dibs.store.operation import Operation, Row, Statement, Steps, limited
 from dibs.store.operations.finalizing import read_attempt
-from dibs.store.operations.rows import STATES, moment
+from dibs.store.operations.rows import moment
 from dibs.store.operations.workflows import list_some
-from dibs.task import State, check_integer
 
 STEPS = 10_000
 EDGES = 100_000
@@ -23,67 +36,24 @@ FEW = 2000
 """Workflows in a state that are looked at one by one, instead of all workflows."""
 
 MAX_ID = 2**63 - 1
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in StepKind}
 _POLICIES = {policy.value: policy for policy in OnFailure}
 _decode_ids = msgspec.json.Decoder(list[int]).decode
-
-
-class Outline(msgspec.Struct, frozen=True):
-    """What never changes of the first steps of a workflow, by their place in the order in which they were added.
-    `parents`: the places of those directly before each. `whole`: no step and no dependency was left out."""
-
-    ids: Sequence[int]
-    names: Sequence[str]
-    kinds: Sequence[str]
-    types: Sequence[str]
-    parents: Sequence[Sequence[int]]
-    whole: bool
-
-
-class StepsAlike(msgspec.Struct, frozen=True):
-    """Steps that stand alike, in no order."""
-
-    state: State
-    on_failure: OnFailure
-    passed: bool | None
-    ids: list[int]
-
-
-class Inside(msgspec.Struct, frozen=True):
-    """How far a sub-workflow is: how many of its steps have ended."""
-
-    steps: int
-    ended: int
-
-
-class SomeSteps(msgspec.Struct, frozen=True):
-    """Some steps by their ids, without their errors and what they come after; and how far those are that stand for a
-    workflow."""
-
-    steps: dict[int, Step]
-    inside: dict[int, Inside]
-
-
-class FoundWorkflows(msgspec.Struct, frozen=True):
-    """A page of workflows. `cursor`: go on below this id; None: everything has been looked through."""
-
-    workflows: list[Workflow]
-    cursor: int | None
 
 
 class Outlining:
     """Looks that read no more than is shown."""
 
-    def outline(self, workflow_id: int, limit: int = STEPS) -> Operation[Outline]:
+    def outline(self, workflow_id: int, limit: int = STEPS) -> Operation[WorkflowOutline]:
         """The first `limit` steps of a workflow and what comes after what; none if there is no such."""
         check_integer(limit, "limit", 1, MAX_ID)
         return Operation("outline", lambda: _outline(workflow_id, limit), writes=False)
 
-    def step_states(self, workflow_id: int, last: int) -> Operation[list[StepsAlike]]:
+    def step_states(self, workflow_id: int, last: int) -> Operation[list[StepGroup]]:
         """How the steps of a workflow stand, up to the one with the id `last`."""
         return Operation("step_states", lambda: _step_states(workflow_id, last), writes=False)
 
-    def some_steps(self, task_ids: Sequence[int]) -> Operation[SomeSteps]:
+    def some_steps(self, task_ids: Sequence[int]) -> Operation[StepDetails]:
         """These steps as they are now; those that do not exist are left out."""
         return Operation("some_steps", lambda: _some_steps(list(task_ids)), writes=False)
 
@@ -103,16 +73,16 @@ class Outlining:
         return Operation("find_workflows", lambda: _find(which, span), writes=False)
 
 
-def _outline(workflow_id: int, limit: int) -> Steps[Outline]:
+def _outline(workflow_id: int, limit: int) -> Steps[WorkflowOutline]:
     rows = yield Statement("outline", {"id": workflow_id}, words=limited(limit + 1))
     some = rows[:limit]
     if not some:
-        return Outline((), (), (), (), (), True)
+        return WorkflowOutline((), (), (), (), (), True)
     ids, names, kinds, types = zip(*some, strict=True)
     [edges] = yield Statement("outline_edges", {"id": workflow_id, "last": ids[-1]}, words=limited(EDGES + 1))
     above, below = map(_decode_ids, edges)
     whole = len(some) == len(rows) and len(above) <= EDGES
-    return Outline(ids, names, kinds, types, _parents(ids, above[:EDGES], below[:EDGES]), whole)
+    return WorkflowOutline(ids, names, kinds, types, _parents(ids, above[:EDGES], below[:EDGES]), whole)
 
 
 def _parents(ids: Sequence[int], above: Sequence[int], below: Sequence[int]) -> list[list[int]]:
@@ -125,18 +95,18 @@ def _parents(ids: Sequence[int], above: Sequence[int], below: Sequence[int]) -> 
     return parents
 
 
-def _step_states(workflow_id: int, last: int) -> Steps[list[StepsAlike]]:
+def _step_states(workflow_id: int, last: int) -> Steps[list[StepGroup]]:
     rows = yield Statement("step_states", {"id": workflow_id, "last": last})
     return [
-        StepsAlike(STATES[state], _POLICIES[on_failure], None if passed is None else bool(passed), _decode_ids(ids))
+        StepGroup(STATES[state], _POLICIES[on_failure], None if passed is None else bool(passed), _decode_ids(ids))
         for state, on_failure, passed, ids in rows
     ]
 
 
-def _some_steps(task_ids: list[int]) -> Steps[SomeSteps]:
+def _some_steps(task_ids: list[int]) -> Steps[StepDetails]:
     rows = (yield Statement("some_steps", {"ids": task_ids})) if task_ids else []
-    inside = {row[0]: Inside(*row[-2:]) for row in rows if row[-2] is not None}
-    return SomeSteps({row[0]: _read_step(row[:-2]) for row in rows}, inside)
+    inside = {row[0]: SubWorkflowProgress(*row[-2:]) for row in rows if row[-2] is not None}
+    return StepDetails({row[0]: _read_step(row[:-2]) for row in rows}, inside)
 
 
 def _read_step(row: Row) -> Step:
@@ -169,7 +139,7 @@ def _errors(task_ids: list[int]) -> Steps[dict[int, str]]:
 
 
 def _attempts(workflow_id: int, limit: int) -> Steps[list[FinalizationAttempt]]:
-    rows = yield Statement("latest_attempts", {"id": workflow_id}, words=limited(limit))
+    rows = yield Statement("finalization_attempts", {"id": workflow_id}, words=limited(limit))
     return [read_attempt(row) for row in rows]
 
 
@@ -186,9 +156,10 @@ def _few(state: str | None) -> Steps[list[int] | None]:
     if state is None or state == WorkflowState.FINALIZING:
         return None
     if state == WorkflowState.RUNNING:
-        rows = yield Statement("few_running_workflows", words=limited(FEW + 1))
+        words = (("condition", "state = 'running'"), ("order", "id"))
     else:
-        rows = yield Statement("few_ended_workflows", {"state": state}, words=limited(FEW + 1))
+        words = (("condition", "state = :state AND finished_at IS NOT NULL"), ("order", "finished_at"))
+    rows = yield Statement("few_workflows", {"state": state}, words=(*words, *limited(FEW + 1)))
     return [row[0] for row in rows] if len(rows) <= FEW else None
 
 

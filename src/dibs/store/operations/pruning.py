@@ -9,14 +9,11 @@ transaction committed late) is found by the next pass.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
-
-import msgspec
-from msgspec import Meta
+from typing import Any
 
 from dibs.codec import decode
-from dibs.errors import InvalidValue
-from dibs.retention import FINISHED, Records, Rules
+from dibs.model.retention import FINISHED, Records, Rules
+from dibs.model.upkeep import NEWEST, OLDEST, Pruned, PrunePosition
 from dibs.store.operation import WIDTH, Row, Statement, Steps, limited
 from dibs.store.operations.retaining import read_rules
 
@@ -27,45 +24,7 @@ WORKFLOWS = 100
 """Workflows that one operation deletes in each state, at most."""
 
 QUEUES_READ = 300
-"""Characters of a workflow's list of queues that its index holds (see old_workflow_lines.sql)."""
-
-OLDEST, NEWEST = 0, 2**63 - 1
-Moment = Annotated[int, Meta(ge=OLDEST, le=NEWEST)]
-"""Microseconds since 1970 by the clock of the database."""
-
-
-class PrunePosition(msgspec.Struct, frozen=True):
-    """How far a pass of pruning has come. `rules`: the rules that it began with, as a checksum; under other rules the
-    pass begins again. `at`: up to when finished tasks were read, by state. `done`: the complete parts of the pass."""
-
-    rules: int
-    at: dict[str, Moment] = {}
-    done: tuple[str, ...] = ()
-
-    def resumed(self) -> PrunePosition:
-        """The position for the next round: unfinished walks go on, complete parts begin again."""
-        return PrunePosition(self.rules, self.at)
-
-    def write(self) -> str:
-        """The position as text, for a client."""
-        return msgspec.json.encode(self).decode()
-
-    @classmethod
-    def read(cls, text: str) -> PrunePosition:
-        """The position in such a text."""
-        try:
-            return msgspec.json.decode(text, type=cls)
-        except (msgspec.MsgspecError, UnicodeError):
-            hint = "Pass `next` of the answer before, or nothing to begin at the oldest records."
-            raise InvalidValue("The position to prune from is not valid.", hint=hint) from None
-
-
-class Pruned(msgspec.Struct, frozen=True):
-    """One batch of pruning: the number of rows deleted, and the position for the next batch (None: the pass is
-    complete)."""
-
-    count: int
-    next: PrunePosition | None = None
+"""Characters of a workflow's list of queues that its index holds (see `old_workflow_lines`)."""
 
 
 def prune(limit: int, position: PrunePosition | None) -> Steps[Pruned]:

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from dibs.claim import Order
 from dibs.errors import StoreRefused
+from dibs.model.claim import Order
+from dibs.model.task import NewTask
 from dibs.store.operation import Checked, Operation, Statement, Steps
 from dibs.store.operations.checking import ON_LOOP, Unchecked, threads, validated_quickly
 from dibs.store.operations.typecache import TypeCache, Types
 from dibs.store.schemas import NotHere
-from dibs.task import NewTask
 
 T = TypeVar("T")
 

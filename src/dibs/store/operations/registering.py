@@ -4,81 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from dibs.claim import check_names, check_worker_id
 from dibs.codec import check_name, decode, encode, encode_params
 from dibs.errors import InvalidValue, TaskTypeNotFound
+from dibs.model.checks import check_integer, check_names, from_micros
+from dibs.model.registry import STALE_AFTER, Heartbeat, TaskType, WorkerInfo, WorkerState
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps
 from dibs.store.operations.checking import SchemaCheck
 from dibs.store.operations.rows import moment
 from dibs.store.operations.typecache import TypeCache
-from dibs.task import Task, check_integer, from_micros
 
-STALE_AFTER = 5 * 60 * 1_000_000
 RecordName = tuple[str, str, str]
 """A worker's id, its incarnation, and the queue limit under which its record was written."""
 
 LIMIT = 9
-"""The place of the queue limit in a row of workers.sql."""
-
-
-class WorkerState(StrEnum):
-    """Whether a worker can be counted on."""
-
-    ACTIVE = "active"
-    STALE = "stale"  # no heartbeat for five minutes, or since another one of its name began
-    GONE = "gone"  # it said goodbye
-
-
-class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's sign of life. `queues`, `types`: what it serves, None for everything."""
-
-    worker_id: str
-    incarnation: str = ""
-    queues: Sequence[str] | None = None
-    types: Sequence[str] | None = None
-    metadata: dict[str, Any] = {}
-    leaving: bool = False
-
-    def __post_init__(self) -> None:
-        check_worker_id(self.worker_id)
-        if self.incarnation:
-            check_name(self.incarnation, "The incarnation")
-
-
-class WorkerInfo(msgspec.Struct, frozen=True):
-    """A worker as the store knows it. A name that is used again is another incarnation, and both are listed."""
-
-    id: str
-    incarnation: str
-    state: WorkerState
-    queues: list[str] | None
-    types: list[str] | None
-    metadata: dict[str, Any]
-    started_at: datetime
-    heartbeat_at: datetime
-    stopped_at: datetime | None
-    holds: list[int]
-
-    def serves(self, task: Task) -> bool:
-        """True where the worker would claim such a task."""
-        return (self.queues is None or task.queue in self.queues) and (self.types is None or task.type in self.types)
-
-
-class TaskType(msgspec.Struct, frozen=True):
-    """A registered task type. Old versions stay: a task keeps the version it was checked against."""
-
-    name: str
-    version: int
-    schema: dict[str, Any] | bool | None
-    defaults: dict[str, Any]
-    created_at: datetime
+"""The place of the queue limit in a row of `workers`."""
 
 
 class Registering(ABC):
@@ -184,7 +128,7 @@ def _holds(workers: Rows, held: Rows) -> dict[RecordName, list[int]]:
 
 
 def list_workers(rows: Rows, holds: Mapping[RecordName, list[int]] = MappingProxyType({})) -> list[WorkerInfo]:
-    """The workers in the rows of workers.sql, with the tasks that each incarnation holds."""
+    """The workers in the rows of `workers`, with the tasks that each incarnation holds."""
     newest = {(row[0], row[LIMIT]): row[5] for row in rows}  # when the last one of that name began
     return [_read_worker(row, newest[row[0], row[LIMIT]], holds.get(_name(row), [])) for row in rows]
 

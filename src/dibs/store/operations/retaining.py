@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dibs.errors import RetentionNotFound
-from dibs.retention import DEFAULTS, Records, RetentionChange, RetentionRule, RetentionTarget, Rules, RuleScope
+from dibs.model.checks import check_integer, check_seconds, from_micros
+from dibs.model.retention import DEFAULTS, Records, RetentionChange, RetentionRule, RetentionTarget, Rules, RuleScope
 from dibs.store.operation import Operation, Row, Statement, Steps, limited
 from dibs.store.operations.rows import moment
-from dibs.task import check_integer, check_seconds, from_micros
 
 CHANGES = 1000
 """Changes of retention rules in one answer, at most."""

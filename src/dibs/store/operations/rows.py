@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import Claim
 from dibs.codec import decode
-from dibs.step import OnFailure, Workflow, WorkflowState
+from dibs.model.checks import from_micros
+from dibs.model.claim import Claim
+from dibs.model.task import STATES, Failure, SetAside, Task
+from dibs.model.workflow import OnFailure, Workflow, WorkflowState
 from dibs.store.operation import WIDTH, Row, Rows
-from dibs.task import Failure, SetAside, State, Task, from_micros
 
-STATES: dict[str, State] = {state.value: state for state in State}
 _decode_failure = msgspec.json.Decoder(Failure).decode
 
 

@@ -13,28 +13,28 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from dibs.codec import clean_text, decode, encode_params
-from dibs.cron import next_after, ticks_between
 from dibs.errors import DibsError, InvalidValue, KeyConflict, ScheduleNotFound
-from dibs.retry import Backoff
-from dibs.schedule import CatchUp, NewSchedule, Schedule, Source, check_schedule_name, task_of
+from dibs.model.checks import from_micros, to_micros
+from dibs.model.cron import next_after, ticks_between
+from dibs.model.retry import Backoff
+from dibs.model.schedule import (
+    CatchUp,
+    DueSchedule,
+    NewSchedule,
+    Schedule,
+    ScheduleSource,
+    check_schedule_name,
+    task_of,
+)
+from dibs.model.task import NewTask, Task
 from dibs.store.operation import Operation, Row, Statement, Steps
 from dibs.store.operations.checking import Checks
 from dibs.store.operations.rows import moment, seconds
-from dibs.task import NewTask, Task, from_micros, to_micros
 
 CATCH_UP_LIMIT = 1000
 ON_TIME = timedelta(seconds=60)
 """A tick that is later counts as missed."""
-
-
-class Due(msgspec.Struct, frozen=True):
-    """A schedule whose next tick has come, and the database's time when it was read."""
-
-    schedule: Schedule
-    now: datetime
 
 
 class Scheduling(ABC):
@@ -44,7 +44,7 @@ class Scheduling(ABC):
     def _enqueue(self, tasks: Sequence[NewTask], checks: Checks) -> Steps[list[Task]]:
         """See Enqueueing."""
 
-    def put_schedule(self, new: NewSchedule, source: Source) -> Operation[Schedule]:
+    def put_schedule(self, new: NewSchedule, source: ScheduleSource) -> Operation[Schedule]:
         """Store the schedule, or change the one of that name to it; the same again changes nothing."""
         if source not in ("code", "command"):
             raise InvalidValue(f"A schedule comes from 'code' or 'command', not from {source!r}.")
@@ -88,16 +88,16 @@ class Scheduling(ABC):
         [task] = yield from self._enqueue([task_of(schedule)], checks)
         return task
 
-    def due_schedules(self) -> Operation[list[Due]]:
+    def due_schedules(self) -> Operation[list[DueSchedule]]:
         """The schedules whose next tick has come; only a look."""
         return Operation("due_schedules", _due, writes=False)
 
-    def tick_schedule(self, due: Due) -> Operation[int]:
+    def tick_schedule(self, due: DueSchedule) -> Operation[int]:
         """Move the schedule on and enqueue what is due, unless somebody else did; how many tasks."""
         checks = Checks.of([task_of(due.schedule)])
         return Operation("tick_schedule", lambda: self._tick(due, checks), atomic=True, wakes=True, checks=checks)
 
-    def _tick(self, due: Due, checks: Checks) -> Steps[int]:
+    def _tick(self, due: DueSchedule, checks: Checks) -> Steps[int]:
         try:
             ticks, next_at = _ticks_to_enqueue(due), _next_after(due.schedule, due.now)
         except InvalidValue as error:
@@ -127,7 +127,7 @@ class Scheduling(ABC):
         return enqueued
 
 
-def _ticks_to_enqueue(due: Due) -> list[datetime]:
+def _ticks_to_enqueue(due: DueSchedule) -> list[datetime]:
     schedule, first = due.schedule, due.schedule.next_at
     limit = CATCH_UP_LIMIT
     if schedule.catch_up is CatchUp.ONE and due.now - first >= ON_TIME:
@@ -177,9 +177,9 @@ def _disable(name: str) -> Steps[Schedule]:
     return _read(rows[0]) if rows else (yield from _get(name))
 
 
-def _due() -> Steps[list[Due]]:
+def _due() -> Steps[list[DueSchedule]]:
     rows = yield Statement("due_schedules")
-    return [Due(_read(row[1:]), from_micros(row[0])) for row in rows]
+    return [DueSchedule(_read(row[1:]), from_micros(row[0])) for row in rows]
 
 
 def _get(name: str) -> Steps[Schedule]:
@@ -213,7 +213,7 @@ def _fence(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _values(new: NewSchedule, source: Source) -> dict[str, Any]:
+def _values(new: NewSchedule, source: ScheduleSource) -> dict[str, Any]:
     return {
         "name": new.name,
         "cron": new.cron,

@@ -4,22 +4,17 @@ few of them; the next goes on with what it did not come to."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from dibs.codec import encode
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
-from dibs.store.operations.matching import TaskMatch
-from dibs.store.operations.rows import STATES, moment, read_task
-from dibs.task import State, Task, check_integer, from_micros, to_micros
-
-SPAN = 20_000
-"""Tasks that one call looks at where no index leads to those that match."""
-
-MOST = 500
-MAX_ID = 2**63 - 1
+from dibs.model.checks import check_integer, from_micros, to_micros
+from dibs.model.search import MAX_ID, SEARCH_SPAN, FoundTasks, TaskPage, TaskSearch, TaskSummary
+from dibs.model.task import STATES, State, Task
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operations.filters import conditions
+from dibs.store.operations.rows import moment, read_task
 
 SLACK = 3600 * 1_000_000
 """Microseconds by which tasks may have been created out of the order of their ids, because a clock was set back."""
@@ -27,79 +22,26 @@ SLACK = 3600 * 1_000_000
 FEW = 2000
 """Tasks in a state that are looked at one by one, instead of all tasks."""
 
+_FINISHED = (
+    "dibs_tasks_finished",
+    "state IN ('completed', 'failed', 'cancelled') AND state = :state",
+    "finished_at DESC",
+)
 _FEW = {
-    State.PENDING: "few_pending",
-    State.SCHEDULED: "few_scheduled",
-    State.CLAIMED: "few_claimed",
-    State.BLOCKED: "few_blocked",
-    State.COMPLETED: "few_finished",
-    State.FAILED: "few_finished",
-    State.CANCELLED: "few_finished",
+    State.PENDING: ("dibs_tasks_by_age", "state = 'pending' {{conditions}}", "queue, type, attempts_left, id"),
+    State.SCHEDULED: ("dibs_tasks_due", "state = 'scheduled'", "run_at"),
+    State.CLAIMED: ("dibs_tasks_leases", "state = 'claimed'", "lease_until"),
+    State.COMPLETED: _FINISHED,
+    State.FAILED: _FINISHED,
+    State.CANCELLED: _FINISHED,
 }
-_CONDITIONS = ("still", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
+_FEW_DEAD = ("dibs_tasks_dead", "state = 'failed' AND set_aside IS NULL", "finished_at DESC")
+_FEW_WITH_KEY = ("dibs_tasks_key", "key = :key", "key, queue")
+"""Index, condition and order of `few_tasks`. Blocked tasks are found among the open steps (`few_blocked`)."""
+_CONDITIONS = ("state_of_row", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
 
 
-class TaskSearch(TaskMatch, frozen=True, kw_only=True):
-    """Which tasks to find: newest first, up to `limit`; `cursor`: only those with lower ids. `dead`: tasks of the dead
-    letter only."""
-
-    id: int | None = None
-    limit: int = 50
-    cursor: int | None = None
-    dead: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for number, what in ((self.id, "id"), (self.cursor, "cursor")):
-            if number is not None:
-                check_integer(number, what, 0, MAX_ID)
-        check_integer(self.limit, "limit", 1, MOST)
-
-
-class TaskLine(msgspec.Struct, frozen=True):
-    """A task as a list shows it: of `params` (JSON) and `error` (type: message) the first 200 characters.
-    `error_head`: the beginning of the error as it is stored, of which `sampling.kind_of` tells the kind."""
-
-    id: int
-    type: str
-    state: State
-    queue: str
-    priority: int
-    attempts: int
-    max_attempts: int
-    worker_id: str | None
-    created_at: datetime
-    run_at: datetime
-    claimed_at: datetime | None
-    lease_until: datetime | None
-    finished_at: datetime | None
-    progress: int | None
-    workflow_id: int | None
-    key: str | None
-    params: str
-    error: str | None
-    cancel_requested: bool
-    error_head: str | None
-
-
-class Found(msgspec.Struct, frozen=True):
-    """What a search found. `cursor`: go on below this id; None: everything has been looked through. `looked`: at how
-    many tasks, at most."""
-
-    tasks: list[TaskLine]
-    cursor: int | None
-    looked: int
-
-
-class TaskPage(msgspec.Struct, frozen=True):
-    """Whole tasks that a search found; `cursor` and `looked` as in `Found`."""
-
-    tasks: list[Task]
-    cursor: int | None
-    looked: int
-
-
-_Each = TypeVar("_Each", TaskLine, Task)
+_Each = TypeVar("_Each", TaskSummary, Task)
 _Result = tuple[list[_Each], int | None, int]
 
 
@@ -113,12 +55,14 @@ class _Form(msgspec.Struct, Generic[_Each], frozen=True):
 class Searching:
     """Finding tasks."""
 
-    def search(self, which: TaskSearch, span: int = SPAN) -> Operation[Found]:
+    def search(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[FoundTasks]:
         """The newest tasks that match, among the next `span` of those that an index leads to, else of all."""
         check_integer(span, "span", 1, 2**31 - 1)
-        return Operation("search", lambda: _search(which, span, LINES), writes=False, read=lambda found: Found(*found))
+        return Operation(
+            "search", lambda: _search(which, span, LINES), writes=False, read=lambda found: FoundTasks(*found)
+        )
 
-    def find(self, which: TaskSearch, span: int = SPAN) -> Operation[TaskPage]:
+    def find(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[TaskPage]:
         """As `search`, with all there is to know of each task."""
         check_integer(span, "span", 1, 2**31 - 1)
         return Operation("find", lambda: _search(which, span, TASKS), writes=False, read=lambda found: TaskPage(*found))
@@ -149,7 +93,7 @@ def _among(
 def _given(which: TaskSearch) -> dict[str, Any]:
     return {
         **msgspec.structs.asdict(which),
-        "still": State.FAILED.value if which.dead else which.state,
+        "state_of_row": State.FAILED.value if which.dead else which.state,
         "dead": True if which.dead else None,
         "queues": None if which.queues is None else list(which.queues),
         "since": None if which.since is None else to_micros(which.since),
@@ -172,14 +116,19 @@ def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Steps[list[int] 
     """The tasks that can match, where an index says that they are few."""
     if which.id is not None:
         return [which.id]
-    if which.key is not None:
-        rows = yield Statement("with_key", given)
-        return [row[0] for row in rows]
-    if which.state is None and not which.dead:
+    if which.state is None and which.key is None and not which.dead:
         return None
-    few = "few_dead" if which.dead else _FEW[STATES[which.state or ""]]
-    rows = yield Statement(few, given, words=(_line(given), *limited(FEW + 1)))
+    rows = yield _few(which, given)
     return [row[0] for row in rows] if len(rows) <= FEW else None
+
+
+def _few(which: TaskSearch, given: Mapping[str, Any]) -> Statement:
+    state = STATES[which.state] if which.state else State.FAILED
+    if which.key is None and state is State.BLOCKED:
+        return Statement("few_blocked", words=limited(FEW + 1))
+    few = _FEW_WITH_KEY if which.key is not None else _FEW_DEAD if which.dead else _FEW[state]
+    words = zip(("index", "condition", "order"), few, strict=True)
+    return Statement("few_tasks", given, words=(*words, _line(given), *limited(FEW + 1)))
 
 
 def _line(given: Mapping[str, Any]) -> tuple[str, str]:
@@ -242,11 +191,11 @@ def _probe(task_id: int) -> Steps[Row | None]:
     return rows[0] if rows else None
 
 
-def read_line(row: Row) -> TaskLine:
+def read_line(row: Row) -> TaskSummary:
     """The line in a row of the `{{task_line}}` columns."""
     (task_id, type_name, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at,
      lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head) = row  # fmt: skip
-    return TaskLine(
+    return TaskSummary(
         task_id, type_name, STATES[state], queue, priority, attempts, max_attempts, worker_id, from_micros(created_at),
         from_micros(run_at), moment(claimed_at), moment(lease_until), moment(finished_at), progress, workflow_id, key,
         params, error, bool(cancel_requested), head

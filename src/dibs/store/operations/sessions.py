@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-import msgspec
-
+from dibs.model.checks import check_integer, from_micros
+from dibs.model.key import BrowserSession
+from dibs.model.upkeep import BATCH
 from dibs.store.operation import Operation, Statement, Steps, limited
-from dibs.store.operations.tending import BATCH
-from dibs.task import check_integer, from_micros
-
-
-class Session(msgspec.Struct, frozen=True):
-    """Somebody who signed in with this key, until the session's end."""
-
-    key_id: str
-    expires_at: datetime
 
 
 class Sessions:
@@ -27,7 +17,7 @@ class Sessions:
         given = {"digest": digest, "key_id": key_id, "lifetime": lifetime}
         return Operation("create_session", lambda: _create(Statement("create_session", given)))
 
-    def get_session(self, digest: str) -> Operation[Session | None]:
+    def get_session(self, digest: str) -> Operation[BrowserSession | None]:
         """The session, unless it has come to its end by the database's clock."""
         return Operation("get_session", lambda: _get(digest), writes=False, quick=True)
 
@@ -44,9 +34,9 @@ def _create(statement: Statement) -> Steps[None]:
     yield statement
 
 
-def _get(digest: str) -> Steps[Session | None]:
+def _get(digest: str) -> Steps[BrowserSession | None]:
     rows = yield Statement("get_session", {"digest": digest})
-    return Session(rows[0][0], from_micros(rows[0][1])) if rows else None
+    return BrowserSession(rows[0][0], from_micros(rows[0][1])) if rows else None
 
 
 def _end(digest: str) -> Steps[bool]:

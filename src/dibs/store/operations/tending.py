@@ -9,17 +9,15 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Sequence
 
-import msgspec
-
-from dibs.claim import check_names
-from dibs.retention import DAY, Records
+from dibs.model.checks import check_names
+from dibs.model.retention import DAY, Records
+from dibs.model.task import FINAL
+from dibs.model.upkeep import BATCH, Pruned, PrunePosition
 from dibs.store.operation import Operation, Rows, Statement, Steps, limited
 from dibs.store.operations.advancing import Advancing
-from dibs.store.operations.pruning import Pruned, PrunePosition, micros, prune
+from dibs.store.operations.pruning import micros, prune
 from dibs.store.operations.retaining import read_rules
-from dibs.task import FINAL
 
-BATCH = 500
 SWEEP_BATCH = 100
 REACH = 1000
 """Tasks of the whole store among which the next due one of some queues is looked for."""
@@ -28,20 +26,6 @@ SAMPLES_KEPT = round(8 * DAY * 1e6)
 """Microseconds for which the samples of each minute are kept: a week, and the day that it is compared with."""
 
 LEASE_LOST = '{"type":"LeaseLost","message":"The lease ran out: the worker died, froze or lost its connection."}'
-
-
-class Upkept(msgspec.Struct, frozen=True):
-    """What one round of upkeep did."""
-
-    promoted: int = 0
-    recovered: int = 0
-    pruned: int = 0
-    history_pruned: int = 0
-    workers_pruned: int = 0
-    ticked: int = 0
-    expired: int = 0
-    finalized: int = 0
-    mended: int = 0
 
 
 class Tending(Advancing, ABC):
@@ -83,7 +67,7 @@ class Tending(Advancing, ABC):
 
     def recover_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:
         """The steps of `recover`, for operations that sweep in passing."""
-        words = (("which", "{{that_go_on}}"), *limited(limit))
+        words = (("which", "{{except_ending_steps}}"), *limited(limit))
         rows = yield Statement("recover", {"error": LEASE_LOST}, words=words, change=True)
         if rows:
             self.witness.moved(rows)

@@ -11,27 +11,31 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import check_names
 from dibs.codec import decode, encode_params
 from dibs.errors import KeyConflict, WorkflowNotFound, WrongWorkflowState
-from dibs.step import (
-    Kind,
+from dibs.model.checks import check_names, to_micros
+from dibs.model.task import STATES, NewTask
+from dibs.model.workflow import (
+    STOP_CANCELLED,
+    STOP_DEADLINE,
+    STOP_PRUNED,
     NewStep,
     NewWorkflow,
     OnFailure,
     Step,
+    StepKind,
     StepResult,
     Workflow,
     WorkflowFilter,
     WorkflowState,
     tasks_in,
 )
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
 from dibs.store.operations.adding import Adding, Home, Part, check_room, queues_of
-from dibs.store.operations.advancing import CANCELLED, DEADLINE, PRUNED, Tally
+from dibs.store.operations.advancing import Tally
 from dibs.store.operations.checking import Checks
-from dibs.store.operations.rows import STATES, moment, read_failure, read_workflow
-from dibs.task import NewTask, to_micros
+from dibs.store.operations.filters import conditions
+from dibs.store.operations.rows import moment, read_failure, read_workflow
 
 SOME = 100
 """Workflows that one batch of upkeep looks after."""
@@ -114,12 +118,12 @@ class Workflows(Adding, ABC):
 
     def _cancel_workflow(self, workflow_id: int) -> Steps[Workflow]:
         workflow = yield from self._held(workflow_id)
-        if workflow.state is WorkflowState.CANCELLED or workflow.stopping == CANCELLED:
+        if workflow.state is WorkflowState.CANCELLED or workflow.stopping == STOP_CANCELLED:
             return workflow
         if workflow.finished:
             raise _wrong_state(workflow, "cannot be cancelled", "Ended workflows stay as they are.")
         tally = Tally()
-        yield from self.give_up(workflow_id, CANCELLED, tally)
+        yield from self.give_up(workflow_id, STOP_CANCELLED, tally)
         yield from self.count(tally)
         stopping = yield from self._found(workflow_id)
         if stopping.active == 0 and stopping.state is WorkflowState.RUNNING:
@@ -128,7 +132,7 @@ class Workflows(Adding, ABC):
 
     def _end_now(self, workflow: Workflow) -> Steps[None]:
         tally = Tally()
-        yield from self.end(workflow, CANCELLED, None, tally)
+        yield from self.end(workflow, WorkflowState.CANCELLED, None, tally)
         yield from self.count(tally)
 
     def retry_workflow(self, workflow_id: int) -> Operation[Workflow]:
@@ -143,7 +147,7 @@ class Workflows(Adding, ABC):
         if workflow.step_of is not None:
             hint = f"Retry workflow {workflow.root_id}, which it is a part of."
             raise _wrong_state(workflow, "cannot be retried on its own", hint)
-        if workflow.stopping == PRUNED:
+        if workflow.stopping == STOP_PRUNED:
             raise _wrong_state(workflow, "cannot be retried", "It is past its retention: its steps are being deleted.")
         tally = Tally()
         yield from self.reopen(workflow_id, tally)
@@ -165,7 +169,7 @@ class Workflows(Adding, ABC):
         tally = Tally()
         for (workflow_id,) in rows:
             if workflow_id in held:
-                yield from self.give_up(workflow_id, DEADLINE, tally)
+                yield from self.give_up(workflow_id, STOP_DEADLINE, tally)
         yield from self.count(tally)
         return len(rows)
 
@@ -284,7 +288,7 @@ def _read_step(row: Row, after: list[int]) -> Step:
     return Step(
         task_id,
         name,
-        Kind(kind),
+        StepKind(kind),
         type_name,
         queue,
         STATES[state],
@@ -306,7 +310,7 @@ def _results(task_id: int, only: Sequence[str] | None) -> Steps[list[StepResult]
     rows: Rows = yield Statement("results", {"id": task_id})
     if not rows:
         step = yield Statement("step", {"ids": [task_id]})
-        if step and step[0][3] == Kind.FINALIZER:
+        if step and step[0][3] == StepKind.FINALIZER:
             rows = yield Statement("last_results", {"id": step[0][1]})
     return [_read_result(row) for row in rows if only is None or row[-1] in only]
 

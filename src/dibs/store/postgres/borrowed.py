@@ -16,7 +16,8 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from dibs.errors import InvalidValue
-from dibs.store.doctor import Check
+from dibs.model.statistics import DatabaseHealth
+from dibs.model.upkeep import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, Steps
 from dibs.store.operations.typecache import TypeCache
@@ -24,7 +25,6 @@ from dibs.store.postgres.connection import translate
 from dibs.store.postgres.migrating import apply
 from dibs.store.postgres.operations import PostgresOperations
 from dibs.store.postgres.store import begins_by_itself, run_on
-from dibs.store.vitals import Vitals
 from dibs.store.wakeups import LocalWakeups
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class BorrowedPostgres(PostgresOperations):
         """Nothing to look at."""
         return []
 
-    def vitals(self) -> Operation[Vitals]:
+    def vitals(self) -> Operation[DatabaseHealth]:
         """See Measuring."""
         return Operation("vitals", _no_size, writes=False)
 
@@ -186,6 +186,6 @@ def _check_same(on: Any, connection: Connection) -> None:
         )
 
 
-def _no_size() -> Steps[Vitals]:
+def _no_size() -> Steps[DatabaseHealth]:
     yield from ()
-    return Vitals(0)
+    return DatabaseHealth(0)

@@ -6,19 +6,20 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from dibs.claim import ClaimRequest, Filters, Order
 from dibs.errors import WorkflowNotFound
-from dibs.step import Action, ExecutionStatus, Finalized, WorkflowState
+from dibs.model.claim import ClaimRequest, Filters, Order
+from dibs.model.finalization import ExecutionStatus, FinalizationAction, Finalized
+from dibs.model.history import HistoryPosition
+from dibs.model.statistics import DatabaseHealth, HistoryChanges
+from dibs.model.workflow import WorkflowState
 from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import SWEEPS, Hands, claim_params
 from dibs.store.operations.enqueueing import NewRows, Stored
 from dibs.store.operations.finalizing import finalization_lost
 from dibs.store.operations.racing import CHUNK, RACES, Line, Undrawn
-from dibs.store.operations.tallying import Position, Progress
 from dibs.store.postgres import tallying
-from dibs.store.sqlfiles import Words
-from dibs.store.vitals import Vitals
+from dibs.store.sql import Words
 
 SLACK = 32
 """Candidates beyond what is asked for: about as many claims at the same moment find each their own."""
@@ -76,11 +77,11 @@ class PostgresOperations(SqlOperations):
         if ids:
             yield Statement("hold_workflows", {"ids": ids})
 
-    def standing_at(self) -> Steps[Position]:
+    def standing_at(self) -> Steps[HistoryPosition]:
         """See Tallying."""
         return tallying.standing_at()
 
-    def going_on(self, positions: Sequence[Position], limit: int) -> Steps[list[Progress]]:
+    def going_on(self, positions: Sequence[HistoryPosition], limit: int) -> Steps[list[HistoryChanges]]:
         """See Tallying."""
         return tallying.going_on(positions, limit)
 
@@ -103,7 +104,7 @@ class PostgresOperations(SqlOperations):
         if reason != "finalized":
             workflow = yield from self.read_workflow(workflow_id)  # it is locked: it is as the function saw it
             raise WorkflowNotFound(workflow_id) if workflow is None else finalization_lost(workflow, processor, token)
-        return Finalized(workflow_id, WorkflowState(state), ExecutionStatus(status), Action(action), due)
+        return Finalized(workflow_id, WorkflowState(state), ExecutionStatus(status), FinalizationAction(action), due)
 
     def sweep_and_take(self, request: ClaimRequest, atomic: bool, hands: Hands | None = None) -> Steps[Rows]:
         """See Claiming. The claim itself looks whether there is anything to sweep: there seldom is, and to sweep for
@@ -162,14 +163,14 @@ class PostgresOperations(SqlOperations):
         rows = yield Statement("draw", {**line, "kind": kind}, words=(*_KEYS[kind], *limited(CHUNK)))
         return any(drawn_to is not None for (drawn_to,) in rows)
 
-    def vitals(self) -> Operation[Vitals]:
+    def vitals(self) -> Operation[DatabaseHealth]:
         """See Measuring."""
         return Operation("vitals", _vitals, writes=False)
 
 
-def _vitals() -> Steps[Vitals]:
+def _vitals() -> Steps[DatabaseHealth]:
     [(size, oldest)] = yield Statement("vitals")
-    return Vitals(size, oldest_transaction=oldest)
+    return DatabaseHealth(size, oldest_transaction=oldest)
 
 
 def _check_drawn(filters: Filters) -> Steps[None]:
@@ -183,10 +184,12 @@ def _claim(name: str, params: dict[str, Any], request: ClaimRequest, count: int,
     words = (*_words(request, _rounded_up(count)), ("only", "{{if_several}}"))
     params = {**params, "exactly": count}
     if hands is None:
-        return Statement(name, params, words=(*words, ("hands", "{{to_one}}")))
+        return Statement(name, params, words=(*words, ("hands", "{{for_one_worker}}")))
     workers, incarnations = [list(each) for each in zip(*hands, strict=True)]
     return Statement(
-        name, {**params, "workers": workers, "incarnations": incarnations}, words=(*words, ("hands", "{{to_many}}"))
+        name,
+        {**params, "workers": workers, "incarnations": incarnations},
+        words=(*words, ("hands", "{{for_each_worker}}")),
     )
 
 

@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from dibs.errors import InvalidValue, StoreUnavailable
-from dibs.store.doctor import Check
+from dibs.model.upkeep import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.operations.typecache import TypeCache

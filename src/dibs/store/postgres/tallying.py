@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from dibs.model.history import HistoryGap, HistoryPosition
+from dibs.model.statistics import HistoryChanges
 from dibs.store.operation import Statement, Steps, limited
-from dibs.store.operations.tallying import Gap, Position, Progress, moved
+from dibs.store.operations.tallying import moved
 
 LOOK_BACK = 50_000
 """Entries before the newest among which gaps are looked for. Who takes longer to commit than others take to write so
@@ -20,45 +22,45 @@ LATE = 100_000
 """Entries that may come late, all at once."""
 
 
-def standing_at() -> Steps[Position]:
+def standing_at() -> Steps[HistoryPosition]:
     """See Tallying."""
     yield Statement("one_snapshot")
     [(last,)] = yield Statement("last_entry")
     gaps = yield Statement("gaps", {"after": max(last - LOOK_BACK, 0)}, words=limited(LOOK_BACK))
-    return Position(last, _newest(gaps))
+    return HistoryPosition(last, _newest(gaps))
 
 
-def going_on(positions: Sequence[Position], limit: int) -> Steps[list[Progress]]:
+def going_on(positions: Sequence[HistoryPosition], limit: int) -> Steps[list[HistoryChanges]]:
     """See Tallying."""
     yield Statement("one_snapshot")
-    made: list[Progress] = []
+    made: list[HistoryChanges] = []
     for position in positions:
         made += [(yield from _go_on(position, limit))]
     return made
 
 
-def _go_on(position: Position, limit: int) -> Steps[Progress]:
+def _go_on(position: HistoryPosition, limit: int) -> Steps[HistoryChanges]:
     rows = yield Statement("moves", {"after": position.last}, words=limited(limit))
     on = moved(position, rows, limit)
     opened = yield Statement("gaps", {"after": position.last}, words=limited(limit))
     late = (yield from _come_late(position)) if position.gaps else on
     gaps = _newest([*late.position.gaps, *((first, last) for first, last in opened)])
     moves = [*late.moves, *on.moves] if late is not on else on.moves
-    return Progress(Position(on.position.last, gaps), moves, on.whole and late.whole)
+    return HistoryChanges(HistoryPosition(on.position.last, gaps), moves, on.whole and late.whole)
 
 
-def _come_late(position: Position) -> Steps[Progress]:
+def _come_late(position: HistoryPosition) -> Steps[HistoryChanges]:
     """What appeared in the gaps, and the gaps that are left."""
     gaps = {"firsts": [first for first, _ in position.gaps], "lasts": [last for _, last in position.gaps]}
     filled = [row[0] for row in (yield Statement("filled", gaps, words=limited(LATE)))]
     if not filled:
-        return Progress(position, [])
+        return HistoryChanges(position, [])
     rows = yield Statement("late_moves", gaps, words=limited(LATE))
     late = moved(position, rows, LATE)
-    return msgspec.structs.replace(late, position=Position(position.last, tuple(_left(position.gaps, filled))))
+    return msgspec.structs.replace(late, position=HistoryPosition(position.last, tuple(_left(position.gaps, filled))))
 
 
-def _left(gaps: Sequence[Gap], filled: Sequence[int]) -> Iterator[Gap]:
+def _left(gaps: Sequence[HistoryGap], filled: Sequence[int]) -> Iterator[HistoryGap]:
     """The gaps without the ids that have come; both are in order."""
     come = iter([*filled, gaps[-1][1] + 1])
     next_come = next(come)
@@ -72,5 +74,5 @@ def _left(gaps: Sequence[Gap], filled: Sequence[int]) -> Iterator[Gap]:
             yield missing, last
 
 
-def _newest(gaps: Sequence[Sequence[int]]) -> tuple[Gap, ...]:
+def _newest(gaps: Sequence[Sequence[int]]) -> tuple[HistoryGap, ...]:
     return tuple((first, last) for first, last in gaps[-MANY:])

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from dibs.errors import InvalidValue
-from dibs.redacting import redact_url
+from dibs.redaction import redact_url
 from dibs.store.remote.call import Call
 from dibs.version import __version__
 

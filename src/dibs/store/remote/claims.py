@@ -13,36 +13,36 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from dibs.claim import (
+from dibs.codec import clean_text, encode
+from dibs.errors import DibsError, InvalidValue
+from dibs.model.claim import (
     MAX_BATCH,
+    AnyClaim,
     Cancelled,
     Claim,
-    ClaimRef,
     ClaimRequest,
+    ClaimStatus,
     Completed,
     Failed,
     Finished,
+    FinishResult,
     Outcome,
+    OutcomeReport,
     Released,
     Renewed,
-    Standing,
+    check_claims,
+    check_reports,
 )
-from dibs.codec import clean_text, encode
-from dibs.errors import DibsError, InvalidValue
+from dibs.model.task import State
 from dibs.store.operation import Operation
-from dibs.store.operations.finishing import check_claims, check_reports
 from dibs.store.remote import wire
 from dibs.store.remote.call import LIMIT, Call, Steps, joined, place, post, split, without_nones
 from dibs.store.remote.refusals import NOTHING_PENDING, refusal
 from dibs.store.remote.tasks import filters_body
 from dibs.store.remote.wire import Reply
 from dibs.store.remote.workflows import step_body
-from dibs.task import State
 
 T = TypeVar("T")
-Ref = Claim | ClaimRef
-Report = tuple[Ref, Outcome]
-Answer = Finished | DibsError
 Read = Callable[[Reply], T]
 Entry = bytes | DibsError
 """What is said about one claim, as JSON; or why that cannot be sent."""
@@ -62,38 +62,40 @@ class RemoteClaims:
         """Claim this task, or say why not. Repeating it is safe: under its name it is answered as the first time."""
         return Operation("claim_by_id", lambda: _claim_by_id(task_id, request), read=wire.read_claim)
 
-    def finish(self, reports: Sequence[Report]) -> Operation[list[Answer]]:
+    def finish(self, reports: Sequence[OutcomeReport]) -> Operation[list[FinishResult]]:
         """Write many outcomes; each is fenced and answered on its own."""
         check_reports(reports)
         entries = [_outcome_entry(ref, outcome) for ref, outcome in reports]
         refs = [ref for ref, _ in reports]
         return Operation("finish", lambda: _many(_FINISH, refs, entries), wakes=True, about=reports)
 
-    def exchange(self, reports: Sequence[Report], request: ClaimRequest) -> Operation[tuple[list[Answer], list[Claim]]]:
+    def exchange(
+        self, reports: Sequence[OutcomeReport], request: ClaimRequest
+    ) -> Operation[tuple[list[FinishResult], list[Claim]]]:
         """Write the outcomes and claim, both or neither; outcomes that do not fit one request are written before."""
         check_reports(reports)
         entries = [_outcome_entry(ref, outcome) for ref, outcome in reports]
         refs = [ref for ref, _ in reports]
         return Operation("exchange", lambda: _exchange(refs, entries, request), wakes=True, about=(reports, request))
 
-    def start(self, claims: Sequence[Ref]) -> Operation[list[DibsError | None]]:
+    def start(self, claims: Sequence[AnyClaim]) -> Operation[list[DibsError | None]]:
         """These tasks, claimed ahead of their turn, begin now."""
         check_claims(claims)
         return Operation("start", lambda: _many(_START, claims, _entries(claims)))
 
-    def renew(self, claims: Sequence[Ref], lease: int) -> Operation[list[Renewed | DibsError]]:
+    def renew(self, claims: Sequence[AnyClaim], lease: int) -> Operation[list[Renewed | DibsError]]:
         """Prolong the leases to `lease` microseconds from now."""
         check_claims(claims)
         return Operation("renew", lambda: _many(_RENEW, claims, _entries(claims), lease_seconds=lease / 1e6))
 
-    def progress(self, notes: Sequence[tuple[Ref, int, str | None]]) -> Operation[list[bool | DibsError]]:
+    def progress(self, notes: Sequence[tuple[AnyClaim, int, str | None]]) -> Operation[list[bool | DibsError]]:
         """Note how far the tasks are."""
         refs = [ref for ref, _, _ in notes]
         check_claims(refs)
         entries = [_note_entry(*note) for note in notes]
         return Operation("progress", lambda: _many(_PROGRESS, refs, entries))
 
-    def standing(self, claims: Sequence[Ref]) -> Operation[list[Standing]]:
+    def standing(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
         """How the claims stand, without touching them."""
         check_claims(claims)
         return Operation("standing", lambda: _standing(claims), writes=False)
@@ -129,7 +131,9 @@ def _read_claims(content: bytes | None) -> list[Claim]:
     return [] if content is None else wire.read_claims(content)
 
 
-def _many(verb: _Verb[T], refs: Sequence[Ref], entries: Sequence[Entry], **more: Any) -> Steps[list[T | DibsError]]:
+def _many(
+    verb: _Verb[T], refs: Sequence[AnyClaim], entries: Sequence[Entry], **more: Any
+) -> Steps[list[T | DibsError]]:
     """Ask for each entry, in as many requests as it takes; what was said to each, in order."""
     answers: dict[int, T | DibsError] = {}
     for worker_id, places in _requests(refs, entries):
@@ -146,12 +150,12 @@ def _some(
 
 
 def _exchange(
-    refs: Sequence[Ref], entries: Sequence[Entry], request: ClaimRequest
-) -> Steps[tuple[list[Answer], list[Claim]]]:
+    refs: Sequence[AnyClaim], entries: Sequence[Entry], request: ClaimRequest
+) -> Steps[tuple[list[FinishResult], list[Claim]]]:
     requests = list(_requests(refs, entries))
     own = [places for worker_id, places in requests if worker_id == request.worker_id]
     last = own[-1] if own else []
-    answers: dict[int, Answer] = {}
+    answers: dict[int, FinishResult] = {}
     for worker_id, places in requests:
         if places is not last:
             answers.update((yield from _some(_FINISH, worker_id, places, entries)))
@@ -176,7 +180,7 @@ def _in_order(entries: Sequence[Entry], answers: dict[int, T | DibsError]) -> li
     return [entry if isinstance(entry, DibsError) else answers[at] for at, entry in enumerate(entries)]
 
 
-def _requests(refs: Sequence[Ref], entries: Sequence[Entry]) -> Iterator[tuple[str, list[int]]]:
+def _requests(refs: Sequence[AnyClaim], entries: Sequence[Entry]) -> Iterator[tuple[str, list[int]]]:
     """The places of the entries that go into one request: of one worker, not too many, not too large."""
     by_worker: dict[str, list[int]] = {}
     sizes: list[int] = []
@@ -189,9 +193,9 @@ def _requests(refs: Sequence[Ref], entries: Sequence[Entry]) -> Iterator[tuple[s
             yield worker_id, places[start:end]
 
 
-def _standing(claims: Sequence[Ref]) -> Steps[list[Standing]]:
+def _standing(claims: Sequence[AnyClaim]) -> Steps[list[ClaimStatus]]:
     entries = _entries(claims)
-    standings: dict[int, Standing] = {}
+    standings: dict[int, ClaimStatus] = {}
     for worker_id, places in _requests(claims, entries):
         given = {"worker_id": worker_id, "claims": _at(places, entries)}
         said = wire.read_standings((yield post("/api/tasks/standing", given)))
@@ -199,20 +203,20 @@ def _standing(claims: Sequence[Ref]) -> Steps[list[Standing]]:
     return [standings[at] for at in range(len(claims))]
 
 
-def _entries(claims: Sequence[Ref]) -> list[bytes]:
+def _entries(claims: Sequence[AnyClaim]) -> list[bytes]:
     return [msgspec.json.encode(_fence(ref)) for ref in claims]
 
 
-def _fence(ref: Ref) -> dict[str, Any]:
+def _fence(ref: AnyClaim) -> dict[str, Any]:
     return {"task_id": ref.task_id, "token": ref.token}
 
 
-def _note_entry(ref: Ref, percent: int, message: str | None) -> bytes:
+def _note_entry(ref: AnyClaim, percent: int, message: str | None) -> bytes:
     said = {} if message is None else {"message": clean_text(message)}
     return msgspec.json.encode({**_fence(ref), "progress": percent, **said})
 
 
-def _outcome_entry(ref: Ref, outcome: Outcome) -> Entry:
+def _outcome_entry(ref: AnyClaim, outcome: Outcome) -> Entry:
     """The outcome as JSON, or why it cannot be sent: then only this one is refused."""
     try:
         entry = msgspec.json.encode({**_fence(ref), **_OUTCOMES[type(outcome)](outcome)})

@@ -8,19 +8,18 @@ import msgspec
 
 from dibs.codec import encode, encode_params
 from dibs.errors import InvalidValue, KeyNotFound
-from dibs.key import ApiKey, MintedKey, NewKey, is_key_id, write_limit
-from dibs.retention import RetentionChange, RetentionRule, RetentionTarget
-from dibs.schedule import NewSchedule, Schedule, Source, check_schedule_name
+from dibs.model.checks import check_integer, check_seconds
+from dibs.model.key import ApiKey, MintedKey, NewKey, is_key_id, write_limit
+from dibs.model.registry import Heartbeat, WorkerInfo
+from dibs.model.retention import RetentionChange, RetentionRule, RetentionTarget
+from dibs.model.schedule import DueSchedule, NewSchedule, Schedule, ScheduleSource, check_schedule_name
+from dibs.model.task import Task
+from dibs.model.upkeep import BATCH, Pruned, PrunePosition
 from dibs.store.operation import Operation
-from dibs.store.operations.pruning import Pruned, PrunePosition
-from dibs.store.operations.registering import Heartbeat, WorkerInfo
-from dibs.store.operations.scheduling import Due
-from dibs.store.operations.tending import BATCH
 from dibs.store.remote import wire
 from dibs.store.remote.call import Call, Steps, asking, get, looking, place, post, without_nones
 from dibs.store.remote.tasks import in_utc
 from dibs.store.remote.wire import WireBackoff
-from dibs.task import Task, check_integer, check_seconds
 
 
 class RemoteHouse:
@@ -44,7 +43,7 @@ class RemoteHouse:
 
     # Schedules
 
-    def put_schedule(self, new: NewSchedule, source: Source) -> Operation[Schedule]:
+    def put_schedule(self, new: NewSchedule, source: ScheduleSource) -> Operation[Schedule]:
         """Store the schedule, or change the one of that name to it."""
         if source not in ("code", "command"):
             raise InvalidValue(f"A schedule comes from 'code' or 'command', not from {source!r}.")
@@ -75,11 +74,11 @@ class RemoteHouse:
         """Enqueue the schedule's task now. Not safe twice: it would be enqueued twice."""
         return asking("run_schedule", post(_schedule(name, "run"), safe=False), wire.read_task, wakes=True)
 
-    def due_schedules(self) -> Operation[list[Due]]:
+    def due_schedules(self) -> Operation[list[DueSchedule]]:
         """The schedules whose next tick has come; only a look."""
         return looking("due_schedules", get("/api/upkeep/due-schedules"), wire.read_due)
 
-    def tick_schedule(self, due: Due) -> Operation[int]:
+    def tick_schedule(self, due: DueSchedule) -> Operation[int]:
         """Move the schedule on and enqueue what is due, unless somebody else did."""
         given = {
             "next_at": in_utc(due.schedule.next_at),
@@ -176,7 +175,7 @@ def _schedule(name: str, *verb: str) -> str:
     return place("schedules", check_schedule_name(name), *verb)
 
 
-def _schedule_body(new: NewSchedule, source: Source) -> dict[str, Any]:
+def _schedule_body(new: NewSchedule, source: ScheduleSource) -> dict[str, Any]:
     return {
         "name": new.name,
         "cron": new.cron,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue
-from dibs.store.doctor import Check
+from dibs.model.upkeep import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.remote.address import Address

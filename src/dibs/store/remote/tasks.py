@@ -8,19 +8,30 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import MAX_BATCH, Filters
 from dibs.codec import check_name, encode, encode_params
 from dibs.errors import InvalidValue
+from dibs.model.checks import check_integer
+from dibs.model.claim import MAX_BATCH, Filters
+from dibs.model.explanation import Explanation
+from dibs.model.history import HistoryEntry
+from dibs.model.registry import QueueInfo, TaskType
+from dibs.model.search import (
+    ALL_DEAD,
+    REDRIVE_BATCH,
+    SEARCH_SPAN,
+    BulkResult,
+    DeadFilter,
+    TaskFilter,
+    TaskMatch,
+    TaskPage,
+    TaskSearch,
+)
+from dibs.model.statistics import Stats
+from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask, Task
 from dibs.store.operation import Operation
-from dibs.store.operations.looking import Explanation, HistoryEntry, QueueInfo, Stats, TaskFilter
-from dibs.store.operations.managing import ALL_DEAD, REDRIVE_BATCH, DeadFilter, Moved
-from dibs.store.operations.matching import TaskMatch
-from dibs.store.operations.registering import TaskType
-from dibs.store.operations.searching import SPAN, TaskPage, TaskSearch
 from dibs.store.remote import wire
 from dibs.store.remote.call import LIMIT, Call, asking, get, joined, looking, place, post, without_nones
 from dibs.store.remote.wire import WireBackoff
-from dibs.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask, Task, check_integer
 
 
 class RemoteTasks:
@@ -89,12 +100,12 @@ class RemoteTasks:
         call = post("/api/dead-letter/discard", {**_dead_body(which), "limit": limit}, safe=False)
         return asking("discard_some", call, wire.read_discarded)
 
-    def cancel_matching(self, which: TaskMatch, cursor: int | None) -> Operation[Moved]:
+    def cancel_matching(self, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
         """Cancel some of the tasks that match. Safe twice: a task that is cancelled stays so."""
         call = post("/api/tasks/cancel", {**match_body(which), "cursor": cursor})
         return asking("cancel_matching", call, wire.read_moved, wakes=True)
 
-    def retry_matching(self, which: TaskMatch, cursor: int | None) -> Operation[Moved]:
+    def retry_matching(self, which: TaskMatch, cursor: int | None) -> Operation[BulkResult]:
         """Retry some of the tasks that match. Not safe twice: a task may have failed again in between."""
         call = post("/api/tasks/retry", {**match_body(which), "cursor": cursor}, safe=False)
         return asking("retry_matching", call, wire.read_moved, wakes=True)
@@ -131,7 +142,7 @@ class RemoteTasks:
         }
         return looking("list", get("/api/tasks", query), wire.read_tasks)
 
-    def find(self, which: TaskSearch, span: int = SPAN) -> Operation[TaskPage]:
+    def find(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[TaskPage]:
         """The newest tasks that match, as far as the server looked."""
         query = {**match_body(which), "limit": which.limit, "cursor": which.cursor}
         for name in ("since", "until"):

@@ -12,20 +12,19 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from dibs.claim import Claim, Standing
 from dibs.errors import InvalidValue, StoreError
-from dibs.key import ApiKey, MintedKey, Scope, read_limit
-from dibs.retention import Records, RetentionChange, RetentionRule
-from dibs.retry import Backoff
-from dibs.schedule import CatchUp, Schedule, Source
-from dibs.store.doctor import Check
-from dibs.store.operations.looking import Explanation, HistoryEntry, Percentiles, QueueInfo, Reason, Stats
-from dibs.store.operations.managing import Moved
-from dibs.store.operations.pruning import Pruned, PrunePosition
-from dibs.store.operations.registering import TaskType, WorkerInfo, WorkerState
-from dibs.store.operations.scheduling import Due
-from dibs.store.operations.searching import TaskPage
-from dibs.task import Failure, SetAside, State, Task
+from dibs.model.claim import Claim, ClaimStatus
+from dibs.model.explanation import Explanation, Reason
+from dibs.model.history import HistoryEntry
+from dibs.model.key import ApiKey, MintedKey, Scope, read_limit
+from dibs.model.registry import QueueInfo, TaskType, WorkerInfo, WorkerState
+from dibs.model.retention import Records, RetentionChange, RetentionRule
+from dibs.model.retry import Backoff
+from dibs.model.schedule import CatchUp, DueSchedule, Schedule, ScheduleSource
+from dibs.model.search import BulkResult, TaskPage
+from dibs.model.statistics import Percentiles, Stats
+from dibs.model.task import Failure, SetAside, State, Task
+from dibs.model.upkeep import Check, Pruned, PrunePosition
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -109,7 +108,7 @@ class WireSchedule(msgspec.Struct):
     max_attempts: int
     timeout_seconds: float | None
     backoff: WireBackoff
-    source: Source
+    source: ScheduleSource
     next_at: datetime
     created_at: datetime
     updated_at: datetime
@@ -372,7 +371,7 @@ class _Checks(msgspec.Struct):
 
 
 class _Standings(msgspec.Struct):
-    standings: list[Standing]
+    standings: list[ClaimStatus]
 
 
 class _Keys(msgspec.Struct):
@@ -436,7 +435,7 @@ read_tasks = reader(_Tasks, lambda said: [task.read() for task in said.tasks])
 read_page = reader(
     _Page, lambda said: TaskPage([task.read() for task in said.tasks], said.next_cursor, len(said.tasks))
 )
-read_moved = reader(_Moved, lambda said: Moved(said.count, said.next_cursor))
+read_moved = reader(_Moved, lambda said: BulkResult(said.count, said.next_cursor))
 read_claims = reader(_Tasks, lambda said: [task.claim() for task in said.tasks])
 read_claim = reader(_Task, lambda said: said.task.claim())
 read_replies = reader(Replies, lambda said: said)
@@ -456,7 +455,7 @@ read_schedules = reader(_Schedules, lambda said: [schedule.read() for schedule i
 read_rule = reader(_Rule, lambda said: said.rule.read())
 read_rules = reader(_Rules, lambda said: [rule.read() for rule in said.rules])
 read_rule_changes = reader(_RuleChanges, lambda said: [change.read() for change in said.changes])
-read_due = reader(_Dues, lambda said: [Due(due.schedule.read(), due.now) for due in said.due])
+read_due = reader(_Dues, lambda said: [DueSchedule(due.schedule.read(), due.now) for due in said.due])
 read_checks = reader(_Checks, lambda said: said.checks)
 read_minted = reader(WireKey, lambda said: MintedKey(said.key, said.read()))
 read_keys = reader(_Keys, lambda said: [key.read() for key in said.keys])

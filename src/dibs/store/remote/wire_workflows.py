@@ -7,23 +7,18 @@ from typing import Any
 
 import msgspec
 
-from dibs.step import (
-    Action,
+from dibs.model.finalization import (
     ClaimReason,
     ExecutionContext,
     ExecutionStatus,
+    FinalizationAction,
     FinalizationAttempt,
     FinalizationClaim,
     Finalized,
-    Kind,
-    OnFailure,
-    Step,
-    StepResult,
-    Workflow,
-    WorkflowState,
 )
+from dibs.model.task import Failure, State
+from dibs.model.workflow import OnFailure, Step, StepKind, StepResult, Workflow, WorkflowState
 from dibs.store.remote.wire import reader
-from dibs.task import Failure, State
 
 
 class WireFinalization(msgspec.Struct):
@@ -73,7 +68,7 @@ class WireStep(msgspec.Struct):
 
     task_id: int
     name: str
-    kind: Kind
+    kind: StepKind
     task_type: str
     queue: str
     status: State
@@ -124,7 +119,7 @@ class WireContext(msgspec.Struct):
     failures: int
     completion_percentage: float
     execution_status: ExecutionStatus
-    recommended_action: Action
+    recommended_action: FinalizationAction
 
     def read(self) -> ExecutionContext:
         """The context."""
@@ -183,7 +178,7 @@ class WireFinalized(msgspec.Struct):
     workflow_id: int
     status: WorkflowState
     execution_status: ExecutionStatus
-    action: Action
+    action: FinalizationAction
 
     def read(self) -> Finalized:
         """The same in our words."""

@@ -11,30 +11,18 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import MAX_BATCH, Claim, ClaimRef
 from dibs.codec import check_name, encode
 from dibs.errors import InvalidValue
-from dibs.step import (
-    ExecutionContext,
-    FinalizationAttempt,
-    FinalizationClaim,
-    Finalized,
-    NewStep,
-    NewWorkflow,
-    OnFailure,
-    Step,
-    StepResult,
-    Workflow,
-    WorkflowFilter,
-)
+from dibs.model.checks import check_integer
+from dibs.model.claim import MAX_BATCH, Claim, ClaimRef, check_claims
+from dibs.model.finalization import ExecutionContext, FinalizationAttempt, FinalizationClaim, Finalized
+from dibs.model.upkeep import BATCH
+from dibs.model.workflow import NewStep, NewWorkflow, OnFailure, Step, StepResult, Workflow, WorkflowFilter
 from dibs.store.operation import Operation
-from dibs.store.operations.finishing import check_claims
-from dibs.store.operations.tending import BATCH
 from dibs.store.remote import wire_workflows as wire
 from dibs.store.remote.call import LIMIT, Call, asking, get, looking, place, post, without_nones
 from dibs.store.remote.tasks import in_utc, task_body
 from dibs.store.remote.wire import read_count
-from dibs.task import check_integer
 
 REFUSALS = frozenset({404, 409})
 """What the server answers to a wish to finalize that it does not grant: an answer, not an error."""

@@ -12,7 +12,8 @@ import threading
 from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue
-from dibs.store.doctor import Check
+from dibs.model.statistics import DatabaseHealth
+from dibs.model.upkeep import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, Steps
 from dibs.store.operations.typecache import TypeCache
@@ -20,7 +21,6 @@ from dibs.store.sqlite.connection import Clock, translate
 from dibs.store.sqlite.joined import run_joined
 from dibs.store.sqlite.migrating import KNOWN
 from dibs.store.sqlite.operations import SqliteOperations
-from dibs.store.vitals import Vitals
 from dibs.store.wakeups import LocalWakeups
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class BorrowedSqlite(SqliteOperations):
         """Nothing to look at."""
         return []
 
-    def vitals(self) -> Operation[Vitals]:
+    def vitals(self) -> Operation[DatabaseHealth]:
         """See Measuring."""
         return Operation("vitals", _no_size, writes=False)
 
@@ -144,6 +144,6 @@ def _check_same(on: Any, connection: sqlite3.Connection) -> None:
         )
 
 
-def _no_size() -> Steps[Vitals]:
+def _no_size() -> Steps[DatabaseHealth]:
     yield from ()
-    return Vitals(0)
+    return DatabaseHealth(0)

@@ -11,8 +11,12 @@ from typing import Any
 
 import msgspec
 
-from dibs.claim import ClaimRequest, Filters, Order
-from dibs.step import ClaimReason, WorkflowState
+from dibs.model.claim import ClaimRequest, Filters, Order
+from dibs.model.finalization import ClaimReason
+from dibs.model.history import HistoryPosition
+from dibs.model.statistics import HistoryChanges
+from dibs.model.task import State
+from dibs.model.workflow import WorkflowState
 from dibs.store.operation import Row, Rows, Statement, Steps
 from dibs.store.operations import SqlOperations
 from dibs.store.operations.claiming import Hands, claim_params
@@ -20,10 +24,8 @@ from dibs.store.operations.enqueueing import NewRows, Stored, find_keys
 from dibs.store.operations.finalizing import Answered, already_complete, not_found
 from dibs.store.operations.newrow import NewRow
 from dibs.store.operations.racing import CHUNK, Line, Undrawn
-from dibs.store.operations.tallying import Position, Progress
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 from dibs.store.sqlite import tallying
-from dibs.task import State
 
 _ORDERS = {
     Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
@@ -81,11 +83,11 @@ class SqliteOperations(SqlOperations):
         """See Tending. RETURNING sees only the new row, so the holder must stay until the history is written."""
         yield Statement("leave_tasks", {"ids": [row[0] for row in recovered if row[3] == State.PENDING]})
 
-    def standing_at(self) -> Steps[Position]:
+    def standing_at(self) -> Steps[HistoryPosition]:
         """See Tallying."""
         return tallying.standing_at()
 
-    def going_on(self, positions: Sequence[Position], limit: int) -> Steps[list[Progress]]:
+    def going_on(self, positions: Sequence[HistoryPosition], limit: int) -> Steps[list[HistoryChanges]]:
         """See Tallying."""
         return tallying.going_on(positions, limit)
 
@@ -183,7 +185,7 @@ def _stored(row: NewRow, task_id: int, now: int) -> Stored:
 
 
 def _values(stored: Stored) -> tuple[Any, ...]:
-    """The columns of enqueue.sql."""
+    """The columns of `enqueue`."""
     row, task_id, state, now = stored
     return (
         task_id, row.type, row.type_version, row.queue, state, row.priority, row.params, row.max_attempts, row.timeout,

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue, SchemaMissing, StoreError
-from dibs.store.doctor import Check
+from dibs.model.statistics import DatabaseHealth
+from dibs.model.upkeep import Check
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, Steps, drive
 from dibs.store.operations.typecache import TypeCache
@@ -26,7 +27,6 @@ from dibs.store.sqlite.operations import SqliteOperations
 from dibs.store.sqlite.readers import READERS, Readers
 from dibs.store.sqlite.wakeups import SqliteWakeups
 from dibs.store.sqlite.writer import Closed, Writer
-from dibs.store.vitals import Vitals
 
 T = TypeVar("T")
 
@@ -133,14 +133,14 @@ class SqliteStore(SqliteOperations):
         """See Store."""
         return release.caution()
 
-    def vitals(self) -> Operation[Vitals]:
+    def vitals(self) -> Operation[DatabaseHealth]:
         """See Measuring. The write-ahead log is a file of its own, of which SQL knows nothing."""
         return Operation("vitals", self._vitals, writes=False)
 
-    def _vitals(self) -> Steps[Vitals]:
+    def _vitals(self) -> Steps[DatabaseHealth]:
         yield from ()
         wal = self.path.with_name(f"{self.path.name}-wal")
-        return Vitals(_size(self.path), wal_size=_size(wal))
+        return DatabaseHealth(_size(self.path), wal_size=_size(wal))
 
     def close(self) -> None:
         """Let go of the file; the next operation opens it again."""

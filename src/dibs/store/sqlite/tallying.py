@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dibs.model.history import HistoryPosition
+from dibs.model.statistics import HistoryChanges
 from dibs.store.operation import Statement, Steps, limited
-from dibs.store.operations.tallying import Position, Progress, moved
+from dibs.store.operations.tallying import moved
 
 
-def standing_at() -> Steps[Position]:
+def standing_at() -> Steps[HistoryPosition]:
     """See Tallying."""
     [(last,)] = yield Statement("last_entry")
-    return Position(last)
+    return HistoryPosition(last)
 
 
-def going_on(positions: Sequence[Position], limit: int) -> Steps[list[Progress]]:
+def going_on(positions: Sequence[HistoryPosition], limit: int) -> Steps[list[HistoryChanges]]:
     """See Tallying."""
     made = []
     for position in positions:

@@ -1,0 +1,108 @@
+"""One task in full, and its history, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from dibs.cli import text
+from dibs.cli.output import Column, Output
+from dibs.model.history import HistoryEntry
+from dibs.model.task import Failure, State, Task
+
+HISTORY = (
+    Column("at (UTC)"),
+    Column("event"),
+    Column("from", by_state=True),
+    Column("to", by_state=True),
+    Column("token", right=True),
+    Column("worker"),
+    Column("by"),
+    Column("detail", stretch=True),
+)
+BAR = 20
+
+
+def show_task(output: Output, task: Task) -> None:
+    """Everything about a task."""
+    if not output.as_json:
+        output.pairs([*_life(task), *_times(task), *_contents(task)])
+
+
+def show_history(output: Output, entries: Sequence[HistoryEntry]) -> None:
+    """What happened, in order."""
+    if not output.as_json:
+        output.table(HISTORY, [_entry(entry) for entry in entries])
+
+
+def bar(percent: int, width: int = BAR) -> str:
+    """A bar that is filled so far."""
+    filled = percent * width // 100
+    return "█" * filled + "░" * (width - filled)
+
+
+def progress(task: Task) -> str:
+    """How far the task is, and what its handler says about it."""
+    if task.progress is None:
+        return ""
+    message = f" {text.line(task.progress_message)}" if task.progress_message else ""
+    return f"{bar(task.progress)} {task.progress} %{message}"
+
+
+def _entry(entry: HistoryEntry) -> tuple[object, ...]:
+    detail = "" if entry.detail is None else text.compact(entry.detail)
+    moves = entry.event.value, entry.from_state or "", entry.to_state.value, entry.token
+    return f"{entry.at:%Y-%m-%d %H:%M:%S.%f}", *moves, entry.worker_id or "", entry.by or "", detail
+
+
+def _life(task: Task) -> Iterator[tuple[str, str]]:
+    yield "id", str(task.id)
+    yield "type", text.line(task.type) + (f" (version {task.type_version})" if task.type_version else "")
+    yield "state", task.state.value
+    if task.cancel_requested:
+        yield "cancel", "requested"
+    yield "queue", text.line(task.queue)
+    yield "priority", str(task.priority)
+    yield "attempts", f"{task.attempts} of {task.max_attempts}"
+    if task.state is State.FAILED and task.error is not None and task.error.permanent:
+        yield "failure", "permanent: no further attempt was made"
+    if task.dropped:
+        yield "dropped", f"{text.count(task.dropped, 'time')} by workers that died before they started it"
+    yield "token", str(task.token)
+    if task.worker_id:
+        yield "worker", text.line(task.worker_id)
+    if task.key:
+        yield "key", text.line(task.key)
+    if task.workflow_id:
+        yield "workflow", str(task.workflow_id)
+    if task.timeout:
+        yield "timeout", f"{task.timeout:g} s"
+
+
+def _times(task: Task) -> Iterator[tuple[str, str]]:
+    now = datetime.now(UTC)
+    for name, at in (
+        ("created", task.created_at),
+        ("run at", task.run_at),
+        ("claimed", task.claimed_at),
+        ("lease until", task.lease_until),
+        ("finished", task.finished_at),
+    ):
+        if at is not None:
+            yield name, f"{at:%Y-%m-%d %H:%M:%S.%f} UTC ({text.relative(at, now)})"
+
+
+def _contents(task: Task) -> Iterator[tuple[str, str]]:
+    if shown := progress(task):
+        yield "progress", shown
+    yield "params", text.pretty(task.params)
+    if task.result is not None:
+        yield "result", text.pretty(task.result)
+    if task.error is not None:
+        yield "error", _error(task.error)
+
+
+def _error(error: Failure) -> str:
+    said = f"{error.type}: {error.message}"
+    trace = (error.traceback or "").rstrip()
+    return text.lines(trace if said in trace else f"{said}\n{trace}".rstrip())  # a traceback ends in the same words

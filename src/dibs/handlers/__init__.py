@@ -1,0 +1,1 @@
+"""Handlers: the functions that run tasks, their arguments, their context and the ways they can end."""

@@ -1,0 +1,87 @@
+"""The options of the verbs, written down once for both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypedDict
+
+from dibs.model.retry import Backoff
+
+
+class TaskOptions(TypedDict, total=False):
+    """Options of enqueue. Times are seconds."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    delay: float
+    run_at: datetime
+    timeout: float | None
+    key: str | None
+    backoff: Backoff
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """Options of a schedule: those of its tasks, and whether it ticks."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: float | None
+    backoff: Backoff
+    enabled: bool | None
+
+
+class WorkflowOptions(TypedDict, total=False):
+    """Options of a workflow. `deadline`: seconds from its start, or a moment."""
+
+    key: str | None
+    deadline: float | datetime | None
+    on_failure: str
+
+
+class FilterOptions(TypedDict, total=False):
+    """Which pending tasks, and which of them first."""
+
+    queues: Sequence[str] | None
+    types: Sequence[str] | None
+    max_attempts_remaining: int | None
+    order: str
+
+
+class ClaimOptions(FilterOptions, total=False):
+    """Options of claim. `lease`: seconds. `request`: a name under which the claim can be asked for again."""
+
+    lease: float
+    incarnation: str | None
+    request: str | None
+
+
+class MatchOptions(TypedDict, total=False):
+    """Filters for tasks; all that are given must match."""
+
+    state: str | None
+    type: str | None
+    queue: str | None
+    key: str | None
+    worker: str | None
+    text: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+class ListOptions(MatchOptions, total=False):
+    """Which tasks to list."""
+
+    limit: int
+    cursor: int | None
+
+
+class WorkflowListOptions(TypedDict, total=False):
+    """Which workflows to list."""
+
+    state: str | None
+    name: str | None
+    limit: int
+    cursor: int | None

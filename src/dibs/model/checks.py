@@ -1,0 +1,118 @@
+"""Checks of values that callers give: integers, seconds, times, names of workers, trace parents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from dibs.codec import check_name, shown
+from dibs.errors import InvalidValue
+
+MAX_SECONDS = 100 * 365 * 24 * 3600
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+TRACEPARENT = "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$"
+"""A span in the words of W3C Trace Context: version, trace, span, flags."""
+
+
+_traceparent = re.compile(TRACEPARENT)
+
+
+def check_integer(value: Any, what: str, least: int, most: int) -> int:
+    """An int (not a bool) within bounds."""
+    if type(value) is not int:
+        raise InvalidValue(f"{what} must be an integer, not {value!r}.")
+    if not least <= value <= most:
+        raise InvalidValue(f"{what} must be between {least:,} and {most:,}, not {shown(value, ',')}.")
+    return value
+
+
+def check_seconds(value: Any, what: str, *, least: float = 0) -> int:
+    """A number of seconds within bounds, as microseconds."""
+    if type(value) is not int and type(value) is not float:
+        raise InvalidValue(f"{what} must be a number of seconds, not {value!r}.")
+    if not least <= value <= MAX_SECONDS:  # False for NaN as well
+        raise InvalidValue(f"{what} must be between {least} and {MAX_SECONDS:,} seconds, not {shown(value)}.")
+    return round(value * 1_000_000)
+
+
+_DURATION = re.compile(r"([0-9]{1,12})(s|m|h|d|w)")
+
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+
+
+def read_duration(given: str) -> float:
+    """The seconds in a text like 90d."""
+    found = _DURATION.fullmatch(given)
+    if found is None:
+        hint = "Write a number and its unit: 30m, 12h, 90d, 4w."
+        raise InvalidValue(f"{given!r} is not a length of time.", hint=hint)
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def check_trace(value: Any) -> str:
+    """A traceparent."""
+    if not is_trace(value):
+        raise InvalidValue(f"{str(value)[:80]!r} is no traceparent.", hint="It looks like 00-<trace>-<span>-<flags>.")
+    return str(value)
+
+
+def is_trace(value: Any) -> bool:
+    """True for a traceparent."""
+    return type(value) is str and _traceparent.fullmatch(value) is not None
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds since 1970, exactly (timestamp() would round)."""
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+@lru_cache(4096)  # the tasks of a batch share most of their moments
+def from_micros(micros: int) -> datetime:
+    """The moment, in UTC."""
+    return EPOCH + timedelta(0, 0, micros)
+
+
+def check_moment(value: Any, what: str) -> datetime:
+    """A datetime that knows its time zone."""
+    if not isinstance(value, datetime):
+        raise InvalidValue(f"{what} must be a datetime, not {value!r}.")
+    if value.utcoffset() is None:
+        raise InvalidValue(f"{what} has no time zone.", hint="Use datetime.now(UTC) or another aware datetime.")
+    if not FIRST <= value <= LAST:  # in another time zone it may lie beyond
+        raise InvalidValue(f"{what} lies outside of the years 1 to 9999 in UTC.")
+    return value
+
+
+_WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,255}")
+
+
+def check_worker_id(worker_id: Any) -> str:
+    """A worker's id, which must fit URLs, file names and log lines alike."""
+    if type(worker_id) is not str or not _WORKER_ID.fullmatch(worker_id):
+        raise InvalidValue(
+            f"The worker id {worker_id!r} is not allowed.", hint="Use 1 to 255 letters, digits, dashes and underscores."
+        )
+    return worker_id
+
+
+def check_names(names: Any, what: str, each: str) -> None:
+    """A list of names that is not empty, or None."""
+    if names is None:
+        return
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InvalidValue(f"{what} must be a list of names, not {names!r}.")
+    if not names:
+        raise InvalidValue(f"{what} is an empty list, which matches nothing.", hint="Leave it out to match everything.")
+    for name in names:
+        check_name(name, each)

@@ -1,0 +1,423 @@
+"""What takes several operations, or waiting: written once, followed by the sync and the async client alike."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from dibs import batch_size
+from dibs.errors import (
+    DibsError,
+    FinalizationLost,
+    StoreError,
+    StoreRefused,
+    TaskNotFound,
+    WaitTimeout,
+    WorkflowNotFound,
+)
+from dibs.model.checks import check_integer
+from dibs.model.claim import Claim, ClaimRequest
+from dibs.model.finalization import DEFAULT_FINALIZATION_LEASE, FinalizationAction, FinalizationClaim, Finalized
+from dibs.model.history import HistoryEntry
+from dibs.model.schedule import DueSchedule
+from dibs.model.search import (
+    BULK_BATCH,
+    MAX_SEARCH_PAGE,
+    REDRIVE_BATCH,
+    BulkResult,
+    DeadFilter,
+    FoundTasks,
+    TaskFilter,
+    TaskMatch,
+    TaskPage,
+    TaskSearch,
+    check_not_everything,
+)
+from dibs.model.task import CANCELLABLE, RETRYABLE, State, Task
+from dibs.model.upkeep import BATCH, Pruned, PrunePosition, Upkept
+from dibs.model.workflow import Workflow
+from dibs.store.contract import DatabaseStore, ServedStore, Store
+from dibs.store.operation import Operation
+
+T = TypeVar("T")
+Ending = TypeVar("Ending", Task, Workflow)
+
+FINALIZATION_LEASE = round(DEFAULT_FINALIZATION_LEASE * 1e6)
+
+POLL = 0.25
+"""Seconds after which a waiter looks again even if nothing woke it: a hint can be lost, and tasks become due."""
+
+LONG_POLL = 20.0
+"""Seconds for which a server is asked to wait at a time: connections that are silent for longer get cut on the way."""
+
+ROUNDS = 200
+"""Batches that one call of upkeep does of each kind at most; the next call goes on. A call that prunes by hand prunes
+everything that is past its retention."""
+
+IDLE_ROUNDS = 50
+"""Batches that delete nothing, after which a round of a worker's pruning ends; the next round goes on from there. A
+batch that deletes a part of its limit counts as a part. A process then reads at most 250,000 tasks a minute that rules
+keep (see pruning.STRETCH), and deletes as many tasks a minute as it does without rules."""
+
+PAGE = 1000
+
+BATCH_TIME = 0.25
+"""Seconds of bulk work after which its progress is reported."""
+
+Note = Callable[[int], None]
+"""Is given the number of tasks that were changed since the last call."""
+
+
+@dataclass(slots=True)
+class Pruning:
+    """Pruning by a process, round by round: the position that its pass over the finished tasks has come to."""
+
+    position: PrunePosition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until something changed since `seen`, or `timeout` seconds."""
+
+    seen: int
+    timeout: float
+
+
+Plan = Generator[Operation[Any] | Wait, Any, T]
+
+
+def claim(store: Store, request: ClaimRequest, wait: float) -> Plan[list[Claim]]:
+    """Claim, waiting up to `wait` seconds for something to claim."""
+    if store.served:
+        return (yield from _claim_served(store, request, wait))
+    claims: list[Claim] = yield store.claim(request)
+    deadline = time.monotonic() + wait
+    while not claims and (left := deadline - time.monotonic()) > 0:
+        seen = store.wakeups.generation  # before looking: a task that comes while we look wakes us at once
+        claims = yield store.claim(request)
+        if not claims:
+            yield Wait(seen, min(left, POLL))
+    return claims
+
+
+def _claim_served(store: Store, request: ClaimRequest, wait: float) -> Plan[list[Claim]]:
+    """The server waits for us, and hands out the task the moment it comes."""
+    deadline = time.monotonic() + wait
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        claims: list[Claim] = yield store.claim(msgspec.structs.replace(request, wait=min(left, LONG_POLL)))
+        if claims or left <= LONG_POLL:
+            return claims
+
+
+def wait(store: Store, task_id: int, timeout: float | None) -> Plan[Task]:
+    """The task, once it is finished."""
+    task = yield from _until_finished(store, store.get(task_id), timeout)
+    if task is None:
+        raise TaskNotFound(task_id)
+    if not task.finished:
+        message = f"Task {task_id} is still {task.state} after {timeout} seconds."
+        raise WaitTimeout(message, hint="explain() says why a task is not running.")
+    return task
+
+
+def wait_workflow(store: Store, workflow_id: int, timeout: float | None) -> Plan[Workflow]:
+    """The workflow, once it has ended."""
+    workflow = yield from _until_finished(store, store.get_workflow(workflow_id), timeout)
+    if workflow is None:
+        raise WorkflowNotFound(workflow_id)
+    if not workflow.finished:
+        message = f"Workflow {workflow_id} is still {workflow.state} after {timeout} seconds."
+        raise WaitTimeout(message, hint="steps() shows where it stands, explain() why a step is not running.")
+    return workflow
+
+
+def _until_finished(store: Store, look: Operation[Ending | None], timeout: float | None) -> Plan[Ending | None]:
+    """What is looked for, once it is finished, or as it stands when the time is up; None where there is none."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    seen = 0
+    while True:
+        found: Ending | None = yield look
+        if found is None or found.finished or (deadline is not None and time.monotonic() >= deadline):
+            return found
+        left = POLL if deadline is None else deadline - time.monotonic()
+        yield Wait(seen, min(left, POLL))
+        seen = store.wakeups.generation
+
+
+def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
+    """Retry everything in the dead letter that matches, batch by batch."""
+    if limit is not None:
+        check_integer(limit, "limit", 1, 2**31 - 1)
+    done = 0
+    while limit is None or done < limit:
+        batch = REDRIVE_BATCH if limit is None else min(REDRIVE_BATCH, limit - done)
+        moved: int = yield store.redrive_some(which, batch)
+        done += moved
+        if moved < batch:
+            break
+    return done
+
+
+def discard(store: Store, ids: Sequence[int] | None, which: DeadFilter, limit: int | None) -> Plan[int]:
+    """Discard everything in the dead letter that matches, batch by batch; of these tasks only, where ids are given."""
+    if limit is not None:
+        check_integer(limit, "limit", 1, 2**31 - 1)
+    if ids is not None:
+        return (yield from _discard_named(store, ids, which, limit))
+    done = 0
+    while limit is None or done < limit:
+        batch = REDRIVE_BATCH if limit is None else min(REDRIVE_BATCH, limit - done)
+        moved: int = yield store.discard_some(which, batch)
+        done += moved
+        if moved < batch:
+            break
+    return done
+
+
+def _discard_named(store: Store, ids: Sequence[int], which: DeadFilter, limit: int | None) -> Plan[int]:
+    wanted = sorted({check_integer(each, "A task's id", 0, 2**63 - 1) for each in ids})
+    done = 0
+    while wanted and (limit is None or done < limit):
+        size = BULK_BATCH if limit is None else min(BULK_BATCH, limit - done)
+        some, wanted = wanted[:size], wanted[size:]
+        done += yield store.discard_many(some, None, which)
+    return done
+
+
+def list_tasks(store: Store, which: TaskFilter) -> Plan[list[Task]]:
+    """A page of tasks; where no index leads to them, it is found in as many looks as that takes."""
+    if not which.needs_search:
+        tasks: list[Task] = yield store.list_tasks(which)
+        return tasks
+    return (yield from find(store, which, which.cursor, which.limit)).tasks
+
+
+def find(store: Store, which: TaskMatch, cursor: int | None, count: int, enough: float = math.inf) -> Plan[TaskPage]:
+    """Up to `count` tasks that match, newest first. Ends after `enough` seconds, with the cursor to continue at."""
+    began, looked, tasks, span = time.monotonic(), 0, list[Task](), batch_size.first_span(which.text)
+    while True:
+        wanted = min(count - len(tasks), MAX_SEARCH_PAGE)
+        page: TaskPage = yield store.find(TaskSearch(**which.filters(), cursor=cursor, limit=wanted), span)
+        tasks, cursor, looked = tasks + page.tasks, page.cursor, looked + page.looked
+        spent = time.monotonic() - began
+        if cursor is None or len(tasks) == count or spent >= enough:
+            return TaskPage(tasks, cursor, looked)
+        span = batch_size.next_span(span, looked, spent, enough - spent)
+
+
+def cancel_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[int]:
+    """Cancel all tasks that match, batch by batch; how many were cancelled or asked to stop."""
+    check_not_everything(which)
+    if store.served:
+        served = cast("ServedStore", store)
+        return (yield from _until_all(lambda cursor: _asked(served.cancel_matching(which, cursor)), note))
+    database = cast("DatabaseStore", store)
+    return (yield from _until_all(lambda cursor: cancel_some(database, which, cursor, BATCH_TIME), note))
+
+
+def retry_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[int]:
+    """Retry all tasks that match, batch by batch; how many went back."""
+    check_not_everything(which)
+    if store.served:
+        served = cast("ServedStore", store)
+        return (yield from _until_all(lambda cursor: _asked(served.retry_matching(which, cursor)), note))
+    database = cast("DatabaseStore", store)
+    return (yield from _until_all(lambda cursor: retry_some(database, which, cursor, BATCH_TIME), note))
+
+
+def cancel_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[BulkResult]:
+    """Cancel those of the next tasks that match, for about `enough` seconds."""
+    many = partial(store.cancel_many, only=which.queues, state=which.state)
+    return (yield from _some(store, which, cursor, Work(many, CANCELLABLE, enough)))
+
+
+def retry_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[BulkResult]:
+    """Retry those of the next tasks that match, for about `enough` seconds."""
+    many = partial(store.retry_many, only=which.queues, state=which.state)
+    return (yield from _some(store, which, cursor, Work(many, RETRYABLE, enough)))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What to do with tasks in these states, and for how long."""
+
+    many: Callable[[list[int]], Operation[int]]
+    states: frozenset[State]
+    seconds: float
+
+
+def _some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: Work) -> Plan[BulkResult]:
+    """Look for a batch of tasks, then move them. The look is an operation of its own, so that no lock is held while
+    many tasks are read; a batch begins below the last task of the one before, so that no task is moved twice."""
+    began, looking, moved, looked = time.monotonic(), 0.0, 0, 0
+    span, batches = batch_size.first_span(which.text), batch_size.Batches()
+    while True:
+        start = time.monotonic()
+        found: FoundTasks = yield store.search(TaskSearch(**which.filters(), cursor=cursor, limit=batches.size), span)
+        cursor, looked, looking = found.cursor, looked + found.looked, looking + time.monotonic() - start
+        if ids := [task.id for task in found.tasks if task.state in work.states]:
+            start = time.monotonic()
+            moved += yield work.many(ids)
+            batches.took(time.monotonic() - start)
+        if cursor is None or time.monotonic() - began >= work.seconds:
+            return BulkResult(moved, cursor)
+        span = batch_size.next_span(span, looked, looking, batch_size.STRETCH)
+
+
+def _until_all(some: Callable[[int | None], Plan[BulkResult]], note: Note | None) -> Plan[int]:
+    moved, cursor = 0, None
+    while True:
+        batch = yield from some(cursor)
+        moved, cursor = moved + batch.moved, batch.cursor
+        if note is not None:
+            note(batch.moved)
+        if cursor is None:
+            return moved
+
+
+def _asked(operation: Operation[BulkResult]) -> Plan[BulkResult]:
+    moved: BulkResult = yield operation
+    return moved
+
+
+def upkeep(store: Store, processor: str) -> Plan[Upkept]:
+    """Tick, promote, recover, expire, finalize, mend and prune, batch by batch, until nothing is left to do (or enough
+    for one call)."""
+    ticked = yield from tick(store)
+    promoted, recovered, expired, finalized = yield from tend(store, processor)
+    pruned, history, workers, mended = yield from clear(store)
+    if mended:
+        finalized += yield from finalize_due(store, processor)
+    return Upkept(promoted, recovered, pruned, history, workers, ticked, expired, finalized, mended)
+
+
+def tend(store: Store, processor: str) -> Plan[tuple[int, int, int, int]]:
+    """The urgent half of upkeep: promote, recover, expire and finalize; how many of each."""
+    promoted = yield from _until_done(store.promote())
+    recovered = yield from _until_done(store.recover())
+    expired = yield from _until_done(store.expire_workflows(), 1)
+    finalized = yield from finalize_due(store, processor)
+    return promoted, recovered, expired, finalized
+
+
+def clear(store: Store, pruning: Pruning | None = None) -> Plan[tuple[int, int, int, int]]:
+    """The other half: prune tasks, history and workers, and mend; how many of each. With a `pruning`, only one round of
+    it. Mending comes first: a step must not be deleted before its workflow has counted it."""
+    mended = yield from _until_done(store.mend_workflows(), 1)
+    pruned = yield from _prune_all(store) if pruning is None else _prune_some(store, pruning)
+    history = yield from _until_done(store.prune_history())
+    workers: int = yield store.prune_workers()
+    return pruned, history, workers, mended
+
+
+def _prune_all(store: Store) -> Plan[int]:
+    """A whole pass, from the oldest finished task to the newest that can be past its retention."""
+    done: Pruned = yield store.prune()
+    total = done.count
+    while done.next is not None:
+        done = yield store.prune(after=done.next)
+        total += done.count
+    return total
+
+
+def _prune_some(store: Store, pruning: Pruning) -> Plan[int]:
+    """A round: as much of a pass as takes a fraction of a second where there is little to delete."""
+    total, idle, position = 0, 0.0, pruning.position
+    for _ in range(ROUNDS):
+        done: Pruned = yield store.prune(after=position)
+        total, position = total + done.count, done.next
+        idle += max(0.0, 1 - done.count / BATCH)
+        if position is None or idle >= IDLE_ROUNDS:
+            break
+    pruning.position = None if position is None else position.resumed()
+    return total
+
+
+def finalize_due(store: Store, processor: str) -> Plan[int]:
+    """Finalize the workflows that wait for it and that nobody holds; how many ended, or began their finalizer. One that
+    cannot be finalized holds up none of the others."""
+    done = 0
+    seen: set[int] = set()
+    failed: DibsError | None = None
+    while ids := [each for each in (yield store.due_finalizations()) if each not in seen]:
+        seen.update(ids)
+        for workflow_id in ids:
+            try:
+                finalized = yield from _finalize(store, workflow_id, processor)
+            except DibsError as error:
+                if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
+                    raise
+                failed = error
+            else:
+                done += finalized is not None and finalized.action is not FinalizationAction.RECHECK_LATER
+    if failed is not None:
+        raise failed
+    return done
+
+
+def finalize_one(store: Store, workflow_id: int, processor: str) -> Plan[Finalized | None]:
+    """Claim the workflow's finalization and act on it; None where others are at it, or it is done. If that was the last
+    step of the workflow around it, that one as well."""
+    finalized = yield from _finalize(store, workflow_id, processor)
+    for outer in () if finalized is None else finalized.due:
+        yield from finalize_one(store, outer, processor)
+    return finalized
+
+
+def _finalize(store: Store, workflow_id: int, processor: str) -> Plan[Finalized | None]:
+    claim: FinalizationClaim = yield store.claim_finalization(workflow_id, processor, FINALIZATION_LEASE)
+    if not claim.claimed or claim.token is None:
+        return None
+    try:
+        finalized: Finalized = yield store.finalize(workflow_id, processor, claim.token)
+    except FinalizationLost:  # another thread of this processor was quicker, or another processor took over
+        return None
+    except Exception:
+        with suppress(DibsError):  # what went wrong first is what to tell; the claim runs out by itself
+            yield store.release_finalization(workflow_id, processor, claim.token)
+        raise
+    return finalized
+
+
+def tick(store: Store) -> Plan[int]:
+    """Enqueue the tasks of all schedules whose tick has come; how many."""
+    due: list[DueSchedule] = yield store.due_schedules()
+    ticked = 0
+    for each in due:
+        ticked += yield store.tick_schedule(each)
+    return ticked
+
+
+def prune(store: Store) -> Plan[int]:
+    """Prune finished tasks, ended workflows and old history; the number of rows deleted."""
+    tasks = yield from _prune_all(store)
+    return tasks + (yield from _until_done(store.prune_history()))
+
+
+def all_history(store: Store) -> Plan[list[HistoryEntry]]:
+    """The whole history, page by page."""
+    entries: list[HistoryEntry] = []
+    while True:
+        page: list[HistoryEntry] = yield store.history_after(entries[-1].id if entries else 0, PAGE)
+        entries += page
+        if len(page) < PAGE:
+            return entries
+
+
+def _until_done(operation: Operation[int], batch: int = BATCH) -> Plan[int]:
+    """Again and again, until less than a batch was left to do."""
+    total = 0
+    for _ in range(ROUNDS):
+        moved: int = yield operation
+        total += moved
+        if moved < batch:
+            break
+    return total
