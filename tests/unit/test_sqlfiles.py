@@ -110,7 +110,6 @@ ASSEMBLED = {
     "f\"SELECT current_setting('transaction_read_only'), {doing}\"",  # NULL, or the notification
     "f'SHOW {name}'",  # the three names stand in the loop above it
     "f'PRAGMA incremental_vacuum({PAGES_A_ROUND})'",
-    "f\"SELECT 1 FROM {schema}.sqlite_master WHERE name = 'dibs_tasks'\"",  # schemas, quoted, as SQLite lists them
     "f'DROP TABLE temp.\"{name}\"'",  # the names of dibs' own tables, as SQLite lists them
 }
 
