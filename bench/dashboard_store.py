@@ -17,8 +17,8 @@ import psycopg
 
 from dibs import Dibs, NewStep, NewTask, NewWorkflow
 from dibs.model.registry import Heartbeat
-from dibs.server.board import Reading
-from dibs.server.trend import MINUTE, FullSample
+from dibs.server.statistics.queue_depths import Reading
+from dibs.server.statistics.trends import MINUTE, FullSample
 from tests.helpers.million import RECURSION, SERIES
 
 STATES = {

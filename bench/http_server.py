@@ -32,7 +32,7 @@ from dibs import shape
 from dibs.model.task import State
 from dibs.server.api.claims import ClaimBody
 from dibs.server.config import ServerConfig
-from dibs.server.running import settings
+from dibs.server.run import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = ("dibs", "server", "--no-access-log", "--log-level", "warning", "--port")

@@ -16,8 +16,8 @@ from dibs.handlers.options import WorkflowOptions
 from dibs.model.checks import check_integer
 from dibs.model.task import NewTask
 from dibs.model.workflow import NewWorkflow
-from dibs.observe.counting import counted
-from dibs.redacting import redact_url
+from dibs.observe.metered import counted
+from dibs.redaction import redact_url
 from dibs.store.contract import Store
 from dibs.store.open import open_store
 from dibs.worker.config import WorkerConfig, WorkerOptions

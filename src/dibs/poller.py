@@ -30,14 +30,13 @@ from dibs.model.registry import Heartbeat
 from dibs.procedures import claim_now
 from dibs.version import __version__
 from dibs.worker.attempt import Attempt, Attempts, now
-from dibs.worker.contact import Contact
 from dibs.worker.finalizer import Finalizer
 from dibs.worker.finisher import Finisher
 from dibs.worker.leases import Leases
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part, rest
+from dibs.worker.progress import Notes
 from dibs.worker.run import perform
-from dibs.worker.shelf import StoreShelf
+from dibs.worker.service import Part, rest
+from dibs.worker.store_access import Contact, StoreShelf
 
 logger = logging.getLogger("dibs.worker")
 

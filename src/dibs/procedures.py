@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from dibs import pacing
+from dibs import batch_size
 from dibs.errors import (
     DibsError,
     FinalizationLost,
@@ -235,7 +235,7 @@ def list_tasks(store: Store, which: TaskFilter) -> Plan[list[Task]]:
 
 def find(store: Store, which: TaskMatch, cursor: int | None, count: int, enough: float = math.inf) -> Plan[TaskPage]:
     """Up to `count` tasks that match, newest first. Ends after `enough` seconds, with the cursor to continue at."""
-    began, looked, tasks, span = time.monotonic(), 0, list[Task](), pacing.first_span(which.text)
+    began, looked, tasks, span = time.monotonic(), 0, list[Task](), batch_size.first_span(which.text)
     while True:
         wanted = min(count - len(tasks), MAX_SEARCH_PAGE)
         page: TaskPage = yield store.tasks.find(TaskSearch(**which.filters(), cursor=cursor, limit=wanted), span)
@@ -243,7 +243,7 @@ def find(store: Store, which: TaskMatch, cursor: int | None, count: int, enough:
         spent = time.monotonic() - began
         if cursor is None or len(tasks) == count or spent >= enough:
             return TaskPage(tasks, cursor, looked)
-        span = pacing.next_span(span, looked, spent, enough - spent)
+        span = batch_size.next_span(span, looked, spent, enough - spent)
 
 
 def cancel_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[int]:
@@ -291,7 +291,7 @@ def _some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: Work
     """Look for a batch of tasks, then move them. The look is an operation of its own, so that no lock is held while
     many tasks are read; a batch begins below the last task of the one before, so that no task is moved twice."""
     began, looking, moved, looked = time.monotonic(), 0.0, 0, 0
-    span, batches = pacing.first_span(which.text), pacing.Batches()
+    span, batches = batch_size.first_span(which.text), batch_size.Batches()
     while True:
         start = time.monotonic()
         found: FoundTasks = yield store.tasks.search(
@@ -304,7 +304,7 @@ def _some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: Work
             batches.took(time.monotonic() - start)
         if cursor is None or time.monotonic() - began >= work.seconds:
             return BulkResult(moved, cursor)
-        span = pacing.next_span(span, looked, looking, pacing.STRETCH)
+        span = batch_size.next_span(span, looked, looking, batch_size.STRETCH)
 
 
 def _until_all(some: Callable[[int | None], Plan[BulkResult]], note: Note | None) -> Plan[int]:

@@ -12,6 +12,7 @@ import pytest
 
 import dibs
 from dibs import NewTask, Records, RetentionRule, procedures
+from dibs.server.config import ServerConfig
 from dibs.store.open import open_store
 from dibs.store.operations import upkeep
 from dibs.store.operations.upkeep import QUEUES_READ
@@ -149,6 +150,13 @@ def test_every_client_prunes_by_the_rules_of_the_store(url: str, clock: Clock, o
     clock.advance(DAY)
     assert other.upkeep().pruned == 1
     assert one.get(task.id) is None
+
+
+def test_no_client_worker_or_server_has_a_retention_of_its_own(app: Any, url: str) -> None:
+    with dibs.Dibs(url) as client:
+        for take in (client.worker, client.prune, client.upkeep, ServerConfig):
+            with pytest.raises(TypeError, match="retention"):
+                take(retention=None)  # type: ignore[call-arg, operator]
 
 
 @pytest.mark.parametrize("state", FINAL)

@@ -23,6 +23,7 @@ import pytest
 
 import dibs
 from dibs.model.claim import ClaimRequest
+from dibs.redaction import redact
 from dibs.server.config import ServerConfig
 from dibs.store.remote import conversation
 from dibs.store.remote.call import FILL, get, split
@@ -749,3 +750,10 @@ def test_connections_of_many_threads_are_kept_for_the_next_requests(proxy: Proxy
         connections = proxy.connections
         list(pool.map(look, range(crowd)))
     assert proxy.connections - connections < crowd / 4  # one that is closed while another thread sends on it loses both
+
+
+def test_the_hint_about_a_key_is_shown_whole_on_the_command_line() -> None:
+    """The command line masks what looks like a key in every text that it shows."""
+    with pytest.raises(dibs.InvalidValue) as refused:
+        dibs.Dibs("http://me:secret@host")
+    assert redact(str(refused.value.hint)) == refused.value.hint

@@ -10,7 +10,7 @@ import dibs
 from dibs import KeyConflict, NewTask, StoreBusy
 from dibs.model.claim import ClaimRequest
 from dibs.server.desk import Desk
-from dibs.server.waiting import WaitingRoom
+from dibs.server.long_poll import WaitingRoom
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
 

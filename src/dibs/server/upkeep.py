@@ -11,9 +11,9 @@ from dibs.model.finalization import unique_processor
 from dibs.server.config import ServerConfig
 from dibs.store.contract import Store
 from dibs.worker.config import WorkerConfig
-from dibs.worker.contact import Contact
 from dibs.worker.finalizer import Finalizer
-from dibs.worker.part import Part
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 from dibs.worker.upkeep import Upkeep
 
 logger = logging.getLogger("dibs.server")

@@ -15,11 +15,10 @@ from urllib.parse import quote
 
 from dibs.client_base import ClientBase
 from dibs.errors import InvalidValue
-from dibs.observe.counting import counted
+from dibs.observe.metered import counted
 from dibs.store.open import borrow_store
 from dibs.store.operation import Operation
-from dibs.testing.clock import Clock
-from dibs.testing.sandbox import Sandbox
+from dibs.testing.sandbox import Clock, Sandbox
 
 __all__ = ["Clock", "Sandbox", "isolated"]
 

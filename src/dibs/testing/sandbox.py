@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
@@ -12,12 +13,12 @@ from dibs import procedures
 from dibs.client_base import ClientBase, or_raise
 from dibs.errors import InvalidValue
 from dibs.handlers.handler import Handler
+from dibs.model.checks import check_seconds, from_micros, to_micros
 from dibs.model.claim import Claim, ClaimRequest, Failed, Outcome, Released
 from dibs.model.search import TaskFilter
 from dibs.model.task import DEFAULT_QUEUE, WAITING, NewTask, State, Task
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, drive, drive_async
-from dibs.testing.clock import Clock
 from dibs.testing.trial import AnyHandler, LiveContext, Trial, run, run_async
 from dibs.worker.run import misfit
 
@@ -243,3 +244,32 @@ def _describe(task: Task) -> str:
 def _call(name: str, params: dict[str, Any], about: dict[str, Any]) -> str:
     call = f"{name}({', '.join(f'{param}={value!r}' for param, value in params.items())})"
     return ", ".join([call, *(f"{word} {value!r}" for word, value in about.items())])
+
+
+class Clock:
+    """The clock of a sandbox: it begins with the real time and then stands still, until the test turns it."""
+
+    def __init__(self) -> None:
+        self._micros = to_micros(datetime.now(UTC))
+
+    @property
+    def now(self) -> datetime:
+        """What it shows."""
+        return from_micros(self._micros)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._micros += check_seconds(seconds, "seconds")
+
+    def set(self, moment: datetime) -> None:
+        """Turn it to this moment."""
+        if moment.utcoffset() is None:
+            raise InvalidValue("The moment has no time zone.", hint="Use an aware datetime: datetime(…, tzinfo=UTC).")
+        self._micros = to_micros(moment)
+
+    def __call__(self) -> int:
+        """Microseconds since 1970, as the store asks for them."""
+        return self._micros
+
+    def __repr__(self) -> str:
+        return f"Clock({self.now.isoformat()})"

@@ -14,7 +14,7 @@ from dibs.handlers.handler import Handler
 from dibs.model.claim import Claim, ClaimStatus, Outcome
 from dibs.store.contract import Store
 from dibs.worker.run import perform, perform_async
-from dibs.worker.shelf import StoreShelf
+from dibs.worker.store_access import StoreShelf
 
 AnyHandler = Handler[..., Any, Any]
 

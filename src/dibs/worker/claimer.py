@@ -14,9 +14,9 @@ from dibs.model.claim import MAX_BATCH, Claim, ClaimRequest
 from dibs.procedures import claim_now
 from dibs.worker.attempt import Attempt, now
 from dibs.worker.config import WorkerConfig
-from dibs.worker.contact import Contact
 from dibs.worker.lanes import Lane
-from dibs.worker.part import Part
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 FIRST_POLL = 0.25
 FULL = 0.25

@@ -11,8 +11,8 @@ import threading
 from dibs import procedures
 from dibs.errors import StoreError
 from dibs.worker.attempt import now
-from dibs.worker.contact import Contact
-from dibs.worker.part import Part
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 LOOK_UP = 1.0
 

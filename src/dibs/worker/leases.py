@@ -16,9 +16,9 @@ from dibs.model.claim import MAX_BATCH, ClaimStatus, Failed, Renewed
 from dibs.model.task import Failure
 from dibs.observe import tracing
 from dibs.worker.attempt import Attempt, Attempts, Stop, now
-from dibs.worker.contact import Contact
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part
+from dibs.worker.progress import Notes
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 logger = logging.getLogger("dibs.worker")
 

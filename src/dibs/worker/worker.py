@@ -32,16 +32,14 @@ from dibs.version import __version__
 from dibs.worker.attempt import Attempt, Attempts, Stop, now
 from dibs.worker.claimer import Claimer
 from dibs.worker.config import WorkerConfig, new_worker_id
-from dibs.worker.contact import Contact
 from dibs.worker.finalizer import Finalizer
 from dibs.worker.finisher import Finisher
 from dibs.worker.lanes import Duties, Lane, ThreadLane
 from dibs.worker.leases import Leases
-from dibs.worker.looplane import LoopLane
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part
-from dibs.worker.shelf import StoreShelf
-from dibs.worker.signals import Signals
+from dibs.worker.loop_lane import LoopLane
+from dibs.worker.progress import Notes
+from dibs.worker.service import Part, Signals
+from dibs.worker.store_access import Contact, StoreShelf
 from dibs.worker.upkeep import Upkeep
 
 logger = logging.getLogger("dibs.worker")
@@ -178,7 +176,7 @@ class Worker:
     def _open_lanes(self, loop: asyncio.AbstractEventLoop | None) -> None:
         duties = Duties(self._may_begin, self._ended, self._room, self._shelf)
         if apart := self._in(Where.PROCESS):  # first, because it may refuse a handler
-            from dibs.worker.processlane import ProcessLane  # imports multiprocessing, which most workers do not need
+            from dibs.worker.process_lane import ProcessLane
 
             self._lanes.append(ProcessLane([handler.name for handler in apart], duties, self.config, apart))
         if plain := self._in(Where.THREAD):

@@ -9,7 +9,7 @@ import pytest
 
 from dibs.errors import StoreUnavailable
 from dibs.server.dashboard.page import Page
-from dibs.server.dashboard.pages import PAGES
+from dibs.server.dashboard.routes import PAGES
 from tests.helpers.browsing import Visitor, text_of
 from tests.server.conftest import Served
 from tests.server.dashboard.conftest import Site

@@ -12,10 +12,10 @@ from dibs.errors import DibsError, StoreError
 from dibs.model.key import Scope
 from dibs.model.task import Event
 from dibs.server.endpoint import Call, endpoint
-from dibs.server.feed import Feed, Follower, Wants
+from dibs.server.event_stream import CHECK_EVERY, MEDIA, Stream
+from dibs.server.events import Feed, Follower, Wants
 from dibs.server.http import header
 from dibs.server.refusing import Refusal
-from dibs.server.streaming import CHECK_EVERY, MEDIA, Stream
 
 TAG = "events"
 LAST_EVENT_ID = {

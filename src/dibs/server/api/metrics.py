@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dibs.model.key import Scope
-from dibs.observe.page import FORMAT
+from dibs.observe.exposition import FORMAT
 from dibs.server.endpoint import Call, endpoint
 from dibs.server.http import answer_bytes
-from dibs.server.metrics import House, Snapshot, by_queue
+from dibs.server.statistics.store_metrics import House, Snapshot, by_queue
 
 TAG = "health"
 

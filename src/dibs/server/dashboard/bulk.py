@@ -11,13 +11,13 @@ from typing import Literal
 
 import msgspec
 
+from dibs.batch_size import Batches
 from dibs.model.key import Scope
 from dibs.model.search import TaskSearch, TaskSummary
 from dibs.model.task import CANCELLABLE, RETRYABLE, State
-from dibs.pacing import Batches
 from dibs.server.auth import missing
-from dibs.server.dashboard.finding import Wish, look
 from dibs.server.dashboard.page import Content, Visit, page, wants_json
+from dibs.server.dashboard.search import Wish, look
 from dibs.server.refusing import Refusal
 from dibs.store.operation import Operation
 

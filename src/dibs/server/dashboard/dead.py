@@ -10,9 +10,9 @@ import msgspec
 
 from dibs.model.key import Scope
 from dibs.model.statistics import ErrorGroup
-from dibs.server.dashboard.alike import error_of
-from dibs.server.dashboard.finding import Wish
+from dibs.server.dashboard.error_groups import error_of
 from dibs.server.dashboard.page import Content, Visit, page, redirect
+from dibs.server.dashboard.search import Wish
 from dibs.server.dashboard.tasks import choice_of_queues, says_nothing
 
 NEWEST = 5_000

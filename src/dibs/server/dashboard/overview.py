@@ -9,9 +9,9 @@ import msgspec
 from dibs.model.checks import from_micros
 from dibs.model.key import Scope
 from dibs.model.search import TaskSearch, TaskSummary
-from dibs.server.board import FLOWS, STATES
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.trend import WINDOWS
+from dibs.server.statistics.queue_depths import FLOWS, STATES
+from dibs.server.statistics.trends import WINDOWS
 
 FAILURES = 6
 """Tasks of the dead letter that are shown, the newest."""

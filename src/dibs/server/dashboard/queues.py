@@ -13,7 +13,7 @@ from dibs.model.checks import from_micros
 from dibs.model.key import Scope
 from dibs.model.task import State
 from dibs.server.dashboard.page import Content, Named, Visit, page
-from dibs.server.pulse import Pulse
+from dibs.server.statistics.live_stats import Pulse
 
 SHOWN = 500
 """Queues on the page."""

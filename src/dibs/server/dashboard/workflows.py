@@ -33,8 +33,8 @@ from dibs.model.workflow import (
 )
 from dibs.server.api.workflows import change, seen, workflow_id
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.dashboard.picture import Picture, Scene, bar, draw, took
-from dibs.server.dashboard.shapes import Shape, in_state, look, stands
+from dibs.server.dashboard.workflow_picture import Picture, Scene, bar, draw, took
+from dibs.server.dashboard.workflow_shapes import Shape, in_state, look, stands
 from dibs.workflow.summary import word
 
 SHOWN = 50

@@ -41,7 +41,7 @@ class CounterChanges:
             counts[name] += by
 
     def rows(self) -> list[dict[str, Any]]:
-        """For count_steps.sql."""
+        """For `count_steps`."""
         return [{"id": workflow_id, **counts} for workflow_id, counts in sorted(self._changes.items())]
 
 
@@ -177,11 +177,15 @@ class Advance:
 
     def _cancel_sub_workflows(self, settled: Rows, changes: CounterChanges) -> Statements[None]:
         """Sub-workflows whose step was cancelled before it began are cancelled: there is nothing to finalize."""
-        for task_id, _, kind, _, _, _, state in settled:
-            if kind == StepKind.WORKFLOW and state == State.CANCELLED:
-                for (sub,) in (yield Statement("workflow_of_step", {"id": task_id})):
-                    yield from self.cancel_waiting(sub, changes)
-                    yield Statement("end_workflow", {"id": sub, "state": WorkflowState.CANCELLED.value, "error": None})
+        gates = [row[0] for row in settled if row[2] == StepKind.WORKFLOW and row[-1] == State.CANCELLED]
+        for sub in (yield from self.sub_workflows_of(gates)):
+            yield from self.cancel_waiting(sub, changes)
+            yield Statement("end_workflow", {"id": sub, "state": WorkflowState.CANCELLED.value, "error": None})
+
+    def sub_workflows_of(self, steps: list[int]) -> Statements[list[int]]:
+        """The sub-workflows that these steps represent."""
+        rows = (yield Statement("workflows_of_steps", {"ids": steps})) if steps else []
+        return [row[0] for row in rows]
 
     # End
 
@@ -250,15 +254,10 @@ class Advance:
             yield Statement("unsettle_steps", {"ids": ids})
         steps = [row for row in rows if row[1] != StepKind.FINALIZER]
         changes.add(workflow_id, ended=-len(steps), failures=-len(steps))
-        for task_id, kind, _, _ in steps:
-            if kind == StepKind.WORKFLOW:
-                yield from self._reopen_sub_workflow(task_id, changes)
+        for sub in (yield from self.sub_workflows_of([row[0] for row in steps if row[1] == StepKind.WORKFLOW])):
+            yield from self.reopen(sub, changes)
         ready = [(task_id, workflow_id, kind, waits) for task_id, kind, waits, _ in steps if waits == 0]
         yield from self.make_ready(ready, changes)
-
-    def _reopen_sub_workflow(self, gate: int, changes: CounterChanges) -> Statements[None]:
-        for row in (yield Statement("workflow_of_step", {"id": gate})):
-            yield from self.reopen(row[0], changes)
 
 
 def stopped_state(workflow: Workflow) -> WorkflowState:

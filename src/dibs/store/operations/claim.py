@@ -166,7 +166,7 @@ def claim_params(request: ClaimRequest) -> dict[str, object]:
 def _claimed_before(request: ClaimRequest) -> Statements[Rows]:
     """The tasks that were claimed under the id of the request and are still held. Only of the queues that the request
     names: a caller that is limited to these queues must not see others by guessing an id."""
-    rows = yield Statement("asked", claim_params(request))
+    rows = yield Statement("claims_of_request", claim_params(request))
     return [row for row in rows if request.queues is None or queue_of(row) in request.queues]
 
 

@@ -18,7 +18,7 @@ from dibs.store.operations.rows import KeyOfQueue, NewRow, read_task, seconds
 from dibs.store.operations.validation import TaskToStore, TaskValidation
 
 QUEUE = 4
-"""The place of the queue in a row of find_keys.sql: before it stand key_content, key, id and type."""
+"""The place of the queue in a row of `find_keys`: before it stand key_content, key, id and type."""
 
 Answers = dict[int, "Stored | Task | DibsError"]
 Refuse = Callable[[int, DibsError], None]
@@ -122,7 +122,7 @@ class Enqueue:
 
 
 def find_keys(rows: Iterable[NewRow]) -> Statements[dict[KeyOfQueue, Row]]:
-    """The rows of find_keys.sql for those of these rows whose key is taken in their queue."""
+    """The rows of `find_keys` for those of these rows whose key is taken in their queue."""
     keys = [{"key": row.key, "queue": row.queue} for row in rows if row.key is not None]
     found = (yield Statement("find_keys", rows=keys)) if keys else []
     return {(row[QUEUE], row[1]): row for row in found}

@@ -29,7 +29,7 @@ from dibs.model.claim import (
 from dibs.model.retry import jitter
 from dibs.model.task import FINAL, STATES, Event, Failure, State, Task
 from dibs.model.workflow import tasks_in
-from dibs.redacting import redact
+from dibs.redaction import redact
 from dibs.store.contract import Observer
 from dibs.store.operation import (
     WIDTH,
@@ -50,7 +50,7 @@ from dibs.store.operations.graph import AddedSteps, Graph
 from dibs.store.operations.leases import ALL_TASKS, by_task, fence, live_claims, read_tasks, refusal
 from dibs.store.operations.rows import read_claims
 from dibs.store.operations.validation import TaskValidation
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ PORTION = 16 * 1024 * 1024
 FEW = 8
 """Outcomes that never exceed a statement, whatever they hold: each is limited to 1 MiB."""
 
-PLAIN: Words = (("whose", "{{plain}}"),)
+PLAIN: Words = (("whose", "{{not_a_step}}"),)
 """The statement leaves steps of workflows alone."""
 
 
@@ -205,7 +205,7 @@ class Finish:
 
     def _answer_refused(self, reports: Sequence[OutcomeReport]) -> Statements[dict[ClaimName, FinishResult]]:
         refs = [ref for ref, _ in reports]
-        earlier = yield Statement("told", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
+        earlier = yield Statement("claim_outcomes", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
         tasks = yield from read_tasks([ref.task_id for ref in refs])
         return {claim_name(ref): _refusal_or_repeat(ref, outcome, tasks, earlier) for ref, outcome in reports}
 

@@ -278,10 +278,9 @@ class Graph:
     def _cancel_added(self, added: AddedSteps, names: Mapping[str, int], changes: CounterChanges) -> Statements[None]:
         """The workflow is stopping: cancel the added steps."""
         yield from self._advance.cancel_waiting(added.target.workflow_id, changes)
-        for step in added.steps:
-            if step.workflow is not None:
-                for (sub,) in (yield Statement("workflow_of_step", {"id": names[step.name]})):
-                    yield from self._advance.stop(sub, STOP_CANCELLED, changes)
+        gates = [names[step.name] for step in added.steps if step.workflow is not None]
+        for sub in (yield from self._advance.sub_workflows_of(gates)):
+            yield from self._advance.stop(sub, STOP_CANCELLED, changes)
 
 
 def _link(part: StepBatch, names: Mapping[str, int], graph: GraphRows, first: int) -> None:

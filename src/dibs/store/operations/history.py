@@ -8,7 +8,8 @@ from dibs.codec import decode
 from dibs.model.checks import check_integer, check_names, from_micros
 from dibs.model.history import HistoryEntry, RecentHistory, StoreEvent
 from dibs.model.task import STATES, Event
-from dibs.store.operation import Mode, Operation, Row, Statement, Statements, conditions, limited
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
+from dibs.store.operations.filters import conditions
 
 
 class History:

@@ -13,7 +13,8 @@ from dibs.model.registry import WorkerState
 from dibs.model.search import TaskFilter
 from dibs.model.task import Event, SetAside, State, Task
 from dibs.model.workflow import StepKind
-from dibs.store.operation import Mode, Operation, Row, Statement, Statements, conditions, limited
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.history import read_latest
 from dibs.store.operations.registry import read_workers
 from dibs.store.operations.rows import read_task, read_workflow

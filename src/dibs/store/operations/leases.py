@@ -13,7 +13,7 @@ from dibs.model.claim import AnyClaim, ClaimName, ClaimStatus, ProgressReport, R
 from dibs.model.task import State, Task
 from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.operations.rows import read_task
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 
 T = TypeVar("T")
 
@@ -89,14 +89,14 @@ def _progress_row(ref: AnyClaim, percent: int, message: str | None) -> dict[str,
 def _claim_status(claims: Sequence[AnyClaim]) -> Statements[list[ClaimStatus]]:
     if not claims:
         return []
-    rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
+    rows = yield Statement("claim_status", {"ids": [ref.task_id for ref in claims]})
     live = {row[:3]: ClaimStatus.STOPPING if row[3] else ClaimStatus.HELD for row in rows}
     return [live.get(claim_name(ref), ClaimStatus.LOST) for ref in claims]
 
 
 def live_claims(claims: Sequence[AnyClaim]) -> Statements[set[ClaimName]]:
     """The names of those of the claims that are live."""
-    rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
+    rows = yield Statement("claim_status", {"ids": [ref.task_id for ref in claims]})
     return {row[:3] for row in rows}
 
 

@@ -37,8 +37,9 @@ from dibs.model.statistics import (
 )
 from dibs.model.task import STATES, Event, State
 from dibs.model.upkeep import BATCH
-from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, conditions, limited
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
 from dibs.store.operations.dialect import Dialect
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.registry import list_workers
 from dibs.store.operations.rows import seconds
 
@@ -92,7 +93,7 @@ class Statistics:
 
     def sample_heads(self, at: int) -> Operation[list[tuple[int, str]]]:
         """The same, each up to its queues: what comes after `,"queues":` is most of it, and left out."""
-        return Operation("sample_heads", lambda: _samples(at, "sample_heads"), mode=Mode.READ)
+        return Operation("sample_heads", lambda: _samples(at, "{{body_without_queues}}"), mode=Mode.READ)
 
     def prune_samples(self, before: int, limit: int = BATCH) -> Operation[int]:
         """Delete samples from before this moment."""
@@ -184,7 +185,7 @@ def _of_queues(queues: Sequence[str] | None) -> tuple[str, str]:
 
 
 def read_counts(rows: Rows) -> list[TaskCount]:
-    """The counts in the rows of counts.sql."""
+    """The counts in the rows of `counts`."""
     return [
         TaskCount(queue, name, STATES[state], count, seconds(age), set_aside)
         for queue, name, state, count, age, set_aside in rows
@@ -192,7 +193,7 @@ def read_counts(rows: Rows) -> list[TaskCount]:
 
 
 def read_move(row: Row) -> TransitionCount:
-    """The move in a row of moves.sql."""
+    """The move in a row of `moves`."""
     queue, event, from_state, to_state, count, _ = row
     return TransitionCount(
         queue, Event(event), None if from_state is None else STATES[from_state], STATES[to_state], count
@@ -209,8 +210,8 @@ def _save(at: int, body: str) -> Statements[bool]:
     return bool(rows)
 
 
-def _samples(at: int, name: str = "samples_since") -> Statements[list[tuple[int, str]]]:
-    rows = yield Statement(name, {"at": at})
+def _samples(at: int, body: str = "body") -> Statements[list[tuple[int, str]]]:
+    rows = yield Statement("samples_since", {"at": at}, words=(("body", body),))
     return [(when, body) for when, body in rows]
 
 
@@ -270,7 +271,7 @@ def _text(written: str) -> str:
 
 
 def read_changes(position: HistoryPosition, rows: Sequence[Row], limit: int) -> HistoryChanges:
-    """The changes in the rows of moves.sql; the gaps are those of the position."""
+    """The changes in the rows of `moves`; the gaps are those of the position."""
     last = max((row[-1] for row in rows), default=position.last)
     whole = sum(row[-2] for row in rows) < limit
     return HistoryChanges(HistoryPosition(last, position.gaps), [read_move(row) for row in rows], whole)

@@ -83,7 +83,7 @@ class Upkeep:
 
     def recover_some(self, limit: int = SWEEP_BATCH) -> Statements[int]:
         """The statements of `recover` except for steps that end with their lease, for claims that sweep."""
-        words = (("which", "{{that_go_on}}"), *limited(limit))
+        words = (("which", "{{except_ending_steps}}"), *limited(limit))
         rows = yield Statement("recover", {"error": LEASE_LOST}, words=words, change=True)
         if rows:
             self._observer.moved(rows)
@@ -181,7 +181,7 @@ WORKFLOW_BATCH = 100
 """Workflows that one batch expires or mends."""
 
 QUEUES_READ = 300
-"""Characters of a workflow's list of queues that its index holds (see old_workflow_lines.sql)."""
+"""Characters of a workflow's list of queues that its index holds (see `old_workflow_lines`)."""
 
 
 def _prune(limit: int, position: PrunePosition | None) -> Statements[Pruned]:

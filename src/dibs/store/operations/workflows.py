@@ -28,8 +28,9 @@ from dibs.model.workflow import (
     WorkflowState,
     tasks_in,
 )
-from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, conditions, limited
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
 from dibs.store.operations.advance import Advance, CounterChanges
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.graph import Graph, StepBatch, TargetWorkflow, check_room, queues_of
 from dibs.store.operations.rows import moment, read_failure, read_workflow
 from dibs.store.operations.validation import TaskValidation

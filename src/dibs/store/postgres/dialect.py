@@ -18,7 +18,7 @@ from dibs.store.operations.claim import CHUNK, RANDOM_ORDERS, SWEEPS, Sweeper, c
 from dibs.store.operations.dialect import FinalizationStatements, Holders, NewRows, Stored
 from dibs.store.operations.finalize import finalization_lost
 from dibs.store.postgres import history_gaps
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 
 SLACK = 32
 """Candidates beyond what is asked for: about as many claims at the same moment find each their own."""
@@ -204,10 +204,12 @@ def _claim_statement(
     words = (*_words(request, _rounded_up(count)), ("only", "{{if_several}}"))
     params = {**params, "exactly": count}
     if holders is None:
-        return Statement(name, params, words=(*words, ("hands", "{{to_one}}")))
+        return Statement(name, params, words=(*words, ("hands", "{{for_one_worker}}")))
     workers, incarnations = [list(each) for each in zip(*holders, strict=True)]
     return Statement(
-        name, {**params, "workers": workers, "incarnations": incarnations}, words=(*words, ("hands", "{{to_many}}"))
+        name,
+        {**params, "workers": workers, "incarnations": incarnations},
+        words=(*words, ("hands", "{{for_each_worker}}")),
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from dibs import errors
 from dibs.errors import DibsError, InvalidValue, NotAllowed, StoreError
+from dibs.store.remote.address import KEY_APART
 from dibs.store.remote.wire import Reply
 
 NOTHING_PENDING = "nothing_pending"
@@ -48,7 +49,7 @@ def _not_allowed(said: Reply) -> DibsError:
 
 
 _KEY_HINTS = {
-    "unauthorized": "Give api_key=… or set DIBS_API_KEY; `dibs keys create` makes a key, `dibs keys list` shows them.",
+    "unauthorized": f"{KEY_APART} `dibs keys create` makes a key, `dibs keys list` shows them.",
     "forbidden": "Use a key that has the missing scope; `dibs keys create --scopes` makes one.",
     "queue_not_allowed": "Use a key for that queue, or name one of the queues that this key is limited to.",
     "key_limited_to_queues": "Use a key that is not limited to queues.",

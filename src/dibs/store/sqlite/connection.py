@@ -24,7 +24,7 @@ from dibs.store.operation import (
     SetSavepoint,
     Statement,
 )
-from dibs.store.sqlfiles import SqlFiles, Words
+from dibs.store.sql import SqlFiles, Words
 
 SQL = SqlFiles("dibs.store.sqlite")
 Clock = Callable[[], int]
@@ -100,7 +100,7 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """The exponential draws of the races (see fresh_keys.sql); SQLite is not always built with logarithms."""
+    """The exponential draws of the races (see `fresh_keys`); SQLite is not always built with logarithms."""
     connection.create_function("dibs_exponential", 0, _exponential)
 
 
@@ -111,10 +111,11 @@ def _exponential() -> float:
 class Executor:
     """Runs statements on a connection, as one moment and on behalf of one caller."""
 
-    def __init__(self, connection: sqlite3.Connection, now: int, by: str | None) -> None:
+    def __init__(self, connection: sqlite3.Connection, now: int, by: str | None, words: Words = ()) -> None:
         self._connection = connection
         self._now = now
         self._by = by
+        self._words = words
 
     def __call__(self, statement: Instruction) -> Rows:
         """The rows of the statement; a change is also appended to the history."""
@@ -122,9 +123,9 @@ class Executor:
             return self._control(statement)
         if statement.values is not None:
             return self._insert(statement.name, statement.values)
-        sql = SQL.text(statement.name, statement.words)
+        sql = SQL.text(statement.name, statement.words + self._words)
         if statement.name in _TOGETHER:
-            rows: Rows = self._connection.execute(sql, self._bind({"said": statement.rows})).fetchall()
+            rows: Rows = self._connection.execute(sql, self._bind({"items": statement.rows})).fetchall()
         elif statement.rows is None:
             rows = self._connection.execute(sql, self._bind(statement.params)).fetchall()
         elif statement.change or statement.name in _RETURNING:
@@ -175,11 +176,11 @@ class Executor:
         self._connection.executemany(SQL.text("append_history"), [row[:WIDTH] + signed for row in rows])
 
 
-_LISTS = ("ids", "keys", "queues", "said")
+_LISTS = ("ids", "keys", "queues", "items")
 _TOGETHER = frozenset({"complete", "find_keys"})
-"""Statements that take all their rows at once, as `said`."""
+"""Statements that take all their rows at once, as `items`."""
 
-_RETURNING = frozenset({"count_steps", "progress", "renew", "start", "told"})
+_RETURNING = frozenset({"count_steps", "progress", "renew", "start", "claim_outcomes"})
 
 
 PORTIONS = (64, 16)

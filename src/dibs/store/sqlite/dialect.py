@@ -26,7 +26,7 @@ from dibs.store.operations.enqueue import find_keys
 from dibs.store.operations.finalize import FinalizationByStatements
 from dibs.store.operations.rows import NewRow
 from dibs.store.operations.statistics import read_changes
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 
 _ORDERS = {
     Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
@@ -168,7 +168,7 @@ def _stored(row: NewRow, task_id: int, now: int) -> Stored:
 
 
 def _values(stored: Stored) -> tuple[Any, ...]:
-    """The columns of enqueue.sql."""
+    """The columns of `enqueue`."""
     row, task_id, state, now = stored
     return (
         task_id, row.type, row.type_version, row.queue, state, row.priority, row.params, row.max_attempts, row.timeout,

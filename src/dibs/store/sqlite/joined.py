@@ -27,9 +27,9 @@ def run_joined(operation: Operation[Any], by: str | None, connection: sqlite3.Co
 
 
 def _run(operation: Operation[Any], by: str | None, connection: sqlite3.Connection, clock: Clock) -> Any:
-    executor = Executor(connection, clock(), by)
     if not operation.writes:
-        return drive(operation.begin(), executor)
+        return drive(operation.begin(), Executor(connection, clock(), by))
+    executor = Executor(connection, clock(), by, (("sequence", _sequence(connection)),))
     begun = not connection.in_transaction
     if begun:
         connection.execute("BEGIN IMMEDIATE")
@@ -47,6 +47,17 @@ def _run(operation: Operation[Any], by: str | None, connection: sqlite3.Connecti
     if begun and _commits_itself(connection):
         connection.execute("COMMIT")
     return result
+
+
+def _sequence(connection: sqlite3.Connection) -> str:
+    """The table with the highest task id, in the schema in which SQLite finds the tasks: that of the temporary tables
+    (isolated() in dibs.testing), the file, or a file that the user has attached."""
+    attached = [name for _, name, _ in connection.execute("PRAGMA database_list") if name not in ("main", "temp")]
+    for name in ("temp", "main", *attached):
+        schema = '"{}"'.format(name.replace('"', '""'))
+        if connection.execute(f"SELECT 1 FROM {schema}.sqlite_master WHERE name = 'dibs_tasks'").fetchone():  # noqa: S608
+            return f"{schema}.sqlite_sequence"
+    return "main.sqlite_sequence"
 
 
 def _commits_itself(connection: sqlite3.Connection) -> bool:

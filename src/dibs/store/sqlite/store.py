@@ -23,7 +23,7 @@ from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
 from dibs.store.sqlite import doctor, forking, maintenance, release
 from dibs.store.sqlite.connection import Clock, Executor, ReadOnly, clock, connect, translate
-from dibs.store.sqlite.creating import create
+from dibs.store.sqlite.creating import create, keep_orphaned, log_of
 from dibs.store.sqlite.dialect import SqliteDialect
 from dibs.store.sqlite.joined import run_joined
 from dibs.store.sqlite.migrating import KNOWN, migrate
@@ -58,6 +58,7 @@ class SqliteStore:
         self.retention = operations.retention
         self._may_migrate = migrate
         self._was_there = False  # the file was opened: from then on it is opened again, but not created again
+        self._lost: tuple[_Identity, _Identity] | None = None  # the file that was deleted or replaced, and its log
         self._opening = threading.RLock()
         self._open: _Open | None = None  # for as long as anything of it may be open
         self._finalizer: weakref.finalize[..., SqliteStore] | None = None
@@ -140,6 +141,8 @@ class SqliteStore:
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
         self._was_there = False
+        if self._lies_beside_old_log():
+            keep_orphaned(log_of(self.path))
         create(self.path, keep_log=True)
         connection = connect(self.path)
         try:
@@ -160,6 +163,7 @@ class SqliteStore:
 
     def doctor(self) -> list[Check]:
         """Look for damage and for settings that would cost a guarantee."""
+        self._refuse_old_log()
         self._refuse_if_missing()
         connection = connect(self.path)
         try:
@@ -198,12 +202,30 @@ class SqliteStore:
         """A file that is gone takes everything with it that is written to it, without an error: say so, and let go."""
         if opened.in_place():
             return
+        self._lost = opened.identity, opened.log
         self._let_go(opened)
         raise StoreError(
             f"The file {self.path} was deleted or replaced while it was open.",
             hint="What was written since went with the old file. Move it back together with its -wal, or begin with "
             "an empty file: migrate() (`dibs migrate`). Stop every program before you move a file.",
         )
+
+    def _refuse_old_log(self) -> None:
+        if self._lies_beside_old_log():
+            log = log_of(self.path).name
+            raise StoreError(
+                f"{self.path} is another file than before, and {log} belongs to the old file.",
+                hint=f"SQLite would write the log of the old file into the new one, and damage it. Move {log} beside "
+                f"the old file, or rename it, as migrate() does in this program.",
+            )
+
+    def _lies_beside_old_log(self) -> bool:
+        """True where a file has replaced the one that was open, and the log of that one was left. A file that was moved
+        back is in its place again."""
+        if self._lost is None or (now := _identity(os.fspath(self.path))) is None:
+            return False
+        file, log = self._lost
+        return now != file and log is not None and _identity(os.fspath(log_of(self.path))) == log
 
     def _check_writable(self, opened: _Open, error: StoreError) -> None:
         if isinstance(error, ReadOnly):
@@ -229,6 +251,7 @@ class SqliteStore:
         with self._opening:
             if self._open is None:
                 self._types.forget()
+                self._refuse_old_log()
                 self._create_if_new()
                 self._open = _Open(self.path, self.clock, self._may_migrate)
                 self._was_there = True
@@ -281,9 +304,10 @@ class _Open:
             migrate(first, clock, may_migrate)
         finally:
             first.close()
-        self._identity = _identity(self._name)
+        self.identity = _identity(self._name)
         self.wakeups = SqliteWakeups(path)
         self.writer = Writer(path, clock, self.wakeups.wake, self.in_place)
+        self.log = _identity(os.fspath(log_of(path)))  # it stays for as long as the writer has the file open
         self._readers = Readers(path)
         self._executor = ThreadPoolExecutor(READERS, thread_name_prefix="dibs-reader")
         self._at_once = threading.Lock()  # guards the two below
@@ -292,7 +316,7 @@ class _Open:
 
     def in_place(self) -> bool:
         """False when the path leads to another file now, or to none."""
-        return _identity(self._name) == self._identity
+        return _identity(self._name) == self.identity
 
     def read(self, operation: Operation[Any], now: int) -> Any:
         """Run a reading operation on one snapshot."""
@@ -332,7 +356,10 @@ class _Open:
         self.writer.close()
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+_Identity = tuple[int, int] | None
+
+
+def _identity(path: str) -> _Identity:
     """What tells this file from another at the same path."""
     try:
         status = os.stat(path)  # noqa: PTH116  after every write: a Path takes longer than the look itself
