@@ -138,7 +138,7 @@ def count_renewals(answers: Sequence[Renewed | DibsError], seconds: float) -> No
 
 
 def count_outcomes(reports: Sequence[OutcomeReport], answers: Sequence[object]) -> None:
-    """Outcomes were told. What became of the tasks, the store tells its witness."""
+    """Count outcomes. The observer of the store counts what became of the tasks."""
     for (_, said), answer in zip(reports, answers, strict=True):
         if type(said) is Released:
             release_attempts.add()

@@ -185,7 +185,7 @@ def _of_queues(queues: Sequence[str] | None) -> tuple[str, str]:
 
 
 def read_counts(rows: Rows) -> list[TaskCount]:
-    """The counts in the rows of counts.sql."""
+    """The counts in the rows of `counts`."""
     return [
         TaskCount(queue, name, STATES[state], count, seconds(age), set_aside)
         for queue, name, state, count, age, set_aside in rows
@@ -193,7 +193,7 @@ def read_counts(rows: Rows) -> list[TaskCount]:
 
 
 def read_move(row: Row) -> TransitionCount:
-    """The move in a row of moves.sql."""
+    """The move in a row of `moves`."""
     queue, event, from_state, to_state, count, _ = row
     return TransitionCount(
         queue, Event(event), None if from_state is None else STATES[from_state], STATES[to_state], count
@@ -271,7 +271,7 @@ def _text(written: str) -> str:
 
 
 def read_changes(position: HistoryPosition, rows: Sequence[Row], limit: int) -> HistoryChanges:
-    """The changes in the rows of moves.sql; the gaps are those of the position."""
+    """The changes in the rows of `moves`; the gaps are those of the position."""
     last = max((row[-1] for row in rows), default=position.last)
     whole = sum(row[-2] for row in rows) < limit
     return HistoryChanges(HistoryPosition(last, position.gaps), [read_move(row) for row in rows], whole)

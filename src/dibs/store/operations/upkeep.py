@@ -181,7 +181,7 @@ WORKFLOW_BATCH = 100
 """Workflows that one batch expires or mends."""
 
 QUEUES_READ = 300
-"""Characters of a workflow's list of queues that its index holds (see old_workflow_lines.sql)."""
+"""Characters of a workflow's list of queues that its index holds (see `old_workflow_lines`)."""
 
 
 def _prune(limit: int, position: PrunePosition | None) -> Statements[Pruned]:

@@ -26,14 +26,7 @@ from dibs.errors import (
     StoreUnavailable,
 )
 from dibs.redaction import MASK, redact_url
-from dibs.store.operation import (
-    Instruction,
-    ReleaseSavepoint,
-    RollBackToSavepoint,
-    Rows,
-    SetSavepoint,
-    Statement,
-)
+from dibs.store.operation import Instruction, ReleaseSavepoint, RollBackToSavepoint, Rows, SetSavepoint, Statement
 from dibs.store.postgres.replies import AnySession, AsyncSession, Session, lock_timeout_of, without_reply_timeout
 from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, begins_for_user
 from dibs.store.sql import SqlFiles

@@ -168,7 +168,7 @@ def _stored(row: NewRow, task_id: int, now: int) -> Stored:
 
 
 def _values(stored: Stored) -> tuple[Any, ...]:
-    """The columns of enqueue.sql."""
+    """The columns of `enqueue`."""
     row, task_id, state, now = stored
     return (
         task_id, row.type, row.type_version, row.queue, state, row.priority, row.params, row.max_attempts, row.timeout,
