@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dibs import shape
-from dibs.body.graphs import WorkflowBody
-from dibs.body.numbers import whole_numbers
 from dibs.cli import text, workflow_text
 from dibs.cli.enqueue import read_object
 from dibs.cli.output import NAMES, STYLES, Output, quiet_if_closed
@@ -24,6 +21,11 @@ from dibs.cli.workflow_text import Line, Signs
 from dibs.errors import InvalidValue, WorkflowNotFound
 from dibs.model.finalization import ExecutionContext
 from dibs.model.workflow import NewWorkflow, Step, Workflow
+from dibs.wire.fields import whole_numbers
+from dibs.wire.finalization import Context
+from dibs.wire.workflows import Step as WireStep
+from dibs.wire.workflows import Workflow as WireWorkflow
+from dibs.wire.workflows import WorkflowBody
 from dibs.workflow.summary import fold
 
 if TYPE_CHECKING:
@@ -73,9 +75,9 @@ def _look_inside(
 def shaped(seen: Seen) -> dict[str, Any]:
     """The same in the API's shapes."""
     return {
-        "workflow": shape.workflow(seen.workflow),
-        "context": shape.context(seen.context),
-        "steps": [shape.step(step) for step in seen.steps],
+        "workflow": WireWorkflow.from_model(seen.workflow),
+        "context": Context.from_model(seen.context),
+        "steps": [WireStep.from_model(step) for step in seen.steps],
     }
 
 
@@ -194,7 +196,7 @@ def read_workflow(file: str) -> NewWorkflow:
     """The workflow in this file, or in standard input for `-`."""
     content = read_object(_content(file), "The workflow", HINT)
     try:
-        return msgspec.convert(whole_numbers(content), WorkflowBody).workflow()
+        return msgspec.convert(whole_numbers(content), WorkflowBody).to_model()
     except msgspec.ValidationError as error:
         raise InvalidValue(f"The workflow is not as it should be: {_said(error)}.", hint=HINT) from None
     except RecursionError:
