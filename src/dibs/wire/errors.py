@@ -160,7 +160,8 @@ CODES = {
     "unauthorized": Code(
         401,
         _not_allowed(
-            "Give api_key=… or set DIBS_API_KEY; `dibs keys create` makes a key, `dibs keys list` shows them."
+            "Give the key with the argument api_key or in DIBS_API_KEY. `dibs keys create` makes a key, "
+            "`dibs keys list` shows them."
         ),
     ),
     "forbidden": Code(

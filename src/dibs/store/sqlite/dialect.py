@@ -23,10 +23,10 @@ from dibs.store.operations.advance import Advance
 from dibs.store.operations.claim import CHUNK, Sweeper, claim_params, claim_with_sweeps
 from dibs.store.operations.dialect import FinalizationStatements, Holders, NewRows, Stored
 from dibs.store.operations.enqueue import find_keys
-from dibs.store.operations.finalize import FinalizationByStatements
 from dibs.store.operations.rows import NewRow
 from dibs.store.operations.statistics import read_changes
 from dibs.store.sql import Words
+from dibs.store.sqlite.finalization import FinalizationByStatements
 
 _ORDERS = {
     Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
