@@ -1,0 +1,232 @@
+"""The fields of the API: their bounds, how times are written, and the base class of request bodies."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Self
+
+import msgspec
+from msgspec import Meta
+
+from dibs.codec import MAX_NAME, encode
+from dibs.model.checks import MAX_SECONDS, TRACEPARENT
+from dibs.model.claim import MAX_BATCH
+from dibs.model.schedule import MAX_SCHEDULE_NAME
+from dibs.model.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY
+
+MAX_WAIT = 60
+MOMENT = r"^(?!000[01]|9999)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"
+"""RFC 3339 but for leap seconds and the years at the rim, where a time zone could lead out of what a calendar holds."""
+
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_NAME,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
+        description="One line of 1 to 255 characters.",
+    ),
+]
+WorkerId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=255,
+        pattern="^[A-Za-z0-9_-]+$",
+        description="The worker's own name for itself.",
+        examples=["worker-youtube-01"],
+    ),
+]
+RequestId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=64,
+        pattern="^[A-Za-z0-9_-]+$",
+        description="A fresh name for this claim. If its answer is lost, the same claim with the same name answers "
+        "with what the first one got, instead of claiming more.",
+    ),
+]
+ProcessorId = Annotated[
+    Name,
+    Meta(
+        description="The processor's name. Unique for each process: a process that asks under the name of another "
+        "extends the claim of that one.",
+        examples=["billing-7c1f"],
+    ),
+]
+TaskTypeName = Annotated[Name, Meta(description="What to run.", examples=["youtube_video_scrape"])]
+Key = Annotated[Name, Meta(description="Makes it safe to send this again.")]
+Traceparent = Annotated[
+    str,
+    Meta(
+        pattern=TRACEPARENT,
+        description="The span of whoever wants this done, as in the W3C header of that name; every attempt is part of "
+        "its trace. Left out: that of the header, if the request has one.",
+        examples=["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"],
+    ),
+]
+Names = Annotated[list[Name], Meta(min_length=1)]
+Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Higher first.")]
+MaxAttempts = Annotated[int, Meta(ge=1, le=MAX_MAX_ATTEMPTS, description="Attempts before it is a dead letter.")]
+AttemptsRemaining = Annotated[int, Meta(ge=0, le=MAX_MAX_ATTEMPTS, description="At least so many attempts left.")]
+Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
+Lease = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds until the claim ends unless renewed.")]
+Timeout = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds that one attempt may take.")]
+Wait = Annotated[float, Meta(ge=0, le=MAX_WAIT, description="Seconds to wait for a task, if there is none.")]
+Count = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
+Moment = Annotated[
+    datetime,
+    Meta(
+        tz=True,
+        description="A time that knows its time zone.",
+        examples=["2025-11-12T10:30:00Z"],
+        extra_json_schema={"pattern": MOMENT},
+    ),
+]
+TaskId = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The task.")]
+Token = Annotated[int, Meta(ge=0, le=2**63 - 1, description="The claim's token; a stale one is refused with 409.")]
+Percent = Annotated[int, Meta(ge=0, le=100, description="How far it is, in percent.")]
+EntryId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+BatchLimit = Annotated[int, Meta(ge=1, le=MAX_BATCH, description="At most so many in this call.")]
+Keep = Annotated[
+    float,
+    Meta(
+        ge=0, le=MAX_SECONDS, description="Seconds that the records are kept; 0: until the next upkeep; null: for ever."
+    ),
+]
+ScheduleName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_SCHEDULE_NAME,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
+        description=f"One line of 1 to {MAX_SCHEDULE_NAME} characters.",
+        examples=["nightly-report"],
+    ),
+]
+Limit = Annotated[
+    str,
+    Meta(
+        pattern="^(none|([1-9][0-9]{0,8}|1000000000)/(second|minute|hour|day))$",
+        description='Requests in a second, minute, hour or day; or "none".',
+        examples=["600/minute"],
+    ),
+]
+Params = Annotated[dict[str, Any], Meta(description="Any JSON object.", examples=[{"video_id": "abc123"}])]
+
+
+Timestamp = Annotated[
+    str,
+    Meta(
+        description="A time in UTC, always with microseconds, so that texts sort like times.",
+        extra_json_schema={"format": "date-time", "examples": ["2025-11-12T10:30:00.123456Z"]},
+    ),
+]
+JsonObject = dict[str, Any]
+
+FREE_FIELDS = frozenset({"params", "result", "defaults", "schema", "metadata", "value"})
+"""Fields whose content belongs to the client: a float stays one."""
+
+
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A request's body: a field that is not known is refused, never ignored.
+
+    `rules`: what holds between its fields, as JSON Schema, for the OpenAPI document; code elsewhere enforces it.
+    """
+
+    rules: ClassVar[tuple[dict[str, Any], ...]] = ()
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The parameters in a request's URL: one that is not known is refused, never ignored."""
+
+
+def not_both(*names: str) -> dict[str, Any]:
+    """The rule that of these fields not all may be given; null is as good as nothing."""
+    return {"not": {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}}
+
+
+def at_least_one(*names: str) -> dict[str, Any]:
+    """The rule that one of these fields must be given; null is as good as nothing."""
+    return {"anyOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
+
+
+class Empty(RequestBody, frozen=True):
+    """Nothing needs to be said."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """It is done, and that is all there is to say."""
+
+    success: bool
+
+    @classmethod
+    def from_model(cls) -> Self:
+        """The answer to a change that has no result."""
+        return cls(success=True)
+
+    def to_model(self) -> None:
+        """Nothing: the answer carries no value."""
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """It is done, to so many."""
+
+    success: bool
+    count: int
+
+    @classmethod
+    def from_model(cls, count: int) -> Self:
+        """The number as an answer."""
+        return cls(success=True, count=count)
+
+    def to_model(self) -> int:
+        """The number."""
+        return self.count
+
+
+@lru_cache(4096)  # the tasks of a batch share most of their times
+def to_text(at: datetime) -> str:
+    """A time in UTC with all its microseconds, so that texts sort like times."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+to_datetime = datetime.fromisoformat
+"""The time that `to_text` wrote."""
+
+
+def to_text_or_none(at: datetime | None) -> str | None:
+    """`to_text` for a time that may be missing."""
+    return None if at is None else to_text(at)
+
+
+def to_datetime_or_none(text: str | None) -> datetime | None:
+    """`to_datetime` for a time that may be missing."""
+    return None if text is None else to_datetime(text)
+
+
+def utc(at: datetime) -> datetime:
+    """The same moment in UTC, as a request carries it."""
+    return at.astimezone(UTC)
+
+
+def utc_or_none(at: datetime | None) -> datetime | None:
+    """`utc` for a time that may be missing."""
+    return None if at is None else at.astimezone(UTC)
+
+
+def checked_json(value: Any, what: str) -> Any:
+    """A value of the client's as JSON, refused where dibs does not store it; it is encoded once, here."""
+    return msgspec.Raw(encode(value, what))
+
+
+def whole_numbers(value: Any) -> Any:
+    """The same value, in which numbers without a fraction are integers (some programs write 2 as 2.0), but for what
+    belongs to the client."""
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is dict:
+        return {name: item if name in FREE_FIELDS else whole_numbers(item) for name, item in value.items()}
+    return [whole_numbers(item) for item in value] if type(value) is list else value
