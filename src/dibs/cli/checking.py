@@ -27,13 +27,13 @@ def migrate(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
 def doctor(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
     """Check the database for damage and for settings that would cost a guarantee."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
         from dibs.model.upkeep import Verdict
+        from dibs.wire.admin import Check
 
         checks = client.doctor()
         healthy = all(check.verdict is not Verdict.FAIL for check in checks)
         if output.as_json:
-            output.answer({"success": healthy, "checks": [shape.check(check) for check in checks]})
+            output.answer({"success": healthy, "checks": [Check.from_model(check) for check in checks]})
         else:
             output.table(CHECKS, [(check.verdict.value, check.name, check.message) for check in checks])
         for check in checks:

@@ -55,11 +55,11 @@ def list_dead(
     """List the tasks of the dead letter, newest first."""
     which = given(type=type, queue=queue, error=error, limit=limit, cursor=cursor)
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.tasks import Page
 
         tasks = client.list_dead(**which)
         if output.as_json:
-            output.answer(shape.page(tasks, limit))
+            output.answer(Page.from_models(tasks, limit))
         elif tasks:
             output.table(COLUMNS, [_row(task) for task in tasks])
         else:

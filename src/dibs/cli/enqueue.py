@@ -60,12 +60,12 @@ def enqueue(
     )
     read = read_params(params)
     with opened(ctx, url, as_json, create=True) as (app, output):
-        from dibs import shape
+        from dibs.wire.tasks import Created
 
         task = app.enqueue(type, read, **options)
         known = " It was there already, under the same key." if task.deduplicated else ""
         output.say(f"Task {task.id} of type {text.line(task.type)} is {task.state}.{known}")
-        output.answer({"success": True, "task": shape.task(task), "deduplicated": task.deduplicated})
+        output.answer(Created.from_model(task))
         if not (output.as_json or task.finished):
             _note_if_unserved(app, output, task)
 

@@ -111,10 +111,10 @@ class Lines:
 
     def add(self, task: Task) -> None:
         """Print the task as it is now."""
-        from dibs import shape
+        from dibs.wire.tasks import Task as WireTask
 
         if self._output.as_json:
-            self._output.answer_line(shape.task(task))
+            self._output.answer_line(WireTask.from_model(task))
         else:
             self._print(task)
 

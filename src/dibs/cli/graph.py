@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from dibs.body.graphs import WorkflowBody
-from dibs.body.numbers import whole_numbers
 from dibs.cli.enqueue import read_object
 from dibs.errors import InvalidValue
 from dibs.model.workflow import NewWorkflow
+from dibs.wire.fields import whole_numbers
+from dibs.wire.workflows import WorkflowBody
 
 HINT = 'Such as {"name": "order", "steps": [{"task_type": "fetch"}, {"task_type": "render", "after": ["fetch"]}]}.'
 
@@ -21,7 +21,7 @@ def read_workflow(file: str) -> NewWorkflow:
     """The workflow in this file, or in standard input for `-`."""
     content = read_object(_content(file), "The workflow", HINT)
     try:
-        return msgspec.convert(whole_numbers(content), WorkflowBody).workflow()
+        return msgspec.convert(whole_numbers(content), WorkflowBody).to_model()
     except msgspec.ValidationError as error:
         raise InvalidValue(f"The workflow is not as it should be: {_said(error)}.", hint=HINT) from None
     except RecursionError:

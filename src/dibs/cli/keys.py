@@ -106,7 +106,7 @@ def _row(key: ApiKey) -> tuple[object, ...]:
 def _shape(key: ApiKey) -> dict[str, Any]:
     from msgspec import to_builtins
 
-    from dibs import shape
+    from dibs.wire.keys import Key
 
-    flat: dict[str, Any] = to_builtins(shape.key(key))
+    flat: dict[str, Any] = to_builtins(Key.from_model(key))
     return flat

@@ -32,11 +32,11 @@ Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", autocom
 def list_queues(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
     """List the queues with their depth by state."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.admin import Queues
 
         queues = client.queues()
         if output.as_json:
-            output.answer({"queues": [shape.queue(queue) for queue in queues]})
+            output.answer(Queues.from_model(queues))
         elif queues:
             output.table(COLUMNS, [row(queue) for queue in queues])
         else:

@@ -68,11 +68,11 @@ Workflow = Annotated[
 def list_rules(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
     """List the retention rules: the defaults, then those for types, queues and workflows."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.retention import RetentionRules
 
         rules = client.retention()
         if output.as_json:
-            output.answer({"rules": [shape.rule(rule) for rule in rules]})
+            output.answer(RetentionRules.from_model(rules))
         else:
             output.table(COLUMNS, [_row(rule) for rule in rules])
 
@@ -97,11 +97,11 @@ def set_rule(
 
     seconds = read_keep(keep)
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.retention import ChangedRule
 
         rule = client.set_retention(records, seconds, queue=queue, type=type, workflow=workflow)
         output.say(f"{text.line(rule.target)}: {describe_keep(rule.keep)}.")
-        output.answer({"success": True, "rule": shape.rule(rule)})
+        output.answer(ChangedRule.from_model(rule))
 
 
 @app.command("remove")
@@ -134,11 +134,11 @@ def changes(
 ) -> None:
     """List who changed which rule, and when; newest first."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.retention import RetentionChanges
 
         found = client.retention_changes(limit)
         if output.as_json:
-            output.answer({"changes": [shape.rule_change(change) for change in found]})
+            output.answer(RetentionChanges.from_model(found))
         elif found:
             output.table(CHANGE_COLUMNS, [_change_row(change) for change in found])
         else:

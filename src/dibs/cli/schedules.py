@@ -37,11 +37,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.", autoc
 def list_schedules(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
     """List the schedules."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.schedules import Schedules
 
         schedules = client.schedules()
         if output.as_json:
-            output.answer({"schedules": [shape.schedule(each) for each in schedules]})
+            output.answer(Schedules.from_model(schedules))
         elif schedules:
             output.table(COLUMNS, [_row(each) for each in schedules])
         else:
@@ -52,11 +52,11 @@ def list_schedules(ctx: typer.Context, url: Url = None, as_json: Json = False) -
 def show(ctx: typer.Context, name: Name, url: Url = None, as_json: Json = False) -> None:
     """Show all there is to know about a schedule."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.schedules import OneSchedule
 
         schedule = client.get_schedule(name)
         output.pairs(_pairs(schedule))
-        output.answer({"schedule": shape.schedule(schedule)})
+        output.answer(OneSchedule.from_model(schedule))
 
 
 @app.command("add")
@@ -94,44 +94,44 @@ def add(
     options = given(timezone=timezone, catch_up=catch_up) | task_options
     read = read_params(params)
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.schedules import ChangedSchedule
 
         schedule = client.set_schedule(name, cron, type, read, **options)
         output.say(f"The schedule {text.line(name)} ticks next at {_moment(schedule)}.")
-        output.answer({"success": True, "schedule": shape.schedule(schedule)})
+        output.answer(ChangedSchedule.from_model(schedule))
 
 
 @app.command("enable")
 def enable(ctx: typer.Context, name: Name, url: Url = None, as_json: Json = False) -> None:
     """Let a schedule tick again, from now on."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.schedules import ChangedSchedule
 
         schedule = client.enable_schedule(name)
         output.say(f"The schedule {text.line(name)} ticks next at {_moment(schedule)}.")
-        output.answer({"success": True, "schedule": shape.schedule(schedule)})
+        output.answer(ChangedSchedule.from_model(schedule))
 
 
 @app.command("disable")
 def disable(ctx: typer.Context, name: Name, url: Url = None, as_json: Json = False) -> None:
     """Let a schedule rest until it is enabled."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.schedules import ChangedSchedule
 
         schedule = client.disable_schedule(name)
         output.say(f"The schedule {text.line(name)} is disabled.")
-        output.answer({"success": True, "schedule": shape.schedule(schedule)})
+        output.answer(ChangedSchedule.from_model(schedule))
 
 
 @app.command("run")
 def run(ctx: typer.Context, name: Name, url: Url = None, as_json: Json = False) -> None:
     """Enqueue the task of a schedule now, beside its ticks."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.tasks import ChangedTask
 
         task = client.run_schedule(name)
         output.say(f"Task {task.id} of type {text.line(task.type)} is {task.state}.")
-        output.answer({"success": True, "task": shape.task(task)})
+        output.answer(ChangedTask.from_model(task))
 
 
 @app.command("remove")

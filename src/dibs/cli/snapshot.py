@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from dibs import shape
 from dibs.cli import text
 from dibs.client import Dibs
 from dibs.model.registry import QueueInfo, WorkerInfo, WorkerState
 from dibs.model.statistics import Stats
 from dibs.model.task import FINAL, Task
+from dibs.wire import admin, tasks
+from dibs.wire.fields import to_text
 
 RUNNING, FAILURES = 50, 10
 MINUTE = 60.0
@@ -54,13 +55,13 @@ def shaped(seen: Snapshot) -> dict[str, Any]:
     """The snapshot for scripts."""
     return {
         "url": seen.url,
-        "at": shape.moment(seen.at),
-        "stats": shape.stats(seen.stats),
+        "at": to_text(seen.at),
+        "stats": admin.Stats.from_model(seen.stats),
         "per_second": seen.per_second,
-        "queues": [shape.queue(queue) for queue in seen.queues],
-        "workers": [shape.worker(worker) for worker in seen.workers],
-        "running": [shape.task(task) for task in seen.running],
-        "failures": [shape.task(task) for task in seen.failures],
+        "queues": [admin.Queue.from_model(queue) for queue in seen.queues],
+        "workers": [admin.Worker.from_model(worker) for worker in seen.workers],
+        "running": [tasks.Task.from_model(task) for task in seen.running],
+        "failures": [tasks.Task.from_model(task) for task in seen.failures],
     }
 
 

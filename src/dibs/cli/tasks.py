@@ -85,10 +85,10 @@ def list_tasks(
 
 def show_page(output: Output, tasks: list[Task], limit: int) -> None:
     """A page of tasks, and how to go on."""
-    from dibs import shape
+    from dibs.wire.tasks import Page
 
     if output.as_json:
-        output.answer(shape.page(tasks, limit))
+        output.answer(Page.from_models(tasks, limit))
     elif tasks:
         output.table(COLUMNS, [row(task) for task in tasks])
         if len(tasks) == limit:
@@ -109,40 +109,40 @@ def row(task: Task) -> tuple[object, ...]:
 def show(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
     """Show all there is to know about a task."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
         from dibs.cli.showing import show_task
+        from dibs.wire.tasks import OneTask
 
         task = client.get(task_id)
         if task is None:
             raise TaskNotFound(task_id)
         show_task(output, task)
-        output.answer({"task": shape.task(task)})
+        output.answer(OneTask.from_model(task))
 
 
 @app.command("history")
 def history(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
     """Show everything that happened to a task, even after the task itself is gone."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
         from dibs.cli.showing import show_history
+        from dibs.wire.history import OneHistory
 
         entries = client.history(task_id)
         if not entries:
             raise TaskNotFound(task_id)
         show_history(output, entries)
-        output.answer({"history": [shape.history_entry(entry) for entry in entries]})
+        output.answer(OneHistory.from_model(entries))
 
 
 @app.command("explain")
 def explain(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
     """Say why a task is not running."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.tasks import Explanation
 
         why = client.explain(task_id)
         for reason in why.reasons:
             output.say(text.line(reason.message))
-        output.answer(shape.explanation(why))
+        output.answer(Explanation.from_model(why))
 
 
 @app.command("cancel")
@@ -232,7 +232,7 @@ def _each(output: Output, task_ids: list[int], verb: Callable[[int], Task], said
 
 
 def _answer(output: Output, task_id: int, verb: Callable[[int], Task], said: Callable[[Task], str]) -> dict[str, Any]:
-    from dibs import shape
+    from dibs.wire.tasks import Task as WireTask
 
     try:
         task = verb(task_id)
@@ -242,4 +242,4 @@ def _answer(output: Output, task_id: int, verb: Callable[[int], Task], said: Cal
         output.note(f"error: {text.line(error.message)}")
         return {"id": task_id, "success": False, "error": error.message, "code": error.code}
     output.say(said(task))
-    return {"id": task_id, "success": True, "task": shape.task(task)}
+    return {"id": task_id, "success": True, "task": WireTask.from_model(task)}

@@ -34,11 +34,11 @@ FIELDS = {"name", "schema", "defaults"}
 def list_types(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
     """List all versions of all registered task types."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.admin import TaskTypes
 
         types = client.list_types()
         if output.as_json:
-            output.answer({"task_types": [shape.task_type(each) for each in types]})
+            output.answer(TaskTypes.from_model(types))
         elif types:
             output.table(COLUMNS, [_row(each) for each in types])
         else:
@@ -57,7 +57,7 @@ def show(
 ) -> None:
     """Show a task type with its JSON Schema and its defaults."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.admin import OneType
 
         found = client.get_type(name, version)
         output.pairs(
@@ -69,7 +69,7 @@ def show(
                 ("schema", "none" if found.schema is None else text.pretty(found.schema)),
             ]
         )
-        output.answer({"task_type": shape.task_type(found)})
+        output.answer(OneType.from_model(found))
 
 
 @app.command("register")
@@ -84,11 +84,11 @@ def register(
     """Register a task type from a file; a changed schema or changed defaults make a new version."""
     new = _read(file)
     with opened(ctx, url, as_json, create=True) as (client, output):
-        from dibs import shape
+        from dibs.wire.admin import RegisteredType
 
         registered = client.register_type(new["name"], new.get("schema"), new.get("defaults"))
         output.say(f"Task type {text.line(registered.name)}, version {registered.version}, is registered.")
-        output.answer({"success": True, "task_type": shape.task_type(registered)})
+        output.answer(RegisteredType.from_model(registered))
 
 
 def _row(each: TaskType) -> tuple[object, ...]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dibs import shape
 from dibs.cli import drawing, text
 from dibs.cli.drawing import Line, Signs
 from dibs.cli.output import NAMES, STYLES, Output, quiet_if_closed
@@ -17,6 +16,9 @@ from dibs.cli.top import pause_after
 from dibs.errors import WorkflowNotFound
 from dibs.model.finalization import ExecutionContext
 from dibs.model.workflow import Step, Workflow
+from dibs.wire.finalization import Context
+from dibs.wire.workflows import Step as WireStep
+from dibs.wire.workflows import Workflow as WireWorkflow
 from dibs.workflow.summary import fold
 
 if TYPE_CHECKING:
@@ -66,9 +68,9 @@ def _look_inside(
 def shaped(seen: Seen) -> dict[str, Any]:
     """The same in the API's shapes."""
     return {
-        "workflow": shape.workflow(seen.workflow),
-        "context": shape.context(seen.context),
-        "steps": [shape.step(step) for step in seen.steps],
+        "workflow": WireWorkflow.from_model(seen.workflow),
+        "context": Context.from_model(seen.context),
+        "steps": [WireStep.from_model(step) for step in seen.steps],
     }
 
 

@@ -27,11 +27,11 @@ COLUMNS = (
 def list_workers(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
     """List the workers and the tasks that each of them holds."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.admin import Workers
 
         workers = client.workers()
         if output.as_json:
-            output.answer({"workers": [shape.worker(worker) for worker in workers]})
+            output.answer(Workers.from_model(workers))
         elif workers:
             output.table(COLUMNS, [_row(worker) for worker in workers])
         else:

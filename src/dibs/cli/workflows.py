@@ -68,11 +68,11 @@ def list_workflows(
     """List workflows, newest first; sub-workflows are shown with the one that they are part of."""
     which = given(state=state, name=name, limit=limit, cursor=cursor)
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.workflows import WorkflowPage
 
         workflows = client.list_workflows(**which)
         if output.as_json:
-            output.answer(shape.workflows(workflows, limit))
+            output.answer(WorkflowPage.from_models(workflows, limit))
         elif workflows:
             output.table(COLUMNS, [_row(each) for each in workflows])
             if len(workflows) == limit:
@@ -122,13 +122,12 @@ def start(
 
     new = read_workflow(file)
     with opened(ctx, url, as_json, create=True) as (client, output):
-        from dibs import shape
+        from dibs.wire.workflows import StartedWorkflow
 
         workflow = client.start_workflow(new)
         known = " It was there already, under the same key." if workflow.deduplicated else ""
         output.say(f"{_called(workflow)} is {workflow.state}, with {text.count(workflow.steps, 'step')}.{known}")
-        answer = {"success": True, "workflow": shape.workflow(workflow), "deduplicated": workflow.deduplicated}
-        output.answer(answer)
+        output.answer(StartedWorkflow.from_model(workflow))
 
 
 @app.command("cancel")
@@ -149,13 +148,13 @@ def retry(ctx: typer.Context, workflow_id: WorkflowId, url: Url = None, as_json:
 def attempts(ctx: typer.Context, workflow_id: WorkflowId, url: Url = None, as_json: Json = False) -> None:
     """Show who wanted to finalize a workflow, and how each was answered."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+        from dibs.wire.finalization import Attempts
 
         found = client.finalization_attempts(workflow_id)
         if not found:
             _refuse_if_missing(client, workflow_id)
         if output.as_json:
-            output.answer({"attempts": [shape.attempt(each) for each in found]})
+            output.answer(Attempts.from_model(found))
         elif found:
             output.table(ATTEMPTS, [_attempt(each) for each in found])
         else:
@@ -168,10 +167,10 @@ def _refuse_if_missing(client: Dibs, workflow_id: int) -> None:
 
 
 def _tell(output: Output, workflow: Workflow) -> None:
-    from dibs import shape
+    from dibs.wire.workflows import ChangedWorkflow
 
     output.say(f"{_called(workflow)} is {_standing(workflow)}.")
-    output.answer({"success": True, "workflow": shape.workflow(workflow)})
+    output.answer(ChangedWorkflow.from_model(workflow))
 
 
 def _standing(workflow: Workflow) -> str:

@@ -56,15 +56,15 @@ def peek(
     """Show the tasks that would be claimed next, and claim none."""
     options = _filters(queues, types, order)
     with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
         from dibs.cli.tasks import COLUMNS, row
+        from dibs.wire.tasks import ManyTasks
 
         tasks = client.peek(1 if count is None else count, **options)
         if tasks and not output.as_json:
             output.table(COLUMNS, [row(task) for task in tasks])
         elif not output.as_json:
             output.note("No pending tasks.")
-        output.answer({"tasks": [shape.task(task) for task in tasks]})
+        output.answer(ManyTasks.from_model(tasks))
 
 
 def claim(
@@ -181,7 +181,7 @@ def _claim(task_id: int, token: int, worker: str) -> ClaimRef:
 
 
 def _tell_claims(output: Output, claims: list[Claim], *, several: bool) -> None:
-    from dibs import shape
+    from dibs.wire.claims import Claimed
 
     if not claims:
         if not output.as_json:
@@ -199,16 +199,14 @@ def _tell_claims(output: Output, claims: list[Claim], *, several: bool) -> None:
                 ("params", text.pretty(each.task.params)),
             ]
         )
-    tasks = [shape.task(each.task) for each in claims]
-    said = "Task claimed successfully" if len(tasks) == 1 else f"{len(tasks)} tasks claimed successfully"
-    output.answer({"success": True, "task": tasks[0], "message": said} | ({"tasks": tasks} if several else {}))
+    output.answer(Claimed.from_model(claims, several))
 
 
 def _tell_outcome(output: Output, finished: Finished) -> None:
-    from dibs import shape
+    from dibs.wire.claims import Finished as WireFinished
 
     later = finished.will_retry and finished.run_at is not None and finished.state == "scheduled"
     again = f": it runs again at {text.exact(finished.run_at)} UTC" if later else ""
     known = " (as reported before)" if finished.repeated else ""
     output.say(f"Task {finished.task_id} is {finished.state}{again}{known}.")
-    output.answer(shape.finished(finished))
+    output.answer(WireFinished.from_model(finished))

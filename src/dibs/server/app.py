@@ -21,9 +21,9 @@ from dibs.server.dashboard.plain import PlainPage
 from dibs.server.endpoint import Endpoint
 from dibs.server.gate import Gate
 from dibs.server.http import Receive, Scope, Send, header, refuse
-from dibs.server.refusing import Refusal
 from dibs.server.service import Service
 from dibs.store.contract import DatabaseStore
+from dibs.wire.errors import RequestRefused
 
 
 def create_app(store: DatabaseStore, config: ServerConfig) -> Gate:
@@ -87,7 +87,7 @@ class _Methods:
             await endpoint(scope, receive, send)
             return
         message = f"{scope['method']} is not possible here; {self._allow.decode()} is."
-        await refuse(send, Refusal("method_not_allowed", message, headers=((b"allow", self._allow),)))
+        await refuse(send, RequestRefused("method_not_allowed", message, headers=((b"allow", self._allow),)))
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +95,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
         await lost(scope, receive, send)
     elif scope["type"] == "http":
         await refuse(
-            send, Refusal("not_found", "There is nothing at this path.", hint="/api/docs lists what there is.")
+            send, RequestRefused("not_found", "There is nothing at this path.", hint="/api/docs lists what there is.")
         )
     else:
         await send({"type": "websocket.close", "code": 1000})

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dibs.model.key import NOBODY, ApiKey, Scope, matches, split
-from dibs.server.refusing import Refusal
 from dibs.store.contract import DatabaseStore
+from dibs.wire.errors import RequestRefused
 
 KEPT_FOR = 1.0
 FORGOTTEN_AFTER = 600.0
@@ -45,7 +45,7 @@ class Caller:
     def check_queue(self, queue: str) -> None:
         """Refuse a queue that the caller must not name."""
         if not self.serves(queue):
-            raise Refusal(
+            raise RequestRefused(
                 "queue_not_allowed",
                 f"This key is not for the queue {queue!r}.",
                 hint=f"Its queues are: {', '.join(self.queues or ())}.",
@@ -62,7 +62,7 @@ class Caller:
     def check_whole_store(self) -> None:
         """Refuse a key that is limited to queues what concerns all of them."""
         if self.queues is not None:
-            raise Refusal(
+            raise RequestRefused(
                 "key_limited_to_queues",
                 "This concerns the whole store, and the key is limited to some queues.",
                 hint="Use a key without a limit to queues.",
@@ -166,12 +166,12 @@ def _live(known: _Known) -> bool:
     return key.live and (left is None or left > time.monotonic() - known.read_at)
 
 
-def missing(scopes: frozenset[Scope], key: ApiKey) -> Refusal | None:
+def missing(scopes: frozenset[Scope], key: ApiKey) -> RequestRefused | None:
     """Why the key may not do what needs one of the scopes; None if it may."""
     if any(key.allows(scope) for scope in scopes):
         return None
     wanted = " or ".join(sorted(scopes))
     had = ", ".join(sorted(key.scopes))
-    return Refusal(
+    return RequestRefused(
         "forbidden", f"This needs a key with the scope {wanted}; this one has {had}.", hint="Use another key."
     )

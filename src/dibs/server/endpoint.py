@@ -16,15 +16,15 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from dibs.body.numbers import whole_numbers
 from dibs.errors import DibsError, StoreError, TaskNotFound
 from dibs.model.checks import is_trace
 from dibs.model.key import Scope as KeyScope
 from dibs.server.auth import Caller
 from dibs.server.http import Gone, Headers, Receive, Scope, Send, answer, header, read_body, refuse
-from dibs.server.refusing import Refusal
 from dibs.server.service import Service
 from dibs.store.operation import Operation
+from dibs.wire.errors import RequestRefused
+from dibs.wire.fields import Query, whole_numbers
 
 T = TypeVar("T")
 ANY = frozenset(KeyScope)
@@ -165,7 +165,7 @@ class Endpoint:
         if not body and self.body_optional:
             body = b"{}"
         elif not is_json(header(scope, b"content-type")):
-            raise Refusal(
+            raise RequestRefused(
                 "unsupported_media_type",
                 "The body must be JSON, and say so.",
                 hint="Send the header Content-Type: application/json.",
@@ -182,7 +182,7 @@ def endpoint(method: str, path: str, *scopes: KeyScope, **about: Any) -> Callabl
     return declare
 
 
-class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NoQuery(Query, frozen=True):
     """No parameters."""
 
 
@@ -199,7 +199,8 @@ def _without_none(hint: Any) -> Any:
 
 
 def _default(about: Any) -> Any:
-    return msgspec.field() if about.required else msgspec.field(default=about.default)
+    name = about.encode_name
+    return msgspec.field(name=name) if about.required else msgspec.field(name=name, default=about.default)
 
 
 async def _departed(receive: Receive) -> None:
@@ -214,11 +215,11 @@ def decode_json(decoder: Any, body: bytes) -> Any:
     except DibsError:
         raise
     except RecursionError:
-        raise Refusal("bad_request", "The JSON is nested too deeply.") from None
+        raise RequestRefused("bad_request", "The JSON is nested too deeply.") from None
     except UnicodeDecodeError:
-        raise Refusal("bad_request", "The body is not UTF-8.") from None
+        raise RequestRefused("bad_request", "The body is not UTF-8.") from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise Refusal("bad_request", _malformed(decoder, body, error)) from None
+        raise RequestRefused("bad_request", _malformed(decoder, body, error)) from None
 
 
 def _malformed(decoder: Any, body: bytes, error: Exception) -> str:
@@ -247,10 +248,10 @@ def decode_query(text: bytes, model: Any) -> Any:
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, strict_parsing=bool(text), errors="strict")
         given = dict(pairs)
         if len(given) < len(pairs):
-            raise Refusal("bad_request", "A query parameter is given twice.")
+            raise RequestRefused("bad_request", "A query parameter is given twice.")
         return msgspec.convert(given, model, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
-        raise Refusal("bad_request", _sentence(error)) from None
+        raise RequestRefused("bad_request", _sentence(error)) from None
 
 
 def is_json(content_type: bytes | None) -> bool:

@@ -20,12 +20,12 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dibs import shape
 from dibs.errors import DibsError, StoreUnavailable
 from dibs.model.history import StoreEvent
 from dibs.model.task import Event
 from dibs.server.http import encode
 from dibs.store.contract import DatabaseStore
+from dibs.wire.history import TaskEvent
 
 logger = logging.getLogger("dibs.server")
 
@@ -264,4 +264,8 @@ class _Seen:
 def frame(event: StoreEvent) -> bytes:
     """An entry as a server-sent event. JSON has no line breaks of its own, so its text is one line of data."""
     entry = event.entry
-    return b"id: %d\nevent: task.%b\ndata: %b\n\n" % (entry.id, entry.event.encode(), encode(shape.event(event)))
+    return b"id: %d\nevent: task.%b\ndata: %b\n\n" % (
+        entry.id,
+        entry.event.encode(),
+        encode(TaskEvent.from_model(event)),
+    )

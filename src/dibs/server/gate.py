@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from dibs.redacting import redact
 from dibs.server.config import Network
 from dibs.server.http import Message, Receive, Scope, Send, header, refuse
-from dibs.server.refusing import Refusal
 from dibs.server.service import Service
+from dibs.wire.errors import RequestRefused
 
 logger = logging.getLogger("dibs.server")
 access = logging.getLogger("dibs.access")
@@ -82,21 +82,21 @@ class Gate:
         scope["dibs.service"] = self.service
         await self._inside(scope, receive, send)  # type: ignore[operator]
 
-    def _refusal(self, scope: Scope, path: bytes) -> Refusal | None:
+    def _refusal(self, scope: Scope, path: bytes) -> RequestRefused | None:
         if self.service.stopping.is_set():
-            return Refusal("stopping", "The server is stopping.", hint="Ask again in a moment.", headers=CLOSE)
+            return RequestRefused("stopping", "The server is stopping.", hint="Ask again in a moment.", headers=CLOSE)
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) > 1:
-            return Refusal("bad_request", "A request has one Host header.", headers=CLOSE)
+            return RequestRefused("bad_request", "A request has one Host header.", headers=CLOSE)
         host = hosts[0].decode("latin-1").lower() if hosts else ""
         if not self._goes_by(host) and path not in FOR_PROBES:
-            return Refusal(
+            return RequestRefused(
                 "unknown_host",
                 "This server does not go by that name.",
                 hint="Start it with --allowed-host NAME if it should.",
             )
         if scope["method"] not in SAFE_METHODS and _is_foreign(scope, host):
-            return Refusal("wrong_origin", "Another site must not write here through somebody's browser.")
+            return RequestRefused("wrong_origin", "Another site must not write here through somebody's browser.")
         return None
 
     def _goes_by(self, host: str) -> bool:
@@ -135,7 +135,7 @@ class _Said:
             _guard(message)
         await self._send(message)
 
-    async def at_least(self, refusal: Refusal) -> None:
+    async def at_least(self, refusal: RequestRefused) -> None:
         """This, if nothing else was said."""
         if self.status == 0:
             await refuse(self, refusal)
@@ -228,12 +228,12 @@ def _address(text: str) -> str | None:
         return None
 
 
-def _our_fault() -> Refusal:
-    return Refusal("internal_error", "The server failed.", hint="Its log says how; report it if it is a bug.")
+def _our_fault() -> RequestRefused:
+    return RequestRefused("internal_error", "The server failed.", hint="Its log says how; report it if it is a bug.")
 
 
-def _cut_off() -> Refusal:
-    return Refusal(
+def _cut_off() -> RequestRefused:
+    return RequestRefused(
         "outcome_unknown",
         "The server stopped before this was done; it may or may not have been.",
         hint="Repeat the call with the same key or token: dibs recognises what is already stored.",

@@ -9,7 +9,7 @@ import msgspec
 
 from dibs.codec import MAX_BYTES
 from dibs.errors import DibsError
-from dibs.server.refusing import Refusal, headers_of, refusal, status_of
+from dibs.wire.errors import Refusal, RequestRefused, headers_of, status_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -45,7 +45,7 @@ async def answer_bytes(send: Send, status: int, body: bytes, headers: Headers) -
 
 async def refuse(send: Send, error: DibsError) -> None:
     """An error as an answer."""
-    await answer(send, status_of(error), refusal(error), headers_of(error))
+    await answer(send, status_of(error), Refusal.from_model(error), headers_of(error))
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -79,8 +79,8 @@ def _part(message: Message) -> bytes:
     return part
 
 
-def _too_large() -> Refusal:
-    return Refusal(
+def _too_large() -> RequestRefused:
+    return RequestRefused(
         "too_large",
         f"The body is larger than {MAX_BYTES:,} bytes.",
         hint="Send fewer tasks in one request; keep large data elsewhere and send a reference to it.",

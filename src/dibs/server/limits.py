@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Network
 
 from dibs.model.key import ApiKey, RateLimit
-from dibs.server.refusing import Refusal
 from dibs.store.contract import DatabaseStore
+from dibs.wire.errors import RequestRefused
 
 SHARE = 200
 """A process takes this fraction of a limit at a time."""
@@ -111,7 +111,7 @@ class Strangers:
             return False
         return self._failures.get(_household(address), (0, 0.0))[0] >= PATIENCE and self._left(address) > 0
 
-    def refusal(self, address: str) -> Refusal:
+    def refusal(self, address: str) -> RequestRefused:
         """What such an address is told."""
         return too_many("Too many requests without a good key have come from this address.", self._left(address))
 
@@ -119,10 +119,10 @@ class Strangers:
         return self._failures.get(_household(address), (0, 0.0))[1] - time.monotonic()
 
 
-def too_many(message: str, retry_in: float) -> Refusal:
+def too_many(message: str, retry_in: float) -> RequestRefused:
     """The refusal of a request that came too early."""
     hint = "Wait as long as Retry-After says; `dibs keys create --rate-limit` makes a key with another limit."
-    return Refusal("rate_limited", message, hint=hint, retry_after=retry_in)
+    return RequestRefused("rate_limited", message, hint=hint, retry_after=retry_in)
 
 
 def _household(address: str) -> str:

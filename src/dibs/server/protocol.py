@@ -15,7 +15,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from dibs.server.http import JSON, SAFE, encode
-from dibs.server.refusing import Refusal, headers_of, refusal, status_of
+from dibs.wire.errors import Refusal, RequestRefused, headers_of, status_of
 
 MAX_HEAD = 64 * 1024
 """Bytes of a request before its body."""
@@ -63,7 +63,7 @@ class Connection(HttpToolsProtocol):
         """A client has come."""
         super().connection_made(Polite(transport, self))  # type: ignore[arg-type]
         if len(self.connections) > MAX_CONNECTIONS:
-            self.turn_away(Refusal("too_many_connections", "The server has no room for another connection."))
+            self.turn_away(RequestRefused("too_many_connections", "The server has no room for another connection."))
         else:
             self._hurry()
 
@@ -80,7 +80,7 @@ class Connection(HttpToolsProtocol):
         self._head += len(data)
         super().data_received(data)
         if self._in_head and self._head > MAX_HEAD:
-            self.turn_away(Refusal("headers_too_large", f"The headers are larger than {MAX_HEAD:,} bytes."))
+            self.turn_away(RequestRefused("headers_too_large", f"The headers are larger than {MAX_HEAD:,} bytes."))
         elif self._whole:
             self._rest()
         elif self._deadline is None:
@@ -123,9 +123,9 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What came is no HTTP."""
-        self.turn_away(Refusal("bad_request", msg))
+        self.turn_away(RequestRefused("bad_request", msg))
 
-    def turn_away(self, error: Refusal) -> None:
+    def turn_away(self, error: RequestRefused) -> None:
         """Answer in the place of the application, unless it has begun to, and close."""
         self._rest()
         if self._is_next():
@@ -168,7 +168,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
         else:
             message = f"The request did not come to its end within {REQUEST_WITHIN:g} s."
-            self.turn_away(Refusal("too_slow", message))
+            self.turn_away(RequestRefused("too_slow", message))
 
 
 class Polite:
@@ -222,8 +222,8 @@ def _hang_up(cycle: Any) -> None:
         cycle.message_event.set()
 
 
-def _answer(error: Refusal, default_headers: list[tuple[bytes, bytes]]) -> bytes:
-    body = encode(refusal(error))
+def _answer(error: RequestRefused, default_headers: list[tuple[bytes, bytes]]) -> bytes:
+    body = encode(Refusal.from_model(error))
     size = (b"content-length", str(len(body)).encode())
     headers = [*default_headers, JSON, *headers_of(error), size, *SAFE, CLOSE]
     return b"".join([STATUS_LINE[status_of(error)], *(b"%s: %s\r\n" % pair for pair in headers), b"\r\n", body])

@@ -25,11 +25,11 @@ from dibs.server.limits import Limits, Strangers
 from dibs.server.liveness import Liveness
 from dibs.server.metrics import Metrics
 from dibs.server.pulse import Pulse
-from dibs.server.refusing import Refusal
 from dibs.server.upkeep import Keeper
 from dibs.server.waiting import WaitingRoom
 from dibs.store.contract import DatabaseStore
 from dibs.store.doctor import warn_once
+from dibs.wire.errors import RequestRefused
 
 logger = logging.getLogger("dibs.server")
 
@@ -181,9 +181,9 @@ def _signature(value: bytes | None) -> str | None:
         raise InvalidValue("The signature is not UTF-8.") from None
 
 
-def _unauthorized(text: str | None) -> Refusal:
+def _unauthorized(text: str | None) -> RequestRefused:
     if text is None:
         message, hint = "This needs an API key.", "Send it in the header X-API-Key; `dibs keys create` makes one."
     else:
         message, hint = "This API key is not valid.", "It is wrong, expired or revoked; `dibs keys list` tells which."
-    return Refusal("unauthorized", message, hint=hint, headers=((b"www-authenticate", b"ApiKey, Bearer"),))
+    return RequestRefused("unauthorized", message, hint=hint, headers=((b"www-authenticate", b"ApiKey, Bearer"),))

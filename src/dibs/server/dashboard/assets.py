@@ -8,7 +8,7 @@ from importlib import resources
 
 from dibs.server.dashboard.plain import PlainPage
 from dibs.server.http import Receive, Scope, Send, refuse
-from dibs.server.refusing import Refusal
+from dibs.wire.errors import RequestRefused
 
 KINDS = {
     "css": b"text/css; charset=utf-8",
@@ -42,7 +42,7 @@ async def _serve(scope: Scope, receive: Receive, send: Send) -> None:
     name, edition = scope["path_params"]["name"], scope["path_params"]["edition"]
     content = _files().get(name)
     if content is None:
-        await refuse(send, Refusal("not_found", "There is no such file."))
+        await refuse(send, RequestRefused("not_found", "There is no such file."))
         return
     kept = b"public, max-age=31536000, immutable" if edition == _edition() else b"no-cache"
     headers = [

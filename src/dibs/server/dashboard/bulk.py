@@ -18,8 +18,8 @@ from dibs.pacing import Batches
 from dibs.server.auth import missing
 from dibs.server.dashboard.finding import Wish, look
 from dibs.server.dashboard.page import Content, Visit, page, wants_json
-from dibs.server.refusing import Refusal
 from dibs.store.operation import Operation
+from dibs.wire.errors import RequestRefused
 
 PICKED_AT_MOST = 100
 FOR_A_SCRIPT = 0.08
@@ -64,7 +64,7 @@ class Deed(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The ids."""
         ids = [part for part in self.ids.split(",") if part]
         if len(ids) > PICKED_AT_MOST or not all(part.isdecimal() and len(part) < 19 for part in ids):
-            raise Refusal("bad_request", f"Pick up to {PICKED_AT_MOST} tasks at a time.")
+            raise RequestRefused("bad_request", f"Pick up to {PICKED_AT_MOST} tasks at a time.")
         return sorted({int(part) for part in ids}, reverse=True)
 
 

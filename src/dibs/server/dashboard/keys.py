@@ -9,7 +9,7 @@ import msgspec
 from dibs.errors import DibsError
 from dibs.model.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, Scope, read_limit, write_limit
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.refusing import status_of
+from dibs.wire.errors import status_of
 
 SHOWN = 500
 """Keys on the page, the newest; `dibs keys list` has them all."""

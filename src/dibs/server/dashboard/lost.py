@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dibs.server.dashboard.page import Content, Visit, page
 from dibs.server.http import Receive, Scope, Send
-from dibs.server.refusing import Refusal
+from dibs.wire.errors import RequestRefused
 
 
 @page("GET", "/lost")
 async def nowhere(visit: Visit) -> Content:
     """The page that says so."""
-    raise Refusal("not_found", "There is nothing at this address.", hint="The menu leads to everything there is.")
+    raise RequestRefused(
+        "not_found", "There is nothing at this address.", hint="The menu leads to everything there is."
+    )
 
 
 async def lost(scope: Scope, receive: Receive, send: Send) -> None:

@@ -21,8 +21,8 @@ from dibs.server.dashboard.rendering import HTML, render
 from dibs.server.dashboard.session import Visitor
 from dibs.server.endpoint import Call, as_text
 from dibs.server.http import Gone, Headers, Receive, Scope, Send, answer_bytes, encode, header, read_body, refuse
-from dibs.server.refusing import Refusal, headers_of, status_of
 from dibs.server.service import Service
+from dibs.wire.errors import RequestRefused, headers_of, status_of
 
 SAID = "dibs_said"
 """The cookie in which the answer to a form waits for the page that shows it."""
@@ -171,7 +171,7 @@ def wants_json(scope: Scope) -> bool:
 
 def _to_the_door(scope: Scope) -> Content:
     if wants_json(scope) or (header(scope, b"accept") or b"").startswith(b"text/event-stream"):
-        raise Refusal("unauthorized", "You are not signed in any more.", hint="Load the page again to sign in.")
+        raise RequestRefused("unauthorized", "You are not signed in any more.", hint="Load the page again to sign in.")
     asked = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
     return redirect("/signin" if asked == "/" or scope["method"] != "GET" else f"/signin?next={quote(asked, safe='')}")
 
@@ -180,7 +180,9 @@ def _check_token(visit: Visit, given: dict[str, str]) -> None:
     told = header(visit.http[0], b"x-csrf-token")
     text = given.pop("csrf", None) or (told.decode("latin-1") if told else None)
     if not visit.visitor.proves(text):
-        raise Refusal("forbidden", "This form is too old, or not ours.", hint="Load the page again, then repeat it.")
+        raise RequestRefused(
+            "forbidden", "This form is too old, or not ours.", hint="Load the page again, then repeat it."
+        )
 
 
 def _pairs(text: bytes, what: str) -> dict[str, str]:
@@ -188,11 +190,11 @@ def _pairs(text: bytes, what: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=2000)
     except ValueError:
-        raise Refusal("bad_request", f"The {what} makes no sense.") from None
+        raise RequestRefused("bad_request", f"The {what} makes no sense.") from None
     given: dict[str, str] = {}
     for name, value in pairs:
         if value and name in given and name != PICKED:
-            raise Refusal("bad_request", f"The {what} says something twice.")
+            raise RequestRefused("bad_request", f"The {what} says something twice.")
         if value:
             given[name] = f"{given[name]},{value}" if name in given else value
     return given
@@ -201,12 +203,12 @@ def _pairs(text: bytes, what: str) -> dict[str, str]:
 def _decode(given: Mapping[str, str], model: Any, what: str) -> Any:
     if model is None:
         if given:
-            raise Refusal("bad_request", f"The {what} says what this page does not know: {min(given)[:40]!r}.")
+            raise RequestRefused("bad_request", f"The {what} says what this page does not know: {min(given)[:40]!r}.")
         return None
     try:
         return msgspec.convert(given, model, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
-        raise Refusal("bad_request", f"The {what} makes no sense here: {error}.") from None
+        raise RequestRefused("bad_request", f"The {what} makes no sense here: {error}.") from None
 
 
 async def _apologise(

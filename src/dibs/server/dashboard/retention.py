@@ -20,7 +20,7 @@ from dibs.model.retention import (
 )
 from dibs.server.api.retention import check_change, shows
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.refusing import status_of
+from dibs.wire.errors import status_of
 
 CHANGES = 50
 """Changes on the page; `dibs retention changes` lists more."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from dibs.model.key import ApiKey, split
 from dibs.server.auth import Caller
 from dibs.server.http import Scope, header
-from dibs.server.refusing import Refusal
 from dibs.server.service import Service
+from dibs.wire.errors import RequestRefused
 
 LIFETIME = 12 * 3600
 """Seconds after which everybody has to sign in again."""
@@ -71,7 +71,7 @@ async def sign_in(service: Service, scope: Scope, text: str) -> tuple[ApiKey, st
     key = await service.ring.find(text)
     if key is None:
         service.strangers.failed(address, guessed=split(text) is not None)
-        raise Refusal(
+        raise RequestRefused(
             "unauthorized",
             "This is not a valid API key.",
             hint="It is wrong, expired or revoked; `dibs keys create NAME --scopes read` makes one.",

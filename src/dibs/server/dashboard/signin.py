@@ -8,7 +8,7 @@ from dibs.errors import DibsError
 from dibs.model.key import Scope
 from dibs.server.dashboard import session
 from dibs.server.dashboard.page import Content, Visit, page, redirect
-from dibs.server.refusing import status_of
+from dibs.wire.errors import status_of
 
 
 class Next(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from dibs.model.workflow import WORKFLOW_STEP, Workflow
 from dibs.server.dashboard.attempts import attempts_of, line_of
 from dibs.server.dashboard.page import Content, Visit, page
 from dibs.server.dashboard.texts import excerpt, pretty, str_of, whole_error, whole_json
-from dibs.server.refusing import Refusal
+from dibs.wire.errors import RequestRefused
 
 ENTRIES, MOST_ENTRIES = 200, 2000
 """Entries of the history on a page, the last ones; and where all are asked for."""
@@ -101,7 +101,9 @@ async def whole(visit: Visit) -> Content:
     part = visit.path["name"]
     text = _whole(task, part)
     if text is None:
-        raise Refusal("not_found", f"Task {task.id} has no such part.", hint="There are params, result and error.")
+        raise RequestRefused(
+            "not_found", f"Task {task.id} has no such part.", hint="There are params, result and error."
+        )
     kind = "txt" if part == "error" else "json"
     name = f'attachment; filename="task-{task.id}-{quote(part)}.{kind}"'.encode()
     return Content(text.encode(errors="replace"), 200, (PLAIN, (b"content-disposition", name), CLOSED))
