@@ -11,7 +11,7 @@ import pytest
 import dibs
 from dibs import InvalidValue, KeyNotFound, MintedKey, RateLimit, Scope
 from dibs.model import key
-from dibs.wire.admin import Key
+from dibs.wire.keys import Key
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.tasks import moment

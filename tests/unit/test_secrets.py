@@ -14,7 +14,7 @@ from dibs.handlers.endings import describe
 from dibs.server.dashboard.session import Visitor
 from dibs.server.dashboard.signin import Given
 from dibs.store.remote.address import Address
-from dibs.wire.admin import Minted
+from dibs.wire.keys import Minted
 
 SECRET = "hunter2"
 KEY = f"dibs_mfqxk4tcmezd_{SECRET}{'A' * 36}"

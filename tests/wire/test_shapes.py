@@ -13,7 +13,7 @@ import dibs
 from dibs.model.history import StoreEvent
 from dibs.model.statistics import Percentiles
 from dibs.model.upkeep import Check
-from dibs.wire import admin, history, schedules, tasks
+from dibs.wire import admin, history, keys, schedules, tasks
 from dibs.wire.fields import to_text, to_text_or_none
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
@@ -60,7 +60,7 @@ CASES: list[tuple[Any, Any, set[str]]] = [
     (admin.TaskType, dibs.TaskType("resize", 1, None, {}, NOW), set()),
     (schedules.Schedule, SCHEDULE, set()),
     (admin.Stats, dibs.Stats({}, {}, {}, None, {}, {}, Percentiles(), Percentiles(0.1, 0.2, 0.3)), set()),
-    (admin.Key, KEY, {"digest", "seconds_left"}),
+    (keys.Key, KEY, {"digest", "seconds_left"}),
     (history.TaskEvent, StoreEvent(ENTRY, "default", "resize"), {"entry"}),
     (admin.Check, Check("schema", dibs.Verdict.OK, "fine"), set()),
     (tasks.Explanation, dibs.Explanation(7, dibs.State.PENDING, [dibs.Reason("ready", "It is.")]), set()),
@@ -94,7 +94,7 @@ def test_a_claimed_task_looks_as_the_api_promises() -> None:
 
 
 def test_a_key_is_shown_without_its_digest() -> None:
-    assert "ddd" not in msgspec.json.encode(admin.Key.from_model(KEY)).decode()
+    assert "ddd" not in msgspec.json.encode(keys.Key.from_model(KEY)).decode()
 
 
 def test_an_event_is_its_entry_with_queue_and_type() -> None:

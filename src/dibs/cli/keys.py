@@ -106,7 +106,7 @@ def _row(key: ApiKey) -> tuple[object, ...]:
 def _shape(key: ApiKey) -> dict[str, Any]:
     from msgspec import to_builtins
 
-    from dibs.wire.admin import Key
+    from dibs.wire.keys import Key
 
     flat: dict[str, Any] = to_builtins(Key.from_model(key))
     return flat

@@ -68,7 +68,7 @@ Workflow = Annotated[
 def list_rules(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
     """List the retention rules: the defaults, then those for types, queues and workflows."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs.wire.admin import RetentionRules
+        from dibs.wire.retention import RetentionRules
 
         rules = client.retention()
         if output.as_json:
@@ -97,7 +97,7 @@ def set_rule(
 
     seconds = read_keep(keep)
     with opened(ctx, url, as_json) as (client, output):
-        from dibs.wire.admin import ChangedRule
+        from dibs.wire.retention import ChangedRule
 
         rule = client.set_retention(records, seconds, queue=queue, type=type, workflow=workflow)
         output.say(f"{text.line(rule.target)}: {describe_keep(rule.keep)}.")
@@ -134,7 +134,7 @@ def changes(
 ) -> None:
     """List who changed which rule, and when; newest first."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs.wire.admin import RetentionChanges
+        from dibs.wire.retention import RetentionChanges
 
         found = client.retention_changes(limit)
         if output.as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.wire.admin import Keys, Minted, NewKeyBody, Revoked
+from dibs.wire.keys import Keys, Minted, NewKeyBody, Revoked
 
 TAG = "keys"
 

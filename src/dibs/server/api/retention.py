@@ -9,8 +9,8 @@ from dibs.model.key import Scope
 from dibs.model.retention import RetentionChange, RetentionRule, RetentionTarget, RuleScope
 from dibs.server.auth import Caller
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.wire.admin import ChangedRule, ChangesQuery, RetentionChanges, RetentionRules, RuleBody, TargetBody
 from dibs.wire.fields import Done
+from dibs.wire.retention import ChangedRule, ChangesQuery, RetentionChanges, RetentionRules, RuleBody, TargetBody
 
 TAG = "retention"
 

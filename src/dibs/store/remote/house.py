@@ -14,24 +14,11 @@ from dibs.store.operation import Operation
 from dibs.store.remote.call import Call, Steps, asking, get, looking, place, post
 from dibs.store.remote.decode import reader, reader_or
 from dibs.wire import schedules
-from dibs.wire.admin import (
-    ChangedRule,
-    ChangesQuery,
-    HeartbeatBody,
-    Keys,
-    LimitBody,
-    Minted,
-    NewKeyBody,
-    PruneBody,
-    PrunedAnswer,
-    RetentionChanges,
-    RetentionRules,
-    RuleBody,
-    TargetBody,
-    Workers,
-)
+from dibs.wire.admin import HeartbeatBody, LimitBody, PruneBody, PrunedAnswer, Workers
 from dibs.wire.claims import DueIn
 from dibs.wire.fields import Counted, Done
+from dibs.wire.keys import Keys, Minted, NewKeyBody
+from dibs.wire.retention import ChangedRule, ChangesQuery, RetentionChanges, RetentionRules, RuleBody, TargetBody
 from dibs.wire.tasks import ChangedTask
 
 _read_done = reader(Done)
