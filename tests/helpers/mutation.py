@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dibs.store.migrate import Migration
-from dibs.store.operations import finalizing
+from dibs.store.operations import finalize
 from dibs.store.postgres import migrating
 from dibs.store.sql import SqlFiles
 
@@ -63,7 +63,7 @@ FUNCTIONS = {
 FUNCTION_OF = {"finalize": "dibs_finalize_at"}
 """The function of a statement, where it is not called dibs_ and the statement's name."""
 
-_check_holder = finalizing._check_holder
+_check_holder = finalize._check_holder
 
 CODE: dict[str, dict[str, Callable[[Any, Any, Any], None]]] = {
     "finalize": {
@@ -110,7 +110,7 @@ def apply(mutation: Mutation) -> None:
         migrating.KNOWN = tuple(_without_fence(each, mutation) for each in migrating.KNOWN)
         return
     if mutation.statement in CODE:
-        finalizing._check_holder = CODE[mutation.statement][mutation.fence]
+        finalize._check_holder = CODE[mutation.statement][mutation.fence]
         return
     whole = SqlFiles.read
 

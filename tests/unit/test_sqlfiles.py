@@ -110,7 +110,6 @@ ASSEMBLED = {
     "f\"SELECT current_setting('transaction_read_only'), {doing}\"",  # NULL, or the notification
     "f'SHOW {name}'",  # the three names stand in the loop above it
     "f'PRAGMA incremental_vacuum({PAGES_A_ROUND})'",
-    "f\"SELECT 1 FROM {schema}.sqlite_master WHERE name = 'dibs_tasks'\"",  # schemas, quoted, as SQLite lists them
     "f'DROP TABLE temp.\"{name}\"'",  # the names of dibs' own tables, as SQLite lists them
 }
 
@@ -249,7 +248,7 @@ def test_every_statement_that_the_code_names_exists() -> None:
 
 
 def test_every_outcome_has_its_statement() -> None:
-    from dibs.store.operations.finishing import _STATEMENTS
+    from dibs.store.operations.finish import _STATEMENTS
 
     for engine in ENGINES:
         assert {name for name, _ in _STATEMENTS.values()} <= names(engine)
@@ -285,10 +284,10 @@ def test_what_is_executed_is_never_made_on_the_spot() -> None:
 
 def test_the_words_of_a_list_are_only_the_names_of_its_filters() -> None:
     from dibs.model.search import TaskFilter
-    from dibs.store.operations.looking import Looking
+    from dibs.store.operations.inspect import Inspect
 
     odd = "'; DROP TABLE dibs_tasks; --"
-    steps = Looking().list_tasks(TaskFilter(type=odd, queue=odd, state="pending", cursor=5)).begin()
+    steps = Inspect().list_tasks(TaskFilter(type=odd, queue=odd, state="pending", cursor=5)).begin()
     statement = next(steps)
     conditions = ("conditions", "AND state = :state AND type = :type AND queue = :queue AND id < :cursor")
     assert statement.words == (conditions, ("limit", "100"))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from dibs.errors import ClaimLost, DibsError, NotClaimable, TaskNotFound
 from dibs.observe import finalization_metrics, metrics
-from dibs.store.contract import DatabaseStore, Store
+from dibs.store.contract import INTERFACES, DatabaseStore, Store
 from dibs.store.operation import Operation
 
 T = TypeVar("T")
@@ -24,42 +24,43 @@ def counted(store: AnyStore) -> AnyStore:
 
 
 class _Counted:
-    """Counts the operations that are run, and leaves everything else to the store."""
+    """Counts the operations that are run; everything else is forwarded to the store."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
         self._run, self._run_async, self.served = store.run, store.run_async, store.served  # on the busiest path
-        if not self.served:  # what becomes of the tasks behind a server is counted there
-            cast("DatabaseStore", store).witness = metrics.Counting()
+        for name in INTERFACES:
+            setattr(self, name, getattr(store, name))
+        if not self.served:  # the server counts what becomes of the tasks in its store
+            cast("DatabaseStore", store).observer = metrics.Counting()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if callable(found):  # a verb: from now on found at once
-            setattr(self, name, found)
-        return found
+        return getattr(self._store, name)
 
-    def run(self, operation: Operation[T], on: Any = None) -> T:
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
         if (count := _COUNTS.get(operation.name)) is None:
-            return cast("T", self._run(operation, on))
+            return cast("T", self._run(operation, by=by, on=on, idle=idle))
         began = time.perf_counter()
         try:
-            answer: T = self._run(operation, on)
+            answer: T = self._run(operation, by=by, on=on, idle=idle)
         except DibsError as error:
             _count_refusal(operation, error, time.perf_counter() - began)
             raise
-        count(operation.about, answer, time.perf_counter() - began)
+        count(operation.request, answer, time.perf_counter() - began)
         return answer
 
-    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         if (count := _COUNTS.get(operation.name)) is None:
-            return cast("T", await self._run_async(operation, on))
+            return cast("T", await self._run_async(operation, by=by, on=on, idle=idle))
         began = time.perf_counter()
         try:
-            answer: T = await self._run_async(operation, on)
+            answer: T = await self._run_async(operation, by=by, on=on, idle=idle)
         except DibsError as error:
             _count_refusal(operation, error, time.perf_counter() - began)
             raise
-        count(operation.about, answer, time.perf_counter() - began)
+        count(operation.request, answer, time.perf_counter() - began)
         return answer
 
 

@@ -25,8 +25,8 @@ from dibs.model.claim import (
 from dibs.model.task import Event, State, Task
 from dibs.observe import log
 from dibs.observe.instruments import Counter, Family, Histogram, Label
+from dibs.store.contract import Observer
 from dibs.store.operation import Rows
-from dibs.store.witness import Witness
 
 T = TypeVar("T", bound=Hashable)
 
@@ -138,7 +138,7 @@ def count_renewals(answers: Sequence[Renewed | DibsError], seconds: float) -> No
 
 
 def count_outcomes(reports: Sequence[OutcomeReport], answers: Sequence[object]) -> None:
-    """Outcomes were told. What became of the tasks, the store tells its witness."""
+    """Count outcomes. The observer of the store counts what became of the tasks."""
     for (_, said), answer in zip(reports, answers, strict=True):
         if type(said) is Released:
             release_attempts.add()
@@ -158,16 +158,16 @@ def count_run(task: Task, seconds: float) -> None:
     run_seconds.add(seconds, task.queue, task.type)
 
 
-class Counting(Witness):
+class Counting(Observer):
     """Counts what a store does to tasks."""
 
     def added(self, queues: Iterable[str]) -> None:
-        """See Witness."""
+        """See Observer."""
         for queue, times in _tally(queues).items():
             enqueued.add(queue, times=times)
 
     def moved(self, rows: Rows, ignored: Container[int] = frozenset()) -> None:
-        """See Witness."""
+        """See Observer."""
         log.note(rows)
         dead = [row for row in rows if row[3] == State.FAILED and row[0] not in ignored]
         for (queue, kind), times in _tally(map(_KIND, dead)).items():

@@ -50,7 +50,7 @@ class Finalizer(Part):
 
     def look(self) -> bool:
         """Put whatever waits in the store and is nobody's; whether there was anything."""
-        due = self._contact.run(self._contact.store.due_finalizations())
+        due = self._contact.run(self._contact.store.finalization.due_finalizations())
         for workflow_id in due:
             self.put(workflow_id)
         return bool(due)

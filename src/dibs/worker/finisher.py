@@ -102,7 +102,7 @@ class Finisher(Part):
 
     def _write(self, batch: Sequence[Told]) -> None:
         try:
-            answers = self._contact.run(self._contact.store.finish([(told[0].claim, told[1]) for told in batch]))
+            answers = self._contact.run(self._contact.store.queue.finish([(told[0].claim, told[1]) for told in batch]))
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
                 raise  # the store is away: the same batch again

@@ -56,7 +56,7 @@ class Notes:
         if not notes:
             return
         try:
-            self._contact.run(self._contact.store.progress(notes))
+            self._contact.run(self._contact.store.queue.progress(notes))
         except DibsError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
                 for claim, percent, message in notes:  # unless the handler has reported a newer one meanwhile

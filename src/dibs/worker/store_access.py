@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from dibs.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
@@ -30,9 +31,9 @@ _AWAY = (StoreUnavailable, StoreBusy, OutcomeUnknown)
 class Contact:
     """Runs operations, and remembers when one last succeeded."""
 
-    def __init__(self, store: Store, sign: Callable[[Operation[Any]], Operation[Any]]) -> None:
+    def __init__(self, store: Store, by: str | None) -> None:
         self.store = store
-        self._sign = sign
+        self._by = by
         self._lock = threading.Lock()
         self._last = time.monotonic()
         self._said_at: float | None = None
@@ -56,10 +57,10 @@ class Contact:
         with contextlib.suppress(StoreError):  # a store that is not open has nobody waiting
             self.store.wakeups.wake()
 
-    def run(self, operation: Operation[T]) -> T:
-        """Run the operation; StoreError where the store could not be reached."""
+    def run(self, operation: Operation[T], *, idle: bool = False) -> T:
+        """Run the operation; StoreError where the store could not be reached. `idle`: nothing waits for its result."""
         try:
-            answer: T = self.store.run(self._sign(operation))
+            answer: T = self.store.run(operation, by=self._by, idle=idle)
         except StoreError as error:
             self._complain(operation.name, error)
             raise
@@ -68,13 +69,13 @@ class Contact:
         self._last = time.monotonic()
         return answer
 
-    def follow(self, plan: Plan[T]) -> T:
-        """Run the operations of a plan that waits for nobody."""
-        return drive(plan, self._step)
+    def follow(self, procedure: Plan[T], *, idle: bool = False) -> T:
+        """Run the operations of a procedure that does not wait."""
+        return drive(procedure, partial(self._step, idle=idle))
 
-    def _step(self, step: Operation[Any] | Wait) -> Any:
+    def _step(self, step: Operation[Any] | Wait, idle: bool) -> Any:
         assert not isinstance(step, Wait)
-        return self.run(step)
+        return self.run(step, idle=idle)
 
     def maintain(self) -> None:
         """Whatever the engine itself needs now and then."""
@@ -118,15 +119,15 @@ class StoreShelf:
 
     def results(self, claim: Claim) -> Sequence[StepResult]:
         """See Shelf."""
-        return self._ask(self._store.results(claim.task_id))
+        return self._ask(self._store.workflows.results(claim.task_id))
 
     def checkpoints(self, claim: Claim) -> dict[str, Any]:
         """See Shelf."""
-        return self._ask(self._store.checkpoints(claim.task_id))
+        return self._ask(self._store.queue.checkpoints(claim.task_id))
 
     def keep(self, claim: Claim, name: str, value: Any) -> Any:
         """See Shelf."""
-        return self._ask(self._store.keep_checkpoint(claim, name, value))
+        return self._ask(self._store.queue.keep_checkpoint(claim, name, value))
 
     def _ask(self, operation: Operation[T]) -> T:
         ends, failures = time.monotonic() + PATIENCE, 0

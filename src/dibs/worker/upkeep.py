@@ -79,7 +79,7 @@ class Upkeep(Part):
 
     def _beat_heart(self, leaving: bool = False) -> None:
         if self._beat is not None:  # a server is no worker
-            self._contact.run(self._contact.store.heartbeat(self._beat(leaving)))
+            self._contact.run(self._contact.store.registry.heartbeat(self._beat(leaving)))
 
     def _tend(self) -> None:
         self.tending = True
@@ -100,7 +100,7 @@ class Upkeep(Part):
         while self._undeclared:
             schedule = self._undeclared[-1]
             try:
-                self._contact.run(self._contact.store.put_schedule(schedule, "code"))
+                self._contact.run(self._contact.store.schedules.put_schedule(schedule, "code"))
             except DibsError as error:
                 if isinstance(error, StoreError) and not isinstance(error, NotAllowed):
                     raise

@@ -14,7 +14,16 @@ from typing import Any
 import msgspec
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreRefused, StoreUnavailable
-from dibs.store.operation import WIDTH, Keep, Mark, Row, Rows, Statement, Step, Undo
+from dibs.store.operation import (
+    WIDTH,
+    Instruction,
+    ReleaseSavepoint,
+    RollBackToSavepoint,
+    Row,
+    Rows,
+    SetSavepoint,
+    Statement,
+)
 from dibs.store.sql import SqlFiles, Words
 
 SQL = SqlFiles("dibs.store.sqlite")
@@ -108,7 +117,7 @@ class Executor:
         self._by = by
         self._words = words
 
-    def __call__(self, statement: Step) -> Rows:
+    def __call__(self, statement: Instruction) -> Rows:
         """The rows of the statement; a change is also appended to the history."""
         if not isinstance(statement, Statement):
             return self._control(statement)
@@ -130,14 +139,14 @@ class Executor:
             self._append_history(rows)
         return rows
 
-    def _control(self, step: Step) -> Rows:
-        """A step that is no statement. Together asks for nothing: every operation is a transaction here."""
+    def _control(self, step: Instruction) -> Rows:
+        """A step that is no statement. BeginTransaction asks for nothing: every operation is a transaction here."""
         match step:
-            case Mark():
+            case SetSavepoint():
                 self._connection.execute("SAVEPOINT item")
-            case Keep():
+            case ReleaseSavepoint():
                 self._connection.execute("RELEASE item")
-            case Undo(error):
+            case RollBackToSavepoint(error):
                 return self._undo(error)
         return []
 

@@ -1,9 +1,8 @@
-"""Enqueue: durable when it returns, one task per idempotency key, params checked against their type's schema."""
+"""Enqueue tasks: durable at the return, one task for each idempotency key, params valid by the schema of their type."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -12,17 +11,11 @@ from dibs.errors import DibsError, KeyConflict
 from dibs.model.checks import from_micros
 from dibs.model.task import STATES, NewTask, Task
 from dibs.model.workflow import check_type
-from dibs.store.operation import Operation, Row, Statement, Steps, alone
-from dibs.store.operations.checking import Checks, Given
-from dibs.store.operations.newrow import KeyOfQueue, NewRow
-from dibs.store.operations.rows import read_task, seconds
-from dibs.store.witness import Witnessed
-
-NewRows = Mapping[int, NewRow]
-"""Rows by their place among those that came together."""
-
-Stored = tuple[NewRow, int, str, int]
-"""The row, and the id, state and time of creation that the store gave it."""
+from dibs.store.contract import Observer
+from dibs.store.operation import Coalesce, Mode, Operation, Row, Statement, Statements, run_alone
+from dibs.store.operations.dialect import Dialect, NewRows, Stored
+from dibs.store.operations.rows import KeyOfQueue, NewRow, read_task, seconds
+from dibs.store.operations.validation import TaskToStore, TaskValidation
 
 QUEUE = 4
 """The place of the queue in a row of `find_keys`: before it stand key_content, key, id and type."""
@@ -31,82 +24,82 @@ Answers = dict[int, "Stored | Task | DibsError"]
 Refuse = Callable[[int, DibsError], None]
 
 
-class Enqueueing(Witnessed, ABC):
-    """Putting tasks in."""
+class Enqueue:
+    """Store tasks."""
 
-    many_writers: bool
-
-    @abstractmethod
-    def insert_tasks(self, rows: NewRows) -> Steps[dict[int, Stored]]:
-        """Insert the rows whose key is free in their queue, with their history, and say which; a taken key is left out.
-        No key of a queue is in the rows twice."""
+    def __init__(self, dialect: Dialect, observer: Observer) -> None:
+        self._dialect = dialect
+        self._observer = observer
+        self._coalesce = Coalesce(self._store_each, self._store_each)
 
     def enqueue(self, tasks: Sequence[NewTask]) -> Operation[list[Task]]:
         """Store the tasks in this order, all or none; a key that is taken in its queue gives the task that has it."""
-        # All that needs no database is done here: by the caller, not by whoever commits for all.
+        # Work that needs no database is done here, by the calling thread: the statements may run in the thread that
+        # commits for several callers.
         given = [_given(task) for task in tasks]
         if len(given) == 1:
             return self._enqueue_one(given[0])
-        atomic = any(task.key is not None for task in tasks)  # a conflict found after the insert must undo it
+        has_key = any(task.key is not None for task in tasks)  # a conflict found after the insert must undo it
         return Operation(
             "enqueue",
-            lambda: self._enqueue_all(given),
+            lambda: self._store_all(given),
             wakes=True,
-            atomic=atomic,
-            read=_read_all,
-            checks=Checks(given),
+            mode=Mode.TRANSACTION if has_key else Mode.WRITE,
+            decode=_read_all,
+            validation=TaskValidation(given),
         )
 
-    def _enqueue_one(self, given: Given) -> Operation[list[Task]]:
-        # A key that somebody has inserted but not committed is waited for. Where there can be such, others who are done
-        # together with it would wait as well, and one of them may be the one to commit.
-        waits = self.many_writers and given.sent.key is not None
+    def _enqueue_one(self, given: TaskToStore) -> Operation[list[Task]]:
+        # The insert of a key that another transaction has inserted waits for the end of that transaction. If several
+        # transactions can be open at once, operations that were combined with this one would wait as well, and one of
+        # them may be the one that has to end first.
+        waits = self._dialect.many_writers and given.sent.key is not None
         return Operation(
             "enqueue",
-            partial(alone, self._enqueue_each, given),
+            partial(run_alone, self._coalesce, given),
             wakes=True,
-            read=_read_one,
-            item=given,
-            each=None if waits else self._enqueue_each,
-            checks=Checks([given]),
+            decode=_read_one,
+            request=given,
+            coalesce=None if waits else self._coalesce,
+            validation=TaskValidation([given]),
         )
 
-    def _enqueue(self, tasks: Sequence[NewTask], checks: Checks) -> Steps[list[Task]]:
-        """Enqueue as a part of another operation, which has these checks."""
+    def store_tasks(self, tasks: Sequence[NewTask], validation: TaskValidation) -> Statements[list[Task]]:
+        """The statements of `enqueue`, for an operation that has this validation."""
         for task in tasks:
             check_type(task)
-        answers = yield from self._enqueue_all([checks.find(task) for task in tasks])
+        answers = yield from self._store_all([validation.find(task) for task in tasks])
         return _read_all(answers)
 
-    def _enqueue_all(self, given: Sequence[Given]) -> Steps[list[Stored | Task]]:
-        """All of them or none."""
+    def _store_all(self, given: Sequence[TaskToStore]) -> Statements[list[Stored | Task]]:
+        """Store all of the tasks or none."""
         if not given:
             return []
         _check_keys_of(given)
-        return (yield from self._settle(given, {}, _raise))
+        return (yield from self._insert_or_join(given, {}, _raise))
 
-    def _enqueue_each(self, given: Sequence[Given]) -> Steps[list[Stored | Task | DibsError]]:
-        """Each for itself."""
+    def _store_each(self, given: Sequence[TaskToStore]) -> Statements[list[Stored | Task | DibsError]]:
+        """Store each task, or answer it with its error."""
         answers: Answers = {}
-        return (yield from self._settle(given, answers, answers.__setitem__))
+        return (yield from self._insert_or_join(given, answers, answers.__setitem__))
 
-    def _settle(self, given: Sequence[Given], answers: Answers, refuse: Refuse) -> Steps[list[Any]]:
-        """The answers in the order of what was given."""
-        waiting = yield from self._fit(given, answers, refuse)
+    def _insert_or_join(self, given: Sequence[TaskToStore], answers: Answers, refuse: Refuse) -> Statements[list[Any]]:
+        """Insert the tasks, join those whose key is taken to the existing task; an answer for each, in order."""
+        waiting = yield from self._valid_rows(given, answers, refuse)
         while waiting:
-            inserted = yield from self.insert_tasks(_first_of_each_key(waiting))
+            inserted = yield from self._dialect.insert_tasks(_first_of_each_key(waiting))
             answers.update(inserted)
-            self.witness.added([row.queue for row, *_ in inserted.values()])
-            # A key is taken: somebody enqueued it before. If its task has been pruned since, the key is free again.
+            self._observer.added([row.queue for row, *_ in inserted.values()])
+            # The other keys were taken before. If the task of such a key was pruned since, the key is free again.
             waiting = {place: row for place, row in waiting.items() if place not in inserted}
             if waiting:
                 waiting = yield from self._join_existing(waiting, answers, refuse)
         return [answers[place] for place in range(len(given))]
 
-    def _fit(self, given: Sequence[Given], answers: Answers, refuse: Refuse) -> Steps[NewRows]:
-        """The rows to insert; their params were validated before (see checking.py). A task whose params do not fit its
-        type's schema is refused, unless its key says that it was stored when they did: repeating an enqueue is safe
-        whatever has been registered since."""
+    def _valid_rows(self, given: Sequence[TaskToStore], answers: Answers, refuse: Refuse) -> Statements[NewRows]:
+        """The rows to insert; their params were validated before (see validation.py). A task with invalid params is
+        refused, unless its key was stored before, when the params were valid: repeating an enqueue is safe whatever
+        schema was registered since."""
         invalid = {place: each.row for place, each in enumerate(given) if each.error is not None}
         if keyed := {place: row for place, row in invalid.items() if row.key is not None}:
             yield from self._join_existing(keyed, answers, refuse)
@@ -115,8 +108,8 @@ class Enqueueing(Witnessed, ABC):
                 refuse(place, error)
         return {place: each.row for place, each in enumerate(given) if each.error is None}
 
-    def _join_existing(self, rows: NewRows, answers: Answers, refuse: Refuse) -> Steps[NewRows]:
-        """Answer those whose key has a task; the others come back."""
+    def _join_existing(self, rows: NewRows, answers: Answers, refuse: Refuse) -> Statements[NewRows]:
+        """Answer the rows whose key has a task; return the others."""
         by_name = yield from find_keys(rows.values())
         for place, row in rows.items():
             if (existing := by_name.get(row.name)) is None:
@@ -128,10 +121,10 @@ class Enqueueing(Witnessed, ABC):
         return {place: row for place, row in rows.items() if row.name not in by_name}
 
 
-def find_keys(rows: Iterable[NewRow]) -> Steps[dict[KeyOfQueue, Row]]:
+def find_keys(rows: Iterable[NewRow]) -> Statements[dict[KeyOfQueue, Row]]:
     """The rows of `find_keys` for those of these rows whose key is taken in their queue."""
-    asked = [{"key": row.key, "queue": row.queue} for row in rows if row.key is not None]
-    found = (yield Statement("find_keys", rows=asked)) if asked else []
+    keys = [{"key": row.key, "queue": row.queue} for row in rows if row.key is not None]
+    found = (yield Statement("find_keys", rows=keys)) if keys else []
     return {(row[QUEUE], row[1]): row for row in found}
 
 
@@ -139,12 +132,12 @@ def _raise(place: int, error: DibsError) -> NoReturn:
     raise error
 
 
-def _given(task: NewTask) -> Given:
+def _given(task: NewTask) -> TaskToStore:
     check_type(task)
-    return Given(task)
+    return TaskToStore(task)
 
 
-def _check_keys_of(given: Iterable[Given]) -> None:
+def _check_keys_of(given: Iterable[TaskToStore]) -> None:
     """In a batch that is stored as a whole, a key of a queue must have one content only."""
     contents: dict[KeyOfQueue, str | None] = {}
     for row in (each.sent for each in given):

@@ -21,8 +21,8 @@ from dibs.model.workflow import (
     WorkflowOutline,
     WorkflowState,
 )
-from dibs.store.operation import Operation, Row, Statement, Steps, limited
-from dibs.store.operations.finalizing import read_attempt
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
+from dibs.store.operations.finalize import read_attempt
 from dibs.store.operations.rows import moment
 from dibs.store.operations.workflows import list_some
 
@@ -41,39 +41,43 @@ _POLICIES = {policy.value: policy for policy in OnFailure}
 _decode_ids = msgspec.json.Decoder(list[int]).decode
 
 
-class Outlining:
-    """Looks that read no more than is shown."""
+class WorkflowViews:
+    """Read only as much of workflows as a page shows."""
 
     def outline(self, workflow_id: int, limit: int = STEPS) -> Operation[WorkflowOutline]:
         """The first `limit` steps of a workflow and what comes after what; none if there is no such."""
         check_integer(limit, "limit", 1, MAX_ID)
-        return Operation("outline", lambda: _outline(workflow_id, limit), writes=False)
+        return Operation("outline", lambda: _outline(workflow_id, limit), mode=Mode.READ)
 
     def step_states(self, workflow_id: int, last: int) -> Operation[list[StepGroup]]:
         """How the steps of a workflow stand, up to the one with the id `last`."""
-        return Operation("step_states", lambda: _step_states(workflow_id, last), writes=False)
+        return Operation("step_states", lambda: _step_states(workflow_id, last), mode=Mode.READ)
 
-    def some_steps(self, task_ids: Sequence[int]) -> Operation[StepDetails]:
+    def step_details(self, task_ids: Sequence[int]) -> Operation[StepDetails]:
         """These steps as they are now; those that do not exist are left out."""
-        return Operation("some_steps", lambda: _some_steps(list(task_ids)), writes=False)
+        return Operation("step_details", lambda: _step_details(list(task_ids)), mode=Mode.READ)
 
     def step_errors(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
         """What went wrong last with each of these tasks: `type: message`, its first 200 characters."""
-        return Operation("step_errors", lambda: _errors(list(task_ids)), writes=False)
+        return Operation("step_errors", lambda: _errors(list(task_ids)), mode=Mode.READ)
 
     def latest_attempts(self, workflow_id: int, limit: int = ATTEMPTS) -> Operation[list[FinalizationAttempt]]:
         """The newest wishes to finalize the workflow, newest first."""
         check_integer(limit, "limit", 1, MAX_ID)
-        return Operation("latest_attempts", lambda: _attempts(workflow_id, limit), writes=False)
+        return Operation("latest_attempts", lambda: _attempts(workflow_id, limit), mode=Mode.READ)
 
     def find_workflows(self, which: WorkflowFilter, span: int = SPAN) -> Operation[FoundWorkflows]:
         """As `list_workflows`, among those that an index leads to, else among the next `span` workflows alone: no name
         is so rare that all others are looked through for it in one go."""
         check_integer(span, "span", 1, MAX_ID)
-        return Operation("find_workflows", lambda: _find(which, span), writes=False)
+        return Operation("find_workflows", lambda: _find(which, span), mode=Mode.READ)
+
+    def workflow_counts(self) -> Operation[dict[str, int]]:
+        """How many workflows there are in each state."""
+        return Operation("workflow_counts", _workflow_counts, mode=Mode.READ)
 
 
-def _outline(workflow_id: int, limit: int) -> Steps[WorkflowOutline]:
+def _outline(workflow_id: int, limit: int) -> Statements[WorkflowOutline]:
     rows = yield Statement("outline", {"id": workflow_id}, words=limited(limit + 1))
     some = rows[:limit]
     if not some:
@@ -95,7 +99,7 @@ def _parents(ids: Sequence[int], above: Sequence[int], below: Sequence[int]) -> 
     return parents
 
 
-def _step_states(workflow_id: int, last: int) -> Steps[list[StepGroup]]:
+def _step_states(workflow_id: int, last: int) -> Statements[list[StepGroup]]:
     rows = yield Statement("step_states", {"id": workflow_id, "last": last})
     return [
         StepGroup(STATES[state], _POLICIES[on_failure], None if passed is None else bool(passed), _decode_ids(ids))
@@ -103,7 +107,7 @@ def _step_states(workflow_id: int, last: int) -> Steps[list[StepGroup]]:
     ]
 
 
-def _some_steps(task_ids: list[int]) -> Steps[StepDetails]:
+def _step_details(task_ids: list[int]) -> Statements[StepDetails]:
     rows = (yield Statement("some_steps", {"ids": task_ids})) if task_ids else []
     inside = {row[0]: SubWorkflowProgress(*row[-2:]) for row in rows if row[-2] is not None}
     return StepDetails({row[0]: _read_step(row[:-2]) for row in rows}, inside)
@@ -133,17 +137,17 @@ def _read_step(row: Row) -> Step:
     )
 
 
-def _errors(task_ids: list[int]) -> Steps[dict[int, str]]:
+def _errors(task_ids: list[int]) -> Statements[dict[int, str]]:
     rows = (yield Statement("step_errors", {"ids": task_ids})) if task_ids else []
     return dict(rows)
 
 
-def _attempts(workflow_id: int, limit: int) -> Steps[list[FinalizationAttempt]]:
+def _attempts(workflow_id: int, limit: int) -> Statements[list[FinalizationAttempt]]:
     rows = yield Statement("finalization_attempts", {"id": workflow_id}, words=limited(limit))
     return [read_attempt(row) for row in rows]
 
 
-def _find(which: WorkflowFilter, span: int) -> Steps[FoundWorkflows]:
+def _find(which: WorkflowFilter, span: int) -> Statements[FoundWorkflows]:
     ids = yield from _few(which.state)
     if ids is None:
         return (yield from _along(which, span))
@@ -151,7 +155,7 @@ def _find(which: WorkflowFilter, span: int) -> Steps[FoundWorkflows]:
     return FoundWorkflows(found, found[-1].id if len(found) == which.limit else None)
 
 
-def _few(state: str | None) -> Steps[list[int] | None]:
+def _few(state: str | None) -> Statements[list[int] | None]:
     """The workflows in this state by its index, where they are few; None where they are many, or have none."""
     if state is None or state == WorkflowState.FINALIZING:
         return None
@@ -163,7 +167,7 @@ def _few(state: str | None) -> Steps[list[int] | None]:
     return [row[0] for row in rows] if len(rows) <= FEW else None
 
 
-def _along(which: WorkflowFilter, span: int) -> Steps[FoundWorkflows]:
+def _along(which: WorkflowFilter, span: int) -> Statements[FoundWorkflows]:
     below = MAX_ID if which.cursor is None else which.cursor
     [(lowest, looked)] = yield Statement("workflow_stretch", {"below": below}, words=limited(span))
     if not looked:
@@ -172,3 +176,8 @@ def _along(which: WorkflowFilter, span: int) -> Steps[FoundWorkflows]:
     if len(found) == which.limit:
         return FoundWorkflows(found, found[-1].id)
     return FoundWorkflows(found, lowest if looked == span else None)
+
+
+def _workflow_counts() -> Statements[dict[str, int]]:
+    rows = yield Statement("workflow_counts")
+    return {state: count for state, count in rows if count}

@@ -1,47 +1,47 @@
-"""Retention rules: set, remove and list them; and the record of who changed them."""
+"""Retention rules: set, remove and list them; and the record of their changes."""
 
 from __future__ import annotations
 
 from dibs.errors import RetentionNotFound
 from dibs.model.checks import check_integer, check_seconds, from_micros
 from dibs.model.retention import DEFAULTS, Records, RetentionChange, RetentionRule, RetentionTarget, Rules, RuleScope
-from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
 from dibs.store.operations.rows import moment
 
 CHANGES = 1000
 """Changes of retention rules in one answer, at most."""
 
 
-class Retaining:
-    """How long finished records are kept."""
+class Retention:
+    """The rules about how long finished records are kept."""
 
     def set_retention(self, target: RetentionTarget, keep: float | None) -> Operation[RetentionRule]:
         """Keep these records for so many seconds; None: for ever. The same value again changes nothing."""
         kept = None if keep is None else check_seconds(keep, "keep")
-        return Operation("set_retention", lambda: _set(target, kept), atomic=True)
+        return Operation("set_retention", lambda: _set(target, kept), mode=Mode.TRANSACTION)
 
     def remove_retention(self, target: RetentionTarget) -> Operation[None]:
         """Remove a rule; the default of the whole store goes back to its first value. RetentionNotFound where no rule
         is set for that queue, type or workflow."""
-        return Operation("remove_retention", lambda: _remove(target), atomic=True)
+        return Operation("remove_retention", lambda: _remove(target), mode=Mode.TRANSACTION)
 
-    def retention(self) -> Operation[list[RetentionRule]]:
+    def retention_rules(self) -> Operation[list[RetentionRule]]:
         """The default for each kind of records, and then the rules for types, queues and workflows."""
-        return Operation("retention", _list, writes=False)
+        return Operation("retention_rules", _list, mode=Mode.READ)
 
     def retention_changes(self, limit: int = CHANGES) -> Operation[list[RetentionChange]]:
         """The newest changes of retention rules, newest first."""
         check_integer(limit, "limit", 1, CHANGES)
-        return Operation("retention_changes", lambda: _changes(limit), writes=False)
+        return Operation("retention_changes", lambda: _changes(limit), mode=Mode.READ)
 
 
-def read_rules() -> Steps[Rules]:
+def read_rules() -> Statements[Rules]:
     """The rules, for operations that prune."""
     rows = yield Statement("retention")
     return Rules(_read(row) for row in rows)
 
 
-def _set(target: RetentionTarget, kept: int | None) -> Steps[RetentionRule]:
+def _set(target: RetentionTarget, kept: int | None) -> Statements[RetentionRule]:
     given = {**_params(target), "kept": kept}
     changed = yield Statement("set_retention", given)
     if changed:
@@ -50,7 +50,7 @@ def _set(target: RetentionTarget, kept: int | None) -> Steps[RetentionRule]:
     return next(rule for rule in rules if rule.target == target)
 
 
-def _remove(target: RetentionTarget) -> Steps[None]:
+def _remove(target: RetentionTarget) -> Statements[None]:
     given = _params(target)
     removed = yield Statement("remove_retention", given)
     if removed:
@@ -59,7 +59,7 @@ def _remove(target: RetentionTarget) -> Steps[None]:
         raise RetentionNotFound(f"No retention rule is set for {target}.")
 
 
-def _list() -> Steps[list[RetentionRule]]:
+def _list() -> Statements[list[RetentionRule]]:
     rows = yield Statement("retention")
     stored = {(rule.records, *rule.target.scope): rule for rule in map(_read, rows)}
     defaults = {(records, RuleScope.STORE, ""): RetentionRule(records, kept) for records, kept in DEFAULTS.items()}
@@ -72,7 +72,7 @@ def _place(rule: RetentionRule) -> tuple[int, str, int]:
     return list(RuleScope).index(scope), name, list(Records).index(rule.records)
 
 
-def _changes(limit: int) -> Steps[list[RetentionChange]]:
+def _changes(limit: int) -> Statements[list[RetentionChange]]:
     rows = yield Statement("retention_changes", words=limited(limit))
     return [_read_change(row) for row in rows]
 

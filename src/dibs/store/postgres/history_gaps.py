@@ -1,4 +1,5 @@
-"""Tallies in PostgreSQL: the entries of many writers become visible out of order, so gaps are looked at again."""
+"""Positions in the history of PostgreSQL: entries of concurrent transactions become visible out of order, so gaps in
+the ids are read again."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ import msgspec
 
 from dibs.model.history import HistoryGap, HistoryPosition
 from dibs.model.statistics import HistoryChanges
-from dibs.store.operation import Statement, Steps, limited
-from dibs.store.operations.tallying import moved
+from dibs.store.operation import Statement, Statements, limited
+from dibs.store.operations.statistics import read_changes
 
 LOOK_BACK = 50_000
-"""Entries before the newest among which gaps are looked for. Who takes longer to commit than others take to write so
-many is missing from what moved, until the next tally."""
+"""Entries before the newest among which gaps are looked for. A change whose commit takes longer than others take to
+write so many entries is missing until all tasks are counted again."""
 
 MANY = 1000
 """Gaps that are remembered, the newest: those of transactions that were rolled back are never filled."""
@@ -22,16 +23,16 @@ LATE = 100_000
 """Entries that may come late, all at once."""
 
 
-def standing_at() -> Steps[HistoryPosition]:
-    """See Tallying."""
+def position() -> Statements[HistoryPosition]:
+    """The end of the history in one snapshot, and the gaps before it."""
     yield Statement("one_snapshot")
     [(last,)] = yield Statement("last_entry")
     gaps = yield Statement("gaps", {"after": max(last - LOOK_BACK, 0)}, words=limited(LOOK_BACK))
     return HistoryPosition(last, _newest(gaps))
 
 
-def going_on(positions: Sequence[HistoryPosition], limit: int) -> Steps[list[HistoryChanges]]:
-    """See Tallying."""
+def changes(positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
+    """The changes since each of the positions, all in one snapshot."""
     yield Statement("one_snapshot")
     made: list[HistoryChanges] = []
     for position in positions:
@@ -39,9 +40,9 @@ def going_on(positions: Sequence[HistoryPosition], limit: int) -> Steps[list[His
     return made
 
 
-def _go_on(position: HistoryPosition, limit: int) -> Steps[HistoryChanges]:
+def _go_on(position: HistoryPosition, limit: int) -> Statements[HistoryChanges]:
     rows = yield Statement("moves", {"after": position.last}, words=limited(limit))
-    on = moved(position, rows, limit)
+    on = read_changes(position, rows, limit)
     opened = yield Statement("gaps", {"after": position.last}, words=limited(limit))
     late = (yield from _come_late(position)) if position.gaps else on
     gaps = _newest([*late.position.gaps, *((first, last) for first, last in opened)])
@@ -49,14 +50,14 @@ def _go_on(position: HistoryPosition, limit: int) -> Steps[HistoryChanges]:
     return HistoryChanges(HistoryPosition(on.position.last, gaps), moves, on.whole and late.whole)
 
 
-def _come_late(position: HistoryPosition) -> Steps[HistoryChanges]:
+def _come_late(position: HistoryPosition) -> Statements[HistoryChanges]:
     """What appeared in the gaps, and the gaps that are left."""
     gaps = {"firsts": [first for first, _ in position.gaps], "lasts": [last for _, last in position.gaps]}
     filled = [row[0] for row in (yield Statement("filled", gaps, words=limited(LATE)))]
     if not filled:
         return HistoryChanges(position, [])
     rows = yield Statement("late_moves", gaps, words=limited(LATE))
-    late = moved(position, rows, LATE)
+    late = read_changes(position, rows, LATE)
     return msgspec.structs.replace(late, position=HistoryPosition(position.last, tuple(_left(position.gaps, filled))))
 
 

@@ -8,7 +8,7 @@ A new version of a task type may be registered between the validation and the in
 version that it was validated against, as if it had been enqueued before the registration: the two calls overlap, so
 either order is right, and the task says which it was (`type_version`). Validating again inside the transaction would
 give up what this module is for. A call that begins after a registration has returned in the same process is always
-validated against the new version; in other processes the types are known to be up to a second old (see typecache.py).
+validated against the new version; in other processes the types may be up to a second old (see TypeCache).
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import msgspec
 
-from dibs.codec import encode_params
-from dibs.errors import InvalidValue
+from dibs.codec import decode, encode_params
+from dibs.errors import InvalidValue, SchemaViolation, ValidationTooSlow
 from dibs.model.task import NewTask
-from dibs.store.operations.newrow import NewRow, new_row
-from dibs.store.operations.typecache import Types
-from dibs.store.schemas import HERE, check_schema
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements
+from dibs.store.operations.rows import NewRow, new_row
+from dibs.store.schemas import HERE, Schema, TooSlow, check_schema
 
 OPERATION_LIMIT = 5.0
 """Seconds for which the params of one operation (a batch of tasks, a workflow) may be validated in all."""
@@ -41,7 +42,7 @@ the interpreter's lock."""
 THREADS = 4
 
 
-class Given:
+class TaskToStore:
     """A task as it was given, its row as it is stored, and what is wrong with its params."""
 
     __slots__ = ("error", "row", "sent", "task")
@@ -68,38 +69,38 @@ class Given:
         return 0.0 if known is None else size + known.work(self.task.params, size)
 
 
-class Unchecked(Exception):
+class NotValidated(Exception):
     """Raised by steps that find params which have not been validated, before they have written anything, or in an
     operation that is undone as a whole: these must be validated first."""
 
-    def __init__(self, checks: Checks) -> None:
+    def __init__(self, validation: TaskValidation) -> None:
         super().__init__("params that have not been validated")
-        self.checks = checks
+        self.validation = validation
 
 
-class Checks:
+class TaskValidation:
     """The tasks that an operation will store."""
 
     needs_types = True
 
-    def __init__(self, given: Iterable[Given]) -> None:
+    def __init__(self, given: Iterable[TaskToStore]) -> None:
         self._given = list(given)
         self._by_task = {id(each.task): each for each in self._given}
 
         self._unstorable: dict[int, tuple[NewTask, InvalidValue]] = {}
 
     @classmethod
-    def of(cls, tasks: Iterable[NewTask]) -> Checks:
+    def of(cls, tasks: Iterable[NewTask]) -> TaskValidation:
         """For these tasks. What is wrong with one of them is raised where it is looked for: others may be stored."""
-        checks = cls([])
+        validation = cls([])
         for task in tasks:
             try:
-                checks._add(Given(task))
+                validation._add(TaskToStore(task))
             except InvalidValue as error:
-                checks._unstorable[id(task)] = task, error
-        return checks
+                validation._unstorable[id(task)] = task, error
+        return validation
 
-    def _add(self, given: Given) -> None:
+    def _add(self, given: TaskToStore) -> None:
         self._given.append(given)
         self._by_task[id(given.task)] = given
 
@@ -116,21 +117,27 @@ class Checks:
         for each in self._given:
             each.fit(types, until)
 
-    def find(self, task: NewTask) -> Given:
+    def find(self, task: NewTask) -> TaskToStore:
         """The task with the row that it is stored as. One that was read in the transaction (that of a schedule) is like
-        one that has been validated; Unchecked if it was changed since, InvalidValue if it cannot be stored."""
+        one that has been validated; NotValidated if it was changed since, InvalidValue if it cannot be stored."""
         if (found := self._by_task.get(id(task))) is not None:
             return found
         if id(task) in self._unstorable:
             raise self._unstorable[id(task)][1]
-        new = Given(task)
+        new = TaskToStore(task)
         for each in self._given:
             if (each.sent.type, each.sent.params) == (new.sent.type, new.sent.params):
                 new.row = msgspec.structs.replace(new.sent, params=each.row.params, type_version=each.row.type_version)
                 new.error = each.error
                 return new
         self._add(new)
-        raise Unchecked(self)
+        raise NotValidated(self)
+
+    def check(self, tasks: Iterable[NewTask]) -> None:
+        """Raise the first error that validation found in the params of these tasks."""
+        for task in tasks:
+            if (invalid := self.find(task).error) is not None:
+                raise invalid
 
     def row(self, task: NewTask) -> NewRow:
         """The row that the task is stored as; dibs' own tasks have no schema."""
@@ -138,7 +145,7 @@ class Checks:
         return new_row(task) if found is None else found.row
 
 
-class SchemaCheck:
+class SchemaValidation:
     """A schema that is about to be registered."""
 
     needs_types = False
@@ -156,7 +163,7 @@ class SchemaCheck:
 
 
 def validated_quickly(task: NewTask, types: Types) -> bool:
-    """True where validating the task cannot keep others waiting who are done together with it."""
+    """True if validating the task does not delay operations that are combined with it."""
     known = types.get(task.type)
     return known is None or known.brief(task.params, len(msgspec.json.encode(task.params)))
 
@@ -172,3 +179,86 @@ def threads() -> ThreadPoolExecutor:
         if _threads is None or _threads[0] != os.getpid():
             _threads = os.getpid(), ThreadPoolExecutor(THREADS, thread_name_prefix="dibs-validating")
         return _threads[1]
+
+
+KEPT_FOR = 1.0
+
+Types = Mapping[str, "Type"]
+"""The newest version of each registered task type, as it was at one moment."""
+
+
+class TypeCache:
+    """The newest version of each registered task type."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, Type] = {}
+        self._stale_at = 0.0
+        self._forgotten = 0
+
+    @property
+    def known(self) -> Types | None:
+        """The types; None where what is known is too old."""
+        return self._types if time.monotonic() < self._stale_at else None
+
+    def forget(self) -> None:
+        """Read the types again before the next enqueue."""
+        self._forgotten += 1
+        self._stale_at = 0.0
+
+    def reading(self) -> Operation[Types]:
+        """The operation that reads the types."""
+        return Operation("types", self._read, mode=Mode.READ)
+
+    def _read(self) -> Statements[Types]:
+        forgotten = self._forgotten
+        rows = yield Statement("latest_types")
+        known = self._types
+        types = {row[0]: _same_or_new(known.get(row[0]), row) for row in rows}
+        self._types = types
+        if forgotten == self._forgotten:  # else a type was registered while we read, and we may have read the old ones
+            self._stale_at = time.monotonic() + KEPT_FOR
+        return types
+
+
+class Type:
+    """One version of a task type."""
+
+    def __init__(self, name: str, version: int, schema: str | None, defaults: str | None) -> None:
+        self.name, self.version, self.content = name, version, (version, schema, defaults)
+        self._defaults: dict[str, Any] = decode(defaults) if defaults else {}
+        self._schema = None if schema is None else Schema(schema)
+
+    def fill_in(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The params with the type's defaults."""
+        return {**self._defaults, **params}
+
+    def work(self, params: dict[str, Any], size: int) -> float:
+        """The estimated work of validating params that take `size` characters as JSON."""
+        return 0.0 if self._schema is None else self._schema.work(params, size)
+
+    def brief(self, params: dict[str, Any], size: int) -> bool:
+        """True where the validation needs no other process."""
+        return self._schema is None or self._schema.brief(params, size)
+
+    def validate(self, params: dict[str, Any], text: str, until: float | None) -> InvalidValue | None:
+        """What is wrong with the params (`text` is their JSON). Without `until`: NotHere where that takes long."""
+        if self._schema is None:
+            return None
+        about = f"of {self.name!r} (version {self.version})"
+        try:
+            problem = self._schema.validate(params, text, until)
+        except TooSlow as error:
+            return ValidationTooSlow(f"Validating the params {about} takes {error}.")
+        except InvalidValue as error:  # registered by a version of dibs that could compile it
+            return InvalidValue(f"The params {about} cannot be validated. {error.message}", hint=error.hint)
+        if problem is None:
+            return None
+        place, message = problem
+        return SchemaViolation(
+            f"params{'/' + place if place else ''} {about}: {message}",
+            hint="Change the params, or register a new version of the task type.",
+        )
+
+
+def _same_or_new(known: Type | None, row: Row) -> Type:
+    return known if known is not None and known.content == row[1:] else Type(*row)

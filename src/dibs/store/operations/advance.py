@@ -1,13 +1,12 @@
-"""Advance: a step has ended, its children may begin, and the last one makes the finalization due.
+"""Advance a workflow after the end of a step: its children may begin, and the last step makes the finalization due.
 
-All of it happens in the transaction that ended the step, while the root of the workflow's tree is held. Every step is
-settled once, so whoever is told twice of an end counts it once; and the counters are never the only truth: upkeep can
-derive from the steps what was missed.
+All of it happens in the transaction that ended the step, while the root of the workflow's tree is locked. A step is
+settled once, so an end that is reported twice is counted once. The counters can be derived from the steps: upkeep mends
+what was missed.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -16,15 +15,16 @@ import msgspec
 
 from dibs.model.task import Failure, State
 from dibs.model.workflow import STOP_CANCELLED, STOP_DEADLINE, STOP_FAILED, OnFailure, StepKind, Workflow, WorkflowState
-from dibs.store.operation import WIDTH, Rows, Statement, Steps
+from dibs.store.operation import WIDTH, Rows, Statement, Statements
+from dibs.store.operations.dialect import Dialect
 from dibs.store.operations.rows import read_workflow
-from dibs.store.witness import Witnessed
 
 WAITING = ("scheduled", "pending", "blocked")
-"""In the order in which tasks become due by themselves: what is promoted meanwhile is found in its next state."""
+"""States of tasks that wait, in the order in which time moves tasks: a task that is promoted meanwhile is found in its
+next state."""
 
 
-class Tally:
+class CounterChanges:
     """By how much the counters of some workflows change."""
 
     def __init__(self) -> None:
@@ -32,10 +32,10 @@ class Tally:
             lambda: {"steps": 0, "active": 0, "ended": 0, "failures": 0}
         )
         self.ignored: set[int] = set()
-        """Steps that failed and that their workflows go on without."""
+        """Steps whose failure their workflow ignores."""
 
-    def note(self, workflow_id: int, **changes: int) -> None:
-        """So many more; with no changes the workflow is only looked at."""
+    def add(self, workflow_id: int, **changes: int) -> None:
+        """Add to the counters of a workflow. Without changes, only its finalization is checked."""
         counts = self._changes[workflow_id]
         for name, by in changes.items():
             counts[name] += by
@@ -45,171 +45,174 @@ class Tally:
         return [{"id": workflow_id, **counts} for workflow_id, counts in sorted(self._changes.items())]
 
 
-class Advancing(Witnessed, ABC):
-    """From the end of a step to what follows."""
+class Advance:
+    """Statements that change workflows, for the operations that end, stop or reopen steps."""
 
-    # Holding
+    def __init__(self, dialect: Dialect) -> None:
+        self.lock_roots = dialect.lock_roots
 
-    def hold_steps(self, task_ids: Collection[int]) -> Steps[set[int]]:
-        """Hold the trees of those tasks that are steps; which they are."""
+    # Lock
+
+    def lock_steps(self, task_ids: Collection[int]) -> Statements[set[int]]:
+        """Lock the trees of those tasks that are steps; the ids of the steps."""
         rows = yield Statement("steps_among", {"ids": list(task_ids)})
-        yield from self.hold_roots(sorted({row[1] for row in rows}))
+        yield from self.lock_roots(sorted({row[1] for row in rows}))
         return {row[0] for row in rows}
 
-    def hold_trees(self, workflow_ids: Collection[int]) -> Steps[set[int]]:
-        """Hold the trees of these workflows; which of them exist."""
+    def lock_trees(self, workflow_ids: Collection[int]) -> Statements[set[int]]:
+        """Lock the trees of these workflows; the ids of those that exist."""
         rows = yield Statement("roots_of", {"ids": list(workflow_ids)})
-        yield from self.hold_roots(sorted({row[1] for row in rows}))
+        yield from self.lock_roots(sorted({row[1] for row in rows}))
         return {row[0] for row in rows}
 
-    @abstractmethod
-    def hold_roots(self, ids: list[int]) -> Steps[None]:
-        """Let nobody else change the trees of these roots before the transaction ends."""
-
-    def read_workflow(self, workflow_id: int) -> Steps[Workflow | None]:
+    def read_workflow(self, workflow_id: int) -> Statements[Workflow | None]:
         """The workflow as it is now."""
         rows = yield Statement("get_workflow", {"id": workflow_id})
         return read_workflow(rows[0]) if rows else None
 
-    # Advancing
+    # Advance
 
-    def advance(self, ended: Sequence[int], begun: bool = True, ignored: set[int] | None = None) -> Steps[list[int]]:
-        """These steps have ended, and are held: let their children begin, if their workflow has. The workflows that now
-        wait for their finalization. The steps whose failure is ignored are added to `ignored`."""
+    def advance(
+        self, ended: Sequence[int], begun: bool = True, ignored: set[int] | None = None
+    ) -> Statements[list[int]]:
+        """Settle steps that have ended, and start their children if their workflow has `begun`. The trees are locked.
+        The ids of the workflows that now wait for their finalization. The steps whose failure is ignored are added to
+        `ignored`."""
         if not ended:
             return []
-        tally = Tally()
-        yield from self.settle(ended, tally, begun)
+        changes = CounterChanges()
+        yield from self.settle(ended, changes, begun)
         if ignored is not None:
-            ignored |= tally.ignored
-        return (yield from self.count(tally))
+            ignored |= changes.ignored
+        return (yield from self.write_counters(changes))
 
-    def count(self, tally: Tally) -> Steps[list[int]]:
-        """Write the counters; the workflows that now wait for their finalization."""
-        rows = tally.rows()
+    def write_counters(self, changes: CounterChanges) -> Statements[list[int]]:
+        """Write the counters; the ids of the workflows that now wait for their finalization."""
+        rows = changes.rows()
         if not rows:
             return []
         counted = yield Statement("count_steps", rows=rows)
         return [row[0] for row in counted if row[1] is not None]
 
-    def settle(self, ended: Sequence[int], tally: Tally, begun: bool = True) -> Steps[None]:
-        """What the end of these steps means to their children and their workflows."""
+    def settle(self, ended: Sequence[int], changes: CounterChanges, begun: bool = True) -> Statements[None]:
+        """Apply the end of these steps to their children and their workflows."""
         rows = yield Statement("settle_steps", {"ids": list(ended), "given_up": False})
-        _tally(rows, tally)
-        yield from self._ignore([row[0] for row in rows if row[5] and row[6] == State.FAILED], tally)
-        yield from self._drop_subs(rows, tally)
+        _add_settled(rows, changes)
+        yield from self._ignore([row[0] for row in rows if row[5] and row[6] == State.FAILED], changes)
+        yield from self._cancel_sub_workflows(rows, changes)
         steps = [row for row in rows if row[2] != StepKind.FINALIZER]
-        yield from self._open_children([row[0] for row in steps if row[5]], tally, begun)
+        yield from self._open_children([row[0] for row in steps if row[5]], changes, begun)
         for workflow_id in sorted({row[1] for row in steps if not row[5] and row[3] == OnFailure.FAIL}):
-            yield from self.give_up(workflow_id, STOP_FAILED, tally)
-        yield from self._end_finalized(rows, tally)
+            yield from self.stop(workflow_id, STOP_FAILED, changes)
+        yield from self._end_finalized(rows, changes)
 
-    def _ignore(self, failed: list[int], tally: Tally) -> Steps[None]:
-        """These steps failed, and their workflows go on without them: they are no dead letters."""
+    def _ignore(self, failed: list[int], changes: CounterChanges) -> Statements[None]:
+        """Mark failed steps whose workflow ignores the failure: they are not in the dead letter."""
         if failed:
             yield Statement("ignore_failures", {"ids": failed}, change=True)
-            tally.ignored.update(failed)
+            changes.ignored.update(failed)
 
-    def _open_children(self, passed: list[int], tally: Tally, begun: bool) -> Steps[None]:
+    def _open_children(self, passed: list[int], changes: CounterChanges, begun: bool) -> Statements[None]:
         if not passed:
             return
         children = yield Statement("open_children", {"ids": passed})
         free = [row for row in children if row[3] == 0 and row[4] is None]
         if begun:
-            yield from self.ready(free, tally)
+            yield from self.make_ready(free, changes)
         elif free:  # they wait for their workflow, as those without parents do
             yield Statement("add_waits", rows=[{"task_id": row[0], "more": 1} for row in free])
 
-    def ready(self, steps: Rows, tally: Tally) -> Steps[None]:
-        """These steps wait for nothing any more. A sub-workflow begins with its first steps, which may be others."""
+    def make_ready(self, steps: Rows, changes: CounterChanges) -> Statements[None]:
+        """Start steps that wait for nothing any more. A sub-workflow starts with its first steps, which may again be
+        sub-workflows."""
         while steps:
             yield Statement("ready_steps", {"ids": [row[0] for row in steps]}, change=True)
             for row in steps:
-                tally.note(row[1], active=1)
+                changes.add(row[1], active=1)
             gates = [row[0] for row in steps if row[2] == StepKind.WORKFLOW]
-            steps = (yield from self._begin(gates, tally)) if gates else []
+            steps = (yield from self._begin(gates, changes)) if gates else []
 
-    def begun(self, workflow: Workflow) -> Steps[bool]:
-        """True of a workflow of its own, and of a part of another one whose turn has come."""
+    def has_begun(self, workflow: Workflow) -> Statements[bool]:
+        """True for a top-level workflow, and for a sub-workflow whose step has started."""
         if workflow.step_of is None:
             return True
         rows = yield Statement("get", {"ids": [workflow.step_of]})
         return bool(rows) and rows[0][3] == State.CLAIMED
 
-    def _begin(self, gates: list[int], tally: Tally) -> Steps[Rows]:
+    def _begin(self, gates: list[int], changes: CounterChanges) -> Statements[Rows]:
         opened = yield Statement("open_gates", {"ids": gates}, change=True)
         workflows = [row[WIDTH] for row in opened]
         for workflow_id in workflows:
-            tally.note(workflow_id)  # one without steps is due at once
+            changes.add(workflow_id)  # one without steps is due at once
         yield Statement("begin_workflows", {"ids": workflows})
         steps = yield Statement("begin_steps", {"ids": workflows})
         return [row for row in steps if row[4] is None]
 
-    # Stopping
+    # Stop
 
-    def give_up(self, workflow_id: int, why: str, tally: Tally) -> Steps[None]:
-        """Begin nothing more. What runs may end, unless somebody wants the workflow to stop: that also those of a
-        workflow that is failing, which so far were left to end."""
+    def stop(self, workflow_id: int, why: str, changes: CounterChanges) -> Statements[None]:
+        """Start no more steps of the workflow. Running steps may end, unless the workflow is cancelled or past its
+        deadline: then they are asked to stop, also where the workflow was failing before."""
         if not (yield Statement("stop_workflow", {"id": workflow_id, "why": why})):
             return
-        tally.note(workflow_id)
-        yield from self.cancel_waiting(workflow_id, tally)
+        changes.add(workflow_id)
+        yield from self.cancel_waiting(workflow_id, changes)
         if why != STOP_FAILED:
             yield Statement("stop_steps", {"id": workflow_id}, change=True)
-            yield from self.cancel_waiting(workflow_id, tally)  # what was recovered from its worker in between
+            yield from self.cancel_waiting(workflow_id, changes)  # what was recovered from its worker in between
             for (sub,) in (yield Statement("sub_workflows", {"id": workflow_id})):
-                yield from self.give_up(sub, STOP_CANCELLED, tally)
+                yield from self.stop(sub, STOP_CANCELLED, changes)
 
-    def cancel_waiting(self, workflow_id: int, tally: Tally) -> Steps[None]:
-        """Cancel what has not begun, sub-workflows with all that is in them."""
+    def cancel_waiting(self, workflow_id: int, changes: CounterChanges) -> Statements[None]:
+        """Cancel the steps that have not begun, and sub-workflows with all their steps."""
         cancelled: list[int] = []
         for state in WAITING:
             rows = yield Statement("cancel_steps", {"id": workflow_id, "from_state": state}, change=True)
             cancelled += [row[0] for row in rows]
         if cancelled:
             settled = yield Statement("settle_steps", {"ids": cancelled, "given_up": True})
-            _tally(settled, tally)
-            yield from self._drop_subs(settled, tally)
-            yield from self._end_finalized(settled, tally)
+            _add_settled(settled, changes)
+            yield from self._cancel_sub_workflows(settled, changes)
+            yield from self._end_finalized(settled, changes)
 
-    def _drop_subs(self, settled: Rows, tally: Tally) -> Steps[None]:
+    def _cancel_sub_workflows(self, settled: Rows, changes: CounterChanges) -> Statements[None]:
         """Sub-workflows whose step was cancelled before it began are cancelled: there is nothing to finalize."""
         gates = [row[0] for row in settled if row[2] == StepKind.WORKFLOW and row[-1] == State.CANCELLED]
         for sub in (yield from self.sub_workflows_of(gates)):
-            yield from self.cancel_waiting(sub, tally)
+            yield from self.cancel_waiting(sub, changes)
             yield Statement("end_workflow", {"id": sub, "state": WorkflowState.CANCELLED.value, "error": None})
 
-    def sub_workflows_of(self, steps: list[int]) -> Steps[list[int]]:
+    def sub_workflows_of(self, steps: list[int]) -> Statements[list[int]]:
         """The sub-workflows that these steps represent."""
         rows = (yield Statement("workflows_of_steps", {"ids": steps})) if steps else []
         return [row[0] for row in rows]
 
-    # Ending
+    # End
 
-    def end(
-        self, workflow: Workflow, state: str, error: str | None, tally: Tally, result: str | None = None
-    ) -> Steps[None]:
-        """The workflow has ended so; if it is a step of another one, so has that step."""
+    def end_workflow(
+        self, workflow: Workflow, state: str, error: str | None, changes: CounterChanges, result: str | None = None
+    ) -> Statements[None]:
+        """End the workflow in this state, and the step that it is in another workflow."""
         ended = yield Statement("end_workflow", {"id": workflow.id, "state": state, "error": error})
         if not ended or workflow.step_of is None:
             return
         if state == State.COMPLETED and workflow.finalizer_id is None:
             result = yield from self._last_results(workflow.id)
-        said = {"id": workflow.step_of, "state": state, "result": result, "error": error}
+        outcome = {"id": workflow.step_of, "state": state, "result": result, "error": error}
         for before in ("claimed", "blocked"):
-            if (yield Statement("finish_gate", {**said, "from_state": before}, change=True)):
-                begun = before == "claimed" or (yield from self._begun_around(workflow.step_of))
-                yield from self.settle([workflow.step_of], tally, begun)
+            if (yield Statement("finish_gate", {**outcome, "from_state": before}, change=True)):
+                begun = before == "claimed" or (yield from self._has_begun_around(workflow.step_of))
+                yield from self.settle([workflow.step_of], changes, begun)
                 return
 
-    def _begun_around(self, step: int) -> Steps[bool]:
-        """Whether the workflow that has this step, which was cancelled before its turn, has begun itself."""
+    def _has_begun_around(self, step: int) -> Statements[bool]:
+        """True if the workflow of this step, which was cancelled before it began, has begun itself."""
         [(_, workflow_id, *_)] = yield Statement("step", {"ids": [step]})
         workflow = yield from self.read_workflow(workflow_id)
-        return workflow is not None and (yield from self.begun(workflow))
+        return workflow is not None and (yield from self.has_begun(workflow))
 
-    def _end_finalized(self, settled: Rows, tally: Tally) -> Steps[None]:
-        """A workflow whose finalizer has ended, has ended."""
+    def _end_finalized(self, settled: Rows, changes: CounterChanges) -> Statements[None]:
+        """End the workflows whose finalizer has ended."""
         for task_id, workflow_id, kind, _, _, passed, _ in settled:
             if kind != StepKind.FINALIZER:
                 continue
@@ -220,24 +223,26 @@ class Advancing(Witnessed, ABC):
             state = WorkflowState.COMPLETED if passed else stopped_state(workflow)
             if state is WorkflowState.FAILED and (error is None or workflow.stopping == STOP_DEADLINE):
                 error = msgspec.json.encode(_why_not_finalized(workflow, task_id)).decode()
-            yield from self.end(workflow, state, error if state is WorkflowState.FAILED else None, tally, result)
+            yield from self.end_workflow(
+                workflow, state, error if state is WorkflowState.FAILED else None, changes, result
+            )
 
-    def _last_results(self, workflow_id: int) -> Steps[str]:
+    def _last_results(self, workflow_id: int) -> Statements[str]:
         rows = yield Statement("last_results", {"id": workflow_id})
         results = {row[1]: None if row[4] is None else msgspec.Raw(row[4].encode()) for row in rows}
         return msgspec.json.encode(results).decode()
 
-    # Going on
+    # Reopen
 
-    def reopen(self, workflow_id: int, tally: Tally) -> Steps[None]:
-        """An ended workflow runs again, from where it stopped."""
+    def reopen(self, workflow_id: int, changes: CounterChanges) -> Statements[None]:
+        """Run an ended workflow again, from the steps that did not pass."""
         if (yield Statement("reopen_workflow", {"id": workflow_id})):
-            tally.note(workflow_id)
+            changes.add(workflow_id)
             rows = yield Statement("unpassed_steps", {"id": workflow_id})
-            yield from self.reopen_steps(workflow_id, rows, tally)
+            yield from self.reopen_steps(workflow_id, rows, changes)
 
-    def reopen_steps(self, workflow_id: int, rows: Rows, tally: Tally) -> Steps[None]:
-        """These steps (task, kind, waits, state) have not ended after all."""
+    def reopen_steps(self, workflow_id: int, rows: Rows, changes: CounterChanges) -> Statements[None]:
+        """Undo the end of these steps (task, kind, waits, state)."""
         ids = [row[0] for row in rows]
         for state in (State.FAILED.value, State.CANCELLED.value):
             some = [row[0] for row in rows if row[3] == state]
@@ -248,11 +253,11 @@ class Advancing(Witnessed, ABC):
         if ids:
             yield Statement("unsettle_steps", {"ids": ids})
         steps = [row for row in rows if row[1] != StepKind.FINALIZER]
-        tally.note(workflow_id, ended=-len(steps), failures=-len(steps))
+        changes.add(workflow_id, ended=-len(steps), failures=-len(steps))
         for sub in (yield from self.sub_workflows_of([row[0] for row in steps if row[1] == StepKind.WORKFLOW])):
-            yield from self.reopen(sub, tally)
+            yield from self.reopen(sub, changes)
         ready = [(task_id, workflow_id, kind, waits) for task_id, kind, waits, _ in steps if waits == 0]
-        yield from self.ready(ready, tally)
+        yield from self.make_ready(ready, changes)
 
 
 def stopped_state(workflow: Workflow) -> WorkflowState:
@@ -261,12 +266,12 @@ def stopped_state(workflow: Workflow) -> WorkflowState:
 
 
 def deadline_exceeded(workflow: Workflow) -> Failure:
-    """Why a workflow failed that ran for too long."""
+    """The error of a workflow that passed its deadline."""
     return Failure("DeadlineExceeded", f"It was not done by {workflow.deadline:%Y-%m-%d %H:%M:%S} UTC.")
 
 
 def finalizer_cancelled(task_id: int) -> Failure:
-    """Why a workflow failed all of whose steps are done."""
+    """The error of a workflow whose finalizer was cancelled."""
     return Failure("FinalizerCancelled", f"The finalizer, task {task_id}, was cancelled.")
 
 
@@ -274,7 +279,7 @@ def _why_not_finalized(workflow: Workflow, task_id: int) -> Failure:
     return deadline_exceeded(workflow) if workflow.stopping == STOP_DEADLINE else finalizer_cancelled(task_id)
 
 
-def _tally(settled: Rows, tally: Tally) -> None:
+def _add_settled(settled: Rows, changes: CounterChanges) -> None:
     for _, workflow_id, kind, _, waits, passed, _ in settled:
         if kind != StepKind.FINALIZER:  # it is not one of those that it waits for
-            tally.note(workflow_id, active=-(waits == 0), ended=1, failures=int(not passed))
+            changes.add(workflow_id, active=-(waits == 0), ended=1, failures=int(not passed))

@@ -1,5 +1,5 @@
-"""Search: the lines of a list of tasks, by whatever is known of them. However many tasks there are, one call looks at
-few of them; the next goes on with what it did not come to."""
+"""Search tasks by their properties. However many tasks there are, one operation reads few of them; the next operation
+continues at the cursor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dibs.codec import encode
 from dibs.model.checks import check_integer, from_micros, to_micros
 from dibs.model.search import MAX_ID, SEARCH_SPAN, FoundTasks, TaskPage, TaskSearch, TaskSummary
 from dibs.model.task import STATES, State, Task
-from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
 from dibs.store.operations.filters import conditions
 from dibs.store.operations.rows import moment, read_task
 
@@ -52,23 +52,25 @@ class _Form(msgspec.Struct, Generic[_Each], frozen=True):
     words: tuple[tuple[str, str], ...] = ()
 
 
-class Searching:
-    """Finding tasks."""
+class Search:
+    """Find tasks by their properties."""
 
     def search(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[FoundTasks]:
         """The newest tasks that match, among the next `span` of those that an index leads to, else of all."""
         check_integer(span, "span", 1, 2**31 - 1)
         return Operation(
-            "search", lambda: _search(which, span, LINES), writes=False, read=lambda found: FoundTasks(*found)
+            "search", lambda: _search(which, span, SUMMARIES), mode=Mode.READ, decode=lambda found: FoundTasks(*found)
         )
 
     def find(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[TaskPage]:
         """As `search`, with all there is to know of each task."""
         check_integer(span, "span", 1, 2**31 - 1)
-        return Operation("find", lambda: _search(which, span, TASKS), writes=False, read=lambda found: TaskPage(*found))
+        return Operation(
+            "find", lambda: _search(which, span, TASKS), mode=Mode.READ, decode=lambda found: TaskPage(*found)
+        )
 
 
-def _search(which: TaskSearch, span: int, form: _Form[_Each]) -> Steps[_Result[_Each]]:
+def _search(which: TaskSearch, span: int, form: _Form[_Each]) -> Statements[_Result[_Each]]:
     if which.dead and which.state not in (None, State.FAILED):
         return [], None, 0
     given = _given(which)
@@ -81,7 +83,7 @@ def _search(which: TaskSearch, span: int, form: _Form[_Each]) -> Steps[_Result[_
 
 def _among(
     which: TaskSearch, given: Mapping[str, Any], ids: list[int], span: int, form: _Form[_Each]
-) -> Steps[_Result[_Each]]:
+) -> Statements[_Result[_Each]]:
     """What matches among the first `span` of these tasks: they may be few, and yet a gigabyte of params."""
     words = (conditions(given, _CONDITIONS), *form.words, *limited(which.limit))
     rows = yield Statement("search_these", {**given, "ids": ids[:span]}, words=words)
@@ -112,7 +114,7 @@ def _texts(text: str | None) -> dict[str, str | None]:
     return {"text": text, "quoted": encode(text)[1:-1], "part": encode(part)[1:-1]}
 
 
-def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Steps[list[int] | None]:
+def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Statements[list[int] | None]:
     """The tasks that can match, where an index says that they are few."""
     if which.id is not None:
         return [which.id]
@@ -138,7 +140,7 @@ def _line(given: Mapping[str, Any]) -> tuple[str, str]:
     return conditions(given, ("queue", "type"))
 
 
-def _along(which: TaskSearch, given: Mapping[str, Any], span: int, form: _Form[_Each]) -> Steps[_Result[_Each]]:
+def _along(which: TaskSearch, given: Mapping[str, Any], span: int, form: _Form[_Each]) -> Statements[_Result[_Each]]:
     """What matches among the next tasks; if all do, a page of them is enough."""
     filters = conditions(given, _CONDITIONS)
     if not filters[1]:
@@ -155,7 +157,7 @@ def _along(which: TaskSearch, given: Mapping[str, Any], span: int, form: _Form[_
     return tasks, None if looked < span and reached == lowest else reached, looked
 
 
-def _bounds(given: Mapping[str, Any], span: int) -> Steps[tuple[int, int]]:
+def _bounds(given: Mapping[str, Any], span: int) -> Statements[tuple[int, int]]:
     """Between which ids there can be tasks that were created in the time that is asked for; closer than `span` it need
     not be. Ids grow with time, but for `SLACK`: so a few probes leave out a million tasks of other days."""
     since, until, below = given["since"], given["until"], given["below"]
@@ -172,7 +174,7 @@ def _bounds(given: Mapping[str, Any], span: int) -> Steps[tuple[int, int]]:
     return above, below
 
 
-def _turn(low: int, high: int, time: int, span: int) -> Steps[tuple[int, int]]:
+def _turn(low: int, high: int, time: int, span: int) -> Statements[tuple[int, int]]:
     """Two ids, `span` or less apart: what stands at or below the lower was created before this time, the task with the
     higher was not; unless they are those that were given."""
     while high - low > span:
@@ -185,14 +187,14 @@ def _turn(low: int, high: int, time: int, span: int) -> Steps[tuple[int, int]]:
     return low, high
 
 
-def _probe(task_id: int) -> Steps[Row | None]:
+def _probe(task_id: int) -> Statements[Row | None]:
     """(id, created_at) of the task with this id, or of the next below."""
     rows = yield Statement("at_or_below", {"id": task_id})
     return rows[0] if rows else None
 
 
-def read_line(row: Row) -> TaskSummary:
-    """The line in a row of the `{{task_line}}` columns."""
+def _read_summary(row: Row) -> TaskSummary:
+    """The summary in a row of the `{{task_line}}` columns."""
     (task_id, type_name, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at,
      lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head) = row  # fmt: skip
     return TaskSummary(
@@ -202,5 +204,5 @@ def read_line(row: Row) -> TaskSummary:
     )  # fmt: skip
 
 
-LINES = _Form(read_line)
+SUMMARIES = _Form(_read_summary)
 TASKS = _Form(read_task, (("task_line", "{{task}}"),))

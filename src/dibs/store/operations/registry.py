@@ -1,8 +1,8 @@
-"""Register: the workers that are alive, and the task types with their schemas."""
+"""The registry: workers and their heartbeats, task types with their schemas, queues and pauses."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -12,11 +12,10 @@ import msgspec
 from dibs.codec import check_name, decode, encode, encode_params
 from dibs.errors import InvalidValue, TaskTypeNotFound
 from dibs.model.checks import check_integer, check_names, from_micros
-from dibs.model.registry import STALE_AFTER, Heartbeat, TaskType, WorkerInfo, WorkerState
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps
-from dibs.store.operations.checking import SchemaCheck
+from dibs.model.registry import STALE_AFTER, Heartbeat, QueueInfo, TaskType, WorkerInfo, WorkerState
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements
 from dibs.store.operations.rows import moment
-from dibs.store.operations.typecache import TypeCache
+from dibs.store.operations.validation import SchemaValidation, TypeCache
 
 RecordName = tuple[str, str, str]
 """A worker's id, its incarnation, and the queue limit under which its record was written."""
@@ -25,13 +24,11 @@ LIMIT = 9
 """The place of the queue limit in a row of `workers`."""
 
 
-class Registering(ABC):
-    """Who works, and what kinds of work there are."""
+class Registry:
+    """Workers, task types and queues."""
 
-    @property
-    @abstractmethod
-    def types(self) -> TypeCache:
-        """The registered task types."""
+    def __init__(self, types: TypeCache) -> None:
+        self._types = types
 
     def heartbeat(self, beat: Heartbeat, only: Sequence[str] | None = None) -> Operation[None]:
         """Register the worker, or note that it still lives (or is leaving). `only`: the queue limit of the caller. A
@@ -50,7 +47,7 @@ class Registering(ABC):
 
     def workers(self) -> Operation[list[WorkerInfo]]:
         """Every worker that has been heard of, with the ids of the tasks it holds."""
-        return Operation("workers", read_workers, writes=False)
+        return Operation("workers", read_workers, mode=Mode.READ)
 
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None, defaults: dict[str, Any]
@@ -67,17 +64,17 @@ class Registering(ABC):
         return Operation(
             "register_type",
             lambda: self._register_type(params),
-            atomic=True,
-            read=self._registered,
-            checks=None if params["schema"] is None else SchemaCheck(params["schema"]),
+            mode=Mode.TRANSACTION,
+            decode=self._registered,
+            validation=None if params["schema"] is None else SchemaValidation(params["schema"]),
         )
 
     def _registered(self, registered: TaskType) -> TaskType:
-        # After the commit: whoever read the types before it has read the old ones.
-        self.types.forget()
+        # After the commit: a read of the types before the commit has returned the old ones.
+        self._types.forget()
         return registered
 
-    def _register_type(self, params: dict[str, Any]) -> Steps[TaskType]:
+    def _register_type(self, params: dict[str, Any]) -> Statements[TaskType]:
         while True:
             known = yield Statement("get_type", {"name": params["name"], "version": None})
             if known and _same_type(known[0], params):
@@ -92,19 +89,31 @@ class Registering(ABC):
         check_name(name, "The task type")
         if version is not None:
             check_integer(version, "version", 1, 2**31 - 1)
-        return Operation("get_type", lambda: _get_type(name, version), writes=False)
+        return Operation("get_type", lambda: _get_type(name, version), mode=Mode.READ)
 
     def list_types(self) -> Operation[list[TaskType]]:
         """All versions of all task types, newest version first."""
-        return Operation("list_types", _list_types, writes=False)
+        return Operation("list_types", _list_types, mode=Mode.READ)
+
+    def queues(self) -> Operation[list[QueueInfo]]:
+        """Every queue that holds a task or has been paused."""
+        return Operation("queues", _queues, mode=Mode.READ)
+
+    def pause(self, queue: str) -> Operation[None]:
+        """Let nobody claim from the queue until it is resumed; running tasks go on."""
+        return _queue_operation("pause", queue)
+
+    def resume(self, queue: str) -> Operation[None]:
+        """Let the queue be claimed from again."""
+        return _queue_operation("resume", queue)
 
 
-def _do(statement: Statement) -> Steps[None]:
+def _do(statement: Statement) -> Statements[None]:
     yield statement
 
 
-def read_workers() -> Steps[list[WorkerInfo]]:
-    """The steps of `workers`, for operations that need to know who lives."""
+def read_workers() -> Statements[list[WorkerInfo]]:
+    """The statements of `workers`, for operations that need the live workers."""
     workers = yield Statement("workers")
     held = yield Statement("held")
     return list_workers(workers, _holds(workers, held))
@@ -159,6 +168,26 @@ def _read_worker(row: Row, newest: int, holds: list[int]) -> WorkerInfo:
     )
 
 
+def _queues() -> Statements[list[QueueInfo]]:
+    paused = {row[0]: row[1] for row in (yield Statement("queues"))}
+    depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
+    for queue, _, state, count, *_ in (yield Statement("counts")):
+        depth.setdefault(queue, Counter())[state] += count
+    return [
+        QueueInfo(name, paused.get(name) is not None, moment(paused.get(name)), dict(depth[name]))
+        for name in sorted(depth)
+    ]
+
+
+def _queue_operation(name: str, queue: str) -> Operation[None]:
+    check_name(queue, "The queue")
+
+    def steps() -> Statements[None]:
+        yield Statement(name, {"queue": queue})
+
+    return Operation(name, steps, wakes=True)
+
+
 def _same_type(row: Row, params: dict[str, Any]) -> bool:
     # As text, since to Python 1, 1.0 and True are equal.
     return _canonical(row[2]) == _canonical(params["schema"]) and _canonical(row[3]) == _canonical(params["defaults"])
@@ -168,7 +197,7 @@ def _canonical(text: str | None) -> bytes:
     return msgspec.json.encode(None if text is None else decode(text), order="sorted")
 
 
-def _get_type(name: str, version: int | None) -> Steps[TaskType]:
+def _get_type(name: str, version: int | None) -> Statements[TaskType]:
     rows = yield Statement("get_type", {"name": name, "version": version})
     if not rows:
         which = f" in version {version}" if version else ""
@@ -176,7 +205,7 @@ def _get_type(name: str, version: int | None) -> Steps[TaskType]:
     return _read_type(rows[0])
 
 
-def _list_types() -> Steps[list[TaskType]]:
+def _list_types() -> Statements[list[TaskType]]:
     rows = yield Statement("list_types")
     return [_read_type(row) for row in rows]
 

@@ -1,33 +1,28 @@
-"""Finish: what a worker says back, each write fenced by the token of its claim."""
+"""Finish tasks: write their outcomes, each fenced by the token of its claim; and claim the next tasks with that."""
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from dibs.codec import clean_text, decode, encode, same
-from dibs.errors import ClaimLost, DibsError, InvalidValue, NotYourClaim, OutcomeConflict, TaskNotFound
+from dibs.errors import DibsError, InvalidValue, OutcomeConflict
 from dibs.model.checks import from_micros
 from dibs.model.claim import (
     AnyClaim,
     Cancelled,
     Claim,
     ClaimName,
-    ClaimStatus,
+    ClaimRequest,
     Completed,
     Failed,
     Finished,
     FinishResult,
     Outcome,
     OutcomeReport,
-    ProgressReport,
     Released,
-    Renewed,
-    check_claims,
     check_reports,
     claim_name,
 )
@@ -35,10 +30,26 @@ from dibs.model.retry import jitter
 from dibs.model.task import FINAL, STATES, Event, Failure, State, Task
 from dibs.model.workflow import tasks_in
 from dibs.redaction import redact
-from dibs.store.operation import WIDTH, Keep, Mark, Operation, Row, Rows, Statement, Steps, Together, Undo
-from dibs.store.operations.checking import Checks
-from dibs.store.operations.growing import Growing, Growth
-from dibs.store.operations.rows import read_task
+from dibs.store.contract import Observer
+from dibs.store.operation import (
+    WIDTH,
+    BeginTransaction,
+    Mode,
+    Operation,
+    ReleaseSavepoint,
+    RollBackToSavepoint,
+    Row,
+    Rows,
+    SetSavepoint,
+    Statement,
+    Statements,
+)
+from dibs.store.operations.advance import Advance
+from dibs.store.operations.claim import Claims
+from dibs.store.operations.graph import AddedSteps, Graph
+from dibs.store.operations.leases import ALL_TASKS, by_task, fence, live_claims, read_tasks, refusal
+from dibs.store.operations.rows import read_claims
+from dibs.store.operations.validation import TaskValidation
 from dibs.store.sql import Words
 
 T = TypeVar("T")
@@ -56,46 +67,54 @@ FEW = 8
 """Outcomes that never exceed a statement, whatever they hold: each is limited to 1 MiB."""
 
 PLAIN: Words = (("whose", "{{not_a_step}}"),)
-EVERYBODYS: Words = (("whose", ""),)
+"""The statement leaves steps of workflows alone."""
 
 
-class Finishing(Growing, ABC):
-    """Outcomes, starts, renewals, progress; and how claims stand."""
+class Finish:
+    """Write outcomes, and what follows from them in workflows."""
+
+    def __init__(self, advance: Advance, graph: Graph, claims: Claims, observer: Observer) -> None:
+        self._advance = advance
+        self._graph = graph
+        self._claims = claims
+        self._observer = observer
 
     def finish(self, reports: Sequence[OutcomeReport]) -> Operation[list[FinishResult]]:
         """Write many outcomes at once; each is fenced and answered on its own, an error where it was refused."""
         prepared = prepare(reports)
-        checks = checks_of(reports)
+        validation = validation_of(reports)
         return Operation(
             "finish",
-            lambda: self._finish(reports, *prepared, checks),
+            lambda: self._finish(reports, *prepared, validation),
             wakes=True,
-            about=reports,
-            checks=checks,
-            apart=lambda: self._finish_apart(reports, checks),
+            request=reports,
+            validation=validation,
+            item_by_item=lambda: self._finish_item_by_item(reports, validation),
         )
 
-    def _finish_apart(self, reports: Sequence[OutcomeReport], checks: Checks | None) -> Steps[list[FinishResult]]:
+    def _finish_item_by_item(
+        self, reports: Sequence[OutcomeReport], validation: TaskValidation | None
+    ) -> Statements[list[FinishResult]]:
         """Write each outcome in a savepoint of its own: one that the database refuses is answered with the refusal.
 
         Workflows are locked before tasks, and tasks in the order of their ids, as everywhere else.
         """
-        yield Together()
+        yield BeginTransaction()
         among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
-        yield from self.hold_roots(sorted({row[1] for row in among}))
+        yield from self._advance.lock_roots(sorted({row[1] for row in among}))
         answers: dict[ClaimName, FinishResult] = {}
         for report in sorted(reports, key=lambda report: report[0].task_id):
-            answers[claim_name(report[0])] = yield from self._finish_one(report, checks)
+            answers[claim_name(report[0])] = yield from self._finish_one(report, validation)
         return [answers[claim_name(ref)] for ref, _ in reports]
 
-    def _finish_one(self, report: OutcomeReport, checks: Checks | None) -> Steps[FinishResult]:
-        yield Mark()
+    def _finish_one(self, report: OutcomeReport, validation: TaskValidation | None) -> Statements[FinishResult]:
+        yield SetSavepoint()
         try:
-            [answer] = yield from self._finish([report], *prepare([report]), checks)
+            [answer] = yield from self._finish([report], *prepare([report]), validation)
         except Exception as error:
-            [(refusal,)] = yield Undo(error)
+            [(refusal,)] = yield RollBackToSavepoint(error)
             return cast(DibsError, refusal)
-        yield Keep()
+        yield ReleaseSavepoint()
         return answer
 
     def _finish(
@@ -103,25 +122,25 @@ class Finishing(Growing, ABC):
         reports: Sequence[OutcomeReport],
         statements: RowsByStatement,
         unstorable: dict[ClaimName, FinishResult],
-        checks: Checks | None,
-    ) -> Steps[list[FinishResult]]:
-        answers, steps = dict(unstorable), {claim_name(ref) for ref, said in reports if _is_step(ref, said)}
+        validation: TaskValidation | None,
+    ) -> Statements[list[FinishResult]]:
+        answers, steps = dict(unstorable), {claim_name(ref) for ref, outcome in reports if _is_step(ref, outcome)}
         plain = _rows_of(statements, lambda name: name not in steps) if steps else statements
         done = yield from self._write(plain, PLAIN)
-        self.witness.moved(done)
+        self._observer.moved(done)
         answers.update((_claim_in(row), _finished(row)) for row in done)
         steps |= {
             claim_name(ref) for ref, _ in reports if not isinstance(ref, Claim) and claim_name(ref) not in answers
         }
-        if steps:  # known to be some, or named by somebody who cannot know
+        if steps:  # known to be steps, or a reference that does not say whether its task is a step
             theirs = [report for report in reports if claim_name(report[0]) in steps]
-            yield from self._finish_steps(theirs, statements, answers, checks)
+            yield from self._finish_steps(theirs, statements, answers, validation)
         refused = [report for report in reports if claim_name(report[0]) not in answers]
         if refused:
             answers.update((yield from self._answer_refused(refused)))
         return [answers[claim_name(ref)] for ref, _ in reports]
 
-    def _write(self, statements: RowsByStatement, whose: Words) -> Steps[Rows]:
+    def _write(self, statements: RowsByStatement, whose: Words) -> Statements[Rows]:
         """Write the outcomes; a row for each that was written."""
         done: Rows = []
         for name, rows in statements.items():
@@ -134,144 +153,101 @@ class Finishing(Growing, ABC):
         reports: Sequence[OutcomeReport],
         statements: RowsByStatement,
         answers: dict[ClaimName, FinishResult],
-        checks: Checks | None,
-    ) -> Steps[None]:
-        """What ends a step also lets its workflow go on, in one transaction, while the workflow is held. That a task is
-        a step, and of whose tree, never changes: so it is asked before."""
+        validation: TaskValidation | None,
+    ) -> Statements[None]:
+        """Write the outcomes of steps and advance their workflows, in one transaction that locks the workflows. Whether
+        a task is a step, and of which tree, never changes, so it is read before."""
         among = yield Statement("steps_among", {"ids": [ref.task_id for ref, _ in reports]})
         if not among and not _growing(reports):
             return
-        yield Together()
-        yield from self.hold_roots(sorted({row[1] for row in among}))
-        growth = {} if checks is None else (yield from self._plan_growth(reports, answers, checks))
+        yield BeginTransaction()
+        yield from self._advance.lock_roots(sorted({row[1] for row in among}))
+        added = {} if validation is None else (yield from self._plan_steps(reports, answers, validation))
         open_ones = {claim_name(ref) for ref, _ in reports} - answers.keys()
-        done = yield from self._write(_rows_of(statements, open_ones.__contains__), EVERYBODYS)
+        done = yield from self._write(_rows_of(statements, open_ones.__contains__), ALL_TASKS)
         answers.update((_claim_in(row), _finished(row)) for row in done)
         ended, ignored = [row for row in done if row[3] in FINAL], set[int]()
         if ended:
-            yield from self._advance(ended, growth, answers, ignored)
-        self.witness.moved(done, ignored)
+            yield from self._advance_workflows(ended, added, answers, ignored)
+        self._observer.moved(done, ignored)
 
-    def _plan_growth(
-        self, reports: Sequence[OutcomeReport], answers: dict[ClaimName, FinishResult], checks: Checks
-    ) -> Steps[dict[ClaimName, Growth]]:
+    def _plan_steps(
+        self, reports: Sequence[OutcomeReport], answers: dict[ClaimName, FinishResult], validation: TaskValidation
+    ) -> Statements[dict[ClaimName, AddedSteps]]:
         """The steps that these outcomes add to their workflows. An outcome whose steps cannot be added is refused with
         the reason, and its task is not completed; a lost claim is refused as lost, whatever it adds."""
-        wishes = [(ref, said.steps) for ref, said in reports if isinstance(said, Completed) and said.steps]
-        live = (yield from _live([ref for ref, _ in wishes])) if wishes else set()
-        growth: dict[ClaimName, Growth] = {}
-        for ref, steps in wishes:
+        adding = [(ref, outcome.steps) for ref, outcome in reports if isinstance(outcome, Completed) and outcome.steps]
+        live = (yield from live_claims([ref for ref, _ in adding])) if adding else set()
+        added: dict[ClaimName, AddedSteps] = {}
+        for ref, steps in adding:
             if (name := claim_name(ref)) in live and name not in answers:
                 try:
-                    growth[name] = yield from self.plan_growth(ref.task_id, steps, checks, growth.values())
+                    added[name] = yield from self._graph.plan_steps(ref.task_id, steps, validation, added.values())
                 except InvalidValue as error:
                     answers[name] = error
-        return growth
+        return added
 
-    def _advance(
+    def _advance_workflows(
         self,
         ended: Sequence[Row],
-        growth: dict[ClaimName, Growth],
+        added: dict[ClaimName, AddedSteps],
         answers: dict[ClaimName, FinishResult],
         ignored: set[int],
-    ) -> Steps[None]:
-        """Let the workflows of these steps go on; one report of each that has nothing left to run says so. The steps
-        whose failure is ignored are added to `ignored`."""
+    ) -> Statements[None]:
+        """Advance the workflows of these steps. The answer to one report of each workflow that now waits for its
+        finalization names the workflow. The steps whose failure is ignored are added to `ignored`."""
         for row in ended:
-            if row[3] == State.COMPLETED and (grown := growth.get(_claim_in(row))) is not None:
-                yield from self.grow(grown)
-        due = yield from self.advance([row[0] for row in ended], ignored=ignored)
+            if row[3] == State.COMPLETED and (grown := added.get(_claim_in(row))) is not None:
+                yield from self._graph.add_planned_steps(grown)
+        due = yield from self._advance.advance([row[0] for row in ended], ignored=ignored)
         for workflow_id, row in zip(due, ended, strict=False):  # a due one that finds no report is left to upkeep
             answers[_claim_in(row)] = msgspec.structs.replace(_finished(row), finalize=workflow_id)
 
-    def _answer_refused(self, reports: Sequence[OutcomeReport]) -> Steps[dict[ClaimName, FinishResult]]:
+    def _answer_refused(self, reports: Sequence[OutcomeReport]) -> Statements[dict[ClaimName, FinishResult]]:
         refs = [ref for ref, _ in reports]
-        told = yield Statement("claim_outcomes", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
-        tasks = yield from _read_tasks([ref.task_id for ref in refs])
-        return {claim_name(ref): _refusal_or_repeat(ref, outcome, tasks, told) for ref, outcome in reports}
+        earlier = yield Statement("claim_outcomes", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
+        tasks = yield from read_tasks([ref.task_id for ref in refs])
+        return {claim_name(ref): _refusal_or_repeat(ref, outcome, tasks, earlier) for ref, outcome in reports}
 
-    def start(self, claims: Sequence[AnyClaim]) -> Operation[list[DibsError | None]]:
-        """These tasks, claimed ahead of their turn, begin now; a lost claim is answered with ClaimLost."""
-        check_claims(claims)
-        return Operation("start", lambda: self._start(claims))
+    # Exchange
 
-    def _start(self, claims: Sequence[AnyClaim]) -> Steps[list[DibsError | None]]:
-        if not claims:
-            return []
-        rows = yield Statement("start", rows=_in_order([fence(ref) for ref in claims]), words=EVERYBODYS)
-        return (yield from _or_refusals(claims, dict.fromkeys((row[:3] for row in rows), None)))
+    def exchange(
+        self, reports: Sequence[OutcomeReport], request: ClaimRequest
+    ) -> Operation[tuple[list[FinishResult], list[Claim]]]:
+        """Write the outcomes, each fenced and answered on its own, and claim: both or neither."""
+        prepared, validation = prepare(reports), validation_of(reports)
+        return Operation(
+            "exchange",
+            lambda: self._exchange(reports, prepared, validation, request),
+            wakes=True,
+            mode=Mode.TRANSACTION,
+            decode=_read_exchange,
+            request=(reports, request),
+            validation=validation,
+            item_by_item=lambda: self._exchange_item_by_item(reports, validation, request),
+        )
 
-    def renew(self, claims: Sequence[AnyClaim], lease: int) -> Operation[list[Renewed | DibsError]]:
-        """Prolong the leases to `lease` microseconds from now; a lost one is answered with ClaimLost."""
-        check_claims(claims)
-        return Operation("renew", lambda: self._renew(claims, lease))
+    def _exchange(
+        self,
+        reports: Sequence[OutcomeReport],
+        prepared: Prepared,
+        validation: TaskValidation | None,
+        request: ClaimRequest,
+    ) -> Statements[tuple[list[FinishResult], Rows]]:
+        answers = yield from self._finish(reports, *prepared, validation)
+        rows = yield from self._claims.claim_rows(request, atomic=True)
+        return answers, rows
 
-    def _renew(self, claims: Sequence[AnyClaim], lease: int) -> Steps[list[Renewed | DibsError]]:
-        if not claims:
-            return []
-        given = _in_order([{**fence(ref), "lease": lease} for ref in claims])
-        rows = yield Statement("renew", rows=given, words=EVERYBODYS)
-        renewed = {row[:3]: Renewed(row[0], from_micros(row[3]), bool(row[4])) for row in rows}
-        return (yield from _or_refusals(claims, renewed))
-
-    def progress(self, notes: Sequence[ProgressReport]) -> Operation[list[bool | DibsError]]:
-        """Note how far the tasks are; each answer says whether somebody asked the task to stop."""
-        check_claims([ref for ref, _, _ in notes])
-        return Operation("progress", lambda: self._progress(notes))
-
-    def _progress(self, notes: Sequence[ProgressReport]) -> Steps[list[bool | DibsError]]:
-        if not notes:
-            return []
-        latest = {claim_name(note[0]): _note(*note) for note in notes}  # one statement cannot write a row twice
-        rows = yield Statement("progress", rows=_in_order(latest.values()), words=EVERYBODYS)
-        noted = {row[:3]: bool(row[3]) for row in rows}
-        return (yield from _or_refusals([ref for ref, _, _ in notes], noted))
-
-    def standing(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
-        """How the claims stand, without touching them."""
-        check_claims(claims)
-        return Operation("standing", lambda: self._standing(claims), writes=False)
-
-    def _standing(self, claims: Sequence[AnyClaim]) -> Steps[list[ClaimStatus]]:
-        if not claims:
-            return []
-        rows = yield Statement("claim_status", {"ids": [ref.task_id for ref in claims]})
-        live = {row[:3]: ClaimStatus.STOPPING if row[3] else ClaimStatus.HELD for row in rows}
-        return [live.get(claim_name(ref), ClaimStatus.LOST) for ref in claims]
-
-
-def _live(claims: Sequence[AnyClaim]) -> Steps[set[ClaimName]]:
-    rows = yield Statement("claim_status", {"ids": [ref.task_id for ref in claims]})
-    return {row[:3] for row in rows}
-
-
-def refusal(ref: AnyClaim, task: Task | None) -> DibsError:
-    """Why a fenced write changed nothing."""
-    if task is None:
-        return TaskNotFound(ref.task_id)
-    if task.token == ref.token and task.worker_id not in (ref.worker_id, None):
-        whose = "is held" if task.state is State.CLAIMED else "was last held"
-        message = f"Task {task.id} {whose} by {task.worker_id}, not by {ref.worker_id}."
-        return NotYourClaim(message, task_id=task.id, token=ref.token)
-    where = f"claimed by {task.worker_id} under token {task.token}" if task.state is State.CLAIMED else task.state
-    message = f"{ref.worker_id} no longer holds task {task.id} under token {ref.token}: it is {where} now."
-    return ClaimLost(message, task_id=task.id, token=ref.token)
-
-
-def _or_refusals(claims: Sequence[AnyClaim], done: Mapping[ClaimName, T]) -> Steps[list[T | DibsError]]:
-    """For each claim what was done, or why nothing was."""
-    lost = [ref.task_id for ref in claims if claim_name(ref) not in done]
-    tasks = (yield from _read_tasks(lost)) if lost else {}
-    return [done[name] if (name := claim_name(ref)) in done else refusal(ref, tasks.get(ref.task_id)) for ref in claims]
-
-
-def _read_tasks(ids: list[int]) -> Steps[dict[int, Task]]:
-    rows = yield Statement("get", {"ids": ids})
-    return {row[0]: read_task(row) for row in rows}
+    def _exchange_item_by_item(
+        self, reports: Sequence[OutcomeReport], validation: TaskValidation | None, request: ClaimRequest
+    ) -> Statements[tuple[list[FinishResult], Rows]]:
+        answers = yield from self._finish_item_by_item(reports, validation)
+        rows = yield from self._claims.claim_rows(request, atomic=True)
+        return answers, rows
 
 
 def prepare(reports: Sequence[OutcomeReport]) -> Prepared:
-    """Check and encode the outcomes, before the transaction, where nobody waits for it."""
+    """Check and encode the outcomes, before the transaction."""
     check_reports(reports)
     rows: RowsByStatement = {}
     answers: dict[ClaimName, FinishResult] = {}
@@ -283,7 +259,7 @@ def prepare(reports: Sequence[OutcomeReport]) -> Prepared:
             answers[claim_name(ref)] = error
         else:
             rows.setdefault(name, []).append(row)
-    return {name: _in_order(some) for name, some in rows.items()}, answers
+    return {name: by_task(some) for name, some in rows.items()}, answers
 
 
 def _portions(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -307,24 +283,26 @@ def _rows_of(statements: RowsByStatement, which: Callable[[ClaimName], bool]) ->
     return {name: [row for row in rows if which(_named(row))] for name, rows in statements.items()}
 
 
-def _is_step(ref: AnyClaim, said: Outcome) -> bool:
-    """True where the one who reports knows it to be a step: it holds the whole claim, or adds to the workflow."""
-    return (isinstance(ref, Claim) and ref.task.workflow_id is not None) or _grows(said)
+def _is_step(ref: AnyClaim, outcome: Outcome) -> bool:
+    """True if the report shows that the task is a step: it has the whole claim, or adds steps."""
+    return (isinstance(ref, Claim) and ref.task.workflow_id is not None) or _grows(outcome)
 
 
-def _grows(said: Outcome) -> bool:
-    return isinstance(said, Completed) and bool(said.steps)
+def _grows(outcome: Outcome) -> bool:
+    return isinstance(outcome, Completed) and bool(outcome.steps)
 
 
-def checks_of(reports: Sequence[OutcomeReport]) -> Checks | None:
+def validation_of(reports: Sequence[OutcomeReport]) -> TaskValidation | None:
     """The params of the steps that are added; None where there are none."""
     if not _growing(reports):
         return None
-    return Checks.of(task for _, said in reports if isinstance(said, Completed) for task in tasks_in(said.steps))
+    return TaskValidation.of(
+        task for _, outcome in reports if isinstance(outcome, Completed) for task in tasks_in(outcome.steps)
+    )
 
 
 def _growing(reports: Sequence[OutcomeReport]) -> bool:
-    return any(_grows(said) for _, said in reports)
+    return any(_grows(outcome) for _, outcome in reports)
 
 
 def _named(row: Mapping[str, Any]) -> ClaimName:
@@ -335,21 +313,6 @@ def _named(row: Mapping[str, Any]) -> ClaimName:
 def _claim_in(row: Row) -> ClaimName:
     """The claim that a row of a change is about."""
     return row[0], row[5], row[4]
-
-
-def fence(ref: AnyClaim) -> dict[str, Any]:
-    """What names a claim in a statement."""
-    return {"id": ref.task_id, "token": ref.token, "worker_id": ref.worker_id}
-
-
-def _in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By task: where an engine locks row by row, two that write about the same tasks must not meet half-way."""
-    return sorted(rows, key=itemgetter("id"))
-
-
-def _note(ref: AnyClaim, percent: int, message: str | None) -> dict[str, Any]:
-    text = None if message is None else clean_text(message)
-    return {**fence(ref), "progress": percent, "progress_message": text}
 
 
 def _complete(outcome: Completed) -> dict[str, Any]:
@@ -403,16 +366,16 @@ def _finished(row: Row) -> Finished:
     return Finished(task_id, state, attempts, None if state in FINAL else from_micros(run_at))
 
 
-def _refusal_or_repeat(ref: AnyClaim, outcome: Outcome, tasks: dict[int, Task], told: list[Row]) -> FinishResult:
+def _refusal_or_repeat(ref: AnyClaim, outcome: Outcome, tasks: dict[int, Task], earlier: list[Row]) -> FinishResult:
     # The same outcome again, after its first answer was lost: the answer is the same, and nothing is written.
     task = tasks.get(ref.task_id)
-    for task_id, token, event, to_state, worker_id, detail in told:
+    for task_id, token, event, to_state, worker_id, detail in earlier:
         same_claim = (task_id, token, worker_id) == claim_name(ref)
         if same_claim and _outcome_of(event, detail) == _EVENTS[type(outcome)]:
             if differs := _difference(ref, outcome, task, detail):
                 message = f"Task {task_id} was {differs} under token {token} before. The first outcome is kept."
                 return OutcomeConflict(message, task_id=task_id, token=token)
-            return _told_again(ref, STATES[to_state], task)
+            return _repeated(ref, STATES[to_state], task)
     return refusal(ref, task)
 
 
@@ -433,7 +396,7 @@ def _difference(ref: AnyClaim, outcome: Outcome, task: Task | None, detail: str 
     return None
 
 
-def _told_again(ref: AnyClaim, state: State, task: Task | None) -> Finished:
+def _repeated(ref: AnyClaim, state: State, task: Task | None) -> Finished:
     """The state that the outcome led to; when the task went on since, its `run_at` then is no longer known."""
     unmoved = task is not None and (task.state, task.token) == (state, ref.token)
     run_at = task.run_at if task is not None and unmoved and state not in FINAL else None
@@ -441,8 +404,13 @@ def _told_again(ref: AnyClaim, state: State, task: Task | None) -> Finished:
 
 
 def _outcome_of(event: str, detail: str | None) -> str:
-    """What the worker said. A task that somebody had asked to stop is cancelled by a failure or a release as well;
+    """What the worker outcome. A task that somebody had asked to stop is cancelled by a failure or a release as well;
     the detail then tells which it was."""
     if event != Event.CANCELLED or detail is None:
         return event
     return Event.RELEASED if "outcome" in decode(detail) else Event.FAILED
+
+
+def _read_exchange(done: tuple[list[FinishResult], Rows]) -> tuple[list[FinishResult], list[Claim]]:
+    answers, rows = done
+    return answers, read_claims(rows)

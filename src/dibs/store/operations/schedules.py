@@ -1,15 +1,12 @@
-"""Schedules: every tick is enqueued exactly once, however many look after it at the same moment.
+"""Schedules: every tick is enqueued exactly once, however many processes tick the same schedule.
 
-Who looks reads the due schedules without any lock. Then one atomic operation for each moves it on to its next tick,
-fenced by the tick that was read, and enqueues what is due in the same transaction: of all who try, one changes the row.
-Each task carries a key made of the schedule's name and the tick, so that not even a clock that jumps back enqueues a
-tick again.
+A process reads the due schedules without any lock. Then one transaction for each moves the schedule to its next tick,
+fenced by the tick that was read, and enqueues the due tasks: of all processes that try, one changes the row. Each task
+has a key made of the schedule's name and the tick, so that even a clock that jumps back does not enqueue a tick again.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,38 +24,38 @@ from dibs.model.schedule import (
     check_schedule_name,
     task_of,
 )
-from dibs.model.task import NewTask, Task
-from dibs.store.operation import Operation, Row, Statement, Steps
-from dibs.store.operations.checking import Checks
+from dibs.model.task import Task
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements
+from dibs.store.operations.enqueue import Enqueue
 from dibs.store.operations.rows import moment, seconds
+from dibs.store.operations.validation import TaskValidation
 
 CATCH_UP_LIMIT = 1000
 ON_TIME = timedelta(seconds=60)
 """A tick that is later counts as missed."""
 
 
-class Scheduling(ABC):
-    """Enqueueing by the clock."""
+class Schedules:
+    """Schedules and their ticks."""
 
-    @abstractmethod
-    def _enqueue(self, tasks: Sequence[NewTask], checks: Checks) -> Steps[list[Task]]:
-        """See Enqueueing."""
+    def __init__(self, enqueue: Enqueue) -> None:
+        self._store_tasks = enqueue.store_tasks
 
     def put_schedule(self, new: NewSchedule, source: ScheduleSource) -> Operation[Schedule]:
         """Store the schedule, or change the one of that name to it; the same again changes nothing."""
         if source not in ("code", "command"):
             raise InvalidValue(f"A schedule comes from 'code' or 'command', not from {source!r}.")
         values = _values(new, source)
-        return Operation("put_schedule", lambda: _put(values), atomic=True, wakes=True)
+        return Operation("put_schedule", lambda: _put(values), mode=Mode.TRANSACTION, wakes=True)
 
     def list_schedules(self) -> Operation[list[Schedule]]:
         """All schedules, by name."""
-        return Operation("list_schedules", _list, writes=False)
+        return Operation("list_schedules", _list, mode=Mode.READ)
 
     def get_schedule(self, name: str) -> Operation[Schedule]:
         """The schedule, or ScheduleNotFound."""
         check_schedule_name(name)
-        return Operation("get_schedule", lambda: _get(name), writes=False)
+        return Operation("get_schedule", lambda: _get(name), mode=Mode.READ)
 
     def remove_schedule(self, name: str) -> Operation[None]:
         """Forget the schedule; what it has enqueued stays."""
@@ -68,36 +65,46 @@ class Scheduling(ABC):
     def enable_schedule(self, name: str) -> Operation[Schedule]:
         """Let a disabled schedule tick again, from now on: nothing is caught up."""
         check_schedule_name(name)
-        return Operation("enable_schedule", lambda: _enable(name), atomic=True, wakes=True)
+        return Operation("enable_schedule", lambda: _enable(name), mode=Mode.TRANSACTION, wakes=True)
 
     def disable_schedule(self, name: str) -> Operation[Schedule]:
         """Let the schedule not tick until it is enabled."""
         check_schedule_name(name)
-        return Operation("disable_schedule", lambda: _disable(name), atomic=True)
+        return Operation("disable_schedule", lambda: _disable(name), mode=Mode.TRANSACTION)
 
     def run_schedule(self, name: str) -> Operation[Task]:
         """Enqueue the schedule's task now, beside its ticks; also when it is disabled."""
         check_schedule_name(name)
-        checks = Checks([])  # what the schedule enqueues is read first, validated then, and read again
+        validation = TaskValidation([])  # what the schedule enqueues is read first, validated then, and read again
         return Operation(
-            "run_schedule", lambda: self._run_schedule(name, checks), atomic=True, wakes=True, checks=checks
+            "run_schedule",
+            lambda: self._run_schedule(name, validation),
+            mode=Mode.TRANSACTION,
+            wakes=True,
+            validation=validation,
         )
 
-    def _run_schedule(self, name: str, checks: Checks) -> Steps[Task]:
+    def _run_schedule(self, name: str, validation: TaskValidation) -> Statements[Task]:
         schedule = yield from _get(name)
-        [task] = yield from self._enqueue([task_of(schedule)], checks)
+        [task] = yield from self._store_tasks([task_of(schedule)], validation)
         return task
 
     def due_schedules(self) -> Operation[list[DueSchedule]]:
         """The schedules whose next tick has come; only a look."""
-        return Operation("due_schedules", _due, writes=False)
+        return Operation("due_schedules", _due, mode=Mode.READ)
 
     def tick_schedule(self, due: DueSchedule) -> Operation[int]:
         """Move the schedule on and enqueue what is due, unless somebody else did; how many tasks."""
-        checks = Checks.of([task_of(due.schedule)])
-        return Operation("tick_schedule", lambda: self._tick(due, checks), atomic=True, wakes=True, checks=checks)
+        validation = TaskValidation.of([task_of(due.schedule)])
+        return Operation(
+            "tick_schedule",
+            lambda: self._tick(due, validation),
+            mode=Mode.TRANSACTION,
+            wakes=True,
+            validation=validation,
+        )
 
-    def _tick(self, due: DueSchedule, checks: Checks) -> Steps[int]:
+    def _tick(self, due: DueSchedule, validation: TaskValidation) -> Statements[int]:
         try:
             ticks, next_at = _ticks_to_enqueue(due), _next_after(due.schedule, due.now)
         except InvalidValue as error:
@@ -107,15 +114,15 @@ class Scheduling(ABC):
         rows = yield Statement("tick_schedule", {**_fence(due.schedule), "next_at": next_at})
         if not rows:
             return 0
-        return (yield from self._enqueue_ticks(_read(rows[0]), ticks, checks))
+        return (yield from self._enqueue_ticks(_read(rows[0]), ticks, validation))
 
-    def _enqueue_ticks(self, schedule: Schedule, ticks: list[datetime], checks: Checks) -> Steps[int]:
+    def _enqueue_ticks(self, schedule: Schedule, ticks: list[datetime], validation: TaskValidation) -> Statements[int]:
         enqueued, refusal = 0, None
         last_at: int | None = None
         last_task_id: int | None = None
         for tick in ticks:
             try:
-                [task] = yield from self._enqueue([task_of(schedule, tick)], checks)
+                [task] = yield from self._store_tasks([task_of(schedule, tick)], validation)
             except (InvalidValue, KeyConflict) as error:
                 # It would be refused again whenever it was tried: the schedule goes on, and says why.
                 refusal = error
@@ -137,7 +144,7 @@ def _ticks_to_enqueue(due: DueSchedule) -> list[datetime]:
     return ticks_between(schedule.cron, schedule.timezone, first, due.now, limit=limit)
 
 
-def _put(values: dict[str, Any]) -> Steps[Schedule]:
+def _put(values: dict[str, Any]) -> Statements[Schedule]:
     while True:
         now, _ = yield from _look_up(values["name"])
         next_at = to_micros(next_after(values["cron"], values["timezone"], now))
@@ -149,18 +156,18 @@ def _put(values: dict[str, Any]) -> Steps[Schedule]:
             return same
 
 
-def _list() -> Steps[list[Schedule]]:
+def _list() -> Statements[list[Schedule]]:
     rows = yield Statement("list_schedules")
     return [_read(row) for row in rows]
 
 
-def _remove(name: str) -> Steps[None]:
+def _remove(name: str) -> Statements[None]:
     rows = yield Statement("remove_schedule", {"name": name})
     if not rows:
         raise ScheduleNotFound(name)
 
 
-def _enable(name: str) -> Steps[Schedule]:
+def _enable(name: str) -> Statements[Schedule]:
     while True:
         now, schedule = yield from _look_up(name)
         if schedule is None:
@@ -172,29 +179,29 @@ def _enable(name: str) -> Steps[Schedule]:
             return _read(rows[0])
 
 
-def _disable(name: str) -> Steps[Schedule]:
+def _disable(name: str) -> Statements[Schedule]:
     rows = yield Statement("disable_schedule", {"name": name})
     return _read(rows[0]) if rows else (yield from _get(name))
 
 
-def _due() -> Steps[list[DueSchedule]]:
+def _due() -> Statements[list[DueSchedule]]:
     rows = yield Statement("due_schedules")
     return [DueSchedule(_read(row[1:]), from_micros(row[0])) for row in rows]
 
 
-def _get(name: str) -> Steps[Schedule]:
+def _get(name: str) -> Statements[Schedule]:
     _, schedule = yield from _look_up(name)
     if schedule is None:
         raise ScheduleNotFound(name)
     return schedule
 
 
-def _look_up(name: str) -> Steps[tuple[datetime, Schedule | None]]:
+def _look_up(name: str) -> Statements[tuple[datetime, Schedule | None]]:
     [row] = yield Statement("get_schedule", {"name": name})
     return from_micros(row[0]), None if row[1] is None else _read(row[1:])
 
 
-def _note(name: str, last_at: int | None, last_task_id: int | None, error: DibsError | None) -> Steps[None]:
+def _note(name: str, last_at: int | None, last_task_id: int | None, error: DibsError | None) -> Statements[None]:
     last_error = None if error is None else clean_text(error.message)
     params = {"name": name, "last_at": last_at, "last_task_id": last_task_id, "last_error": last_error}
     yield Statement("note_tick", params)
