@@ -15,7 +15,7 @@ from dibs.model.claim import Claim
 from dibs.model.task import Task
 from dibs.model.workflow import NewStep
 from dibs.workflow.builder import Adding, After, Draft, StepRef, Which
-from dibs.workflow.task_data import Checkpoints, Results, Shelf
+from dibs.workflow.task_data import AttemptCheckpoints, Results, TaskData
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Context:
 
     __slots__ = ("_checkpoints", "_draft", "_log", "_note", "_results", "_shelf", "cancelled", "claim")
 
-    def __init__(self, claim: Claim, note: Note, shelf: Shelf) -> None:
+    def __init__(self, claim: Claim, note: Note, shelf: TaskData) -> None:
         self.claim = claim
         self.cancelled = False
         """True when the handler should stop: somebody asked for it, its time is up, or the claim is lost."""
@@ -42,7 +42,7 @@ class Context:
         self._shelf = shelf
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
         self._results: Results | None = None
-        self._checkpoints: Checkpoints | None = None
+        self._checkpoints: AttemptCheckpoints | None = None
         self._draft: Draft | None = None
 
     @property
@@ -132,7 +132,7 @@ class Context:
         """
         with _finding:
             if self._checkpoints is None:
-                self._checkpoints = Checkpoints(self.claim, self._shelf)
+                self._checkpoints = AttemptCheckpoints(self.claim, self._shelf)
         return self._checkpoints.make(name, function)
 
 

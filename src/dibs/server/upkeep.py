@@ -12,10 +12,9 @@ from dibs.server.config import ServerConfig
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, T
 from dibs.worker.config import WorkerConfig
-from dibs.worker.finalizer import Finalizer
-from dibs.worker.service import Part
-from dibs.worker.store_access import Contact
-from dibs.worker.upkeep import Upkeep
+from dibs.worker.service import ServiceThread
+from dibs.worker.store_access import StoreAccess
+from dibs.worker.upkeep import UpkeepService, WorkflowFinalizer
 
 logger = logging.getLogger("dibs.server")
 
@@ -32,9 +31,9 @@ class Keeper:
 
     def __init__(self, store: Store, config: ServerConfig) -> None:
         settings = WorkerConfig(upkeep_every=config.upkeep_every)
-        contact, processor = Contact(store, _unsigned), unique_processor(f"server-{os.getpid()}")
-        self._finalizer = Finalizer(contact, processor) if config.upkeep else None
-        self._upkeep = Upkeep(contact, settings, processor) if config.upkeep else None
+        contact, processor = StoreAccess(store, _unsigned), unique_processor(f"server-{os.getpid()}")
+        self._finalizer = WorkflowFinalizer(contact, processor) if config.upkeep else None
+        self._upkeep = UpkeepService(contact, settings, processor) if config.upkeep else None
 
     def start(self) -> None:
         """Begin."""
@@ -52,7 +51,7 @@ class Keeper:
         if not all(await asyncio.gather(*ends)):
             logger.warning("the upkeep did not end in time; it is left behind")
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[ServiceThread]:
         return [part for part in (self._finalizer, self._upkeep) if part is not None]
 
 

@@ -19,7 +19,7 @@ from dibs.model.workflow import StepResult
 from dibs.workflow.builder import Which
 
 
-class Shelf(Protocol):
+class TaskData(Protocol):
     """Where a handler's attempt finds what was before it, and leaves what is for later: the store, or the way to it."""
 
     def results(self, claim: Claim) -> Sequence[StepResult]:
@@ -32,10 +32,10 @@ class Shelf(Protocol):
         """Keep this for later attempts; the value that is kept, or ClaimLost."""
 
 
-class Checkpoints:
+class AttemptCheckpoints:
     """Those of one attempt."""
 
-    def __init__(self, claim: Claim, shelf: Shelf) -> None:
+    def __init__(self, claim: Claim, shelf: TaskData) -> None:
         self._claim = claim
         self._shelf = shelf
         self._kept: dict[str, Any] = {}
@@ -105,7 +105,7 @@ def _not_awaitable(name: str, value: Any) -> Any:
 _CANCELLED = Failure("Cancelled", "The step was cancelled.")
 
 
-_SHOWN = 10
+_MAX_NAMES_SHOWN = 10
 
 
 class Results(Mapping[str, Any]):
@@ -144,6 +144,6 @@ class Results(Mapping[str, Any]):
         return f"Results({dict(self)!r})"
 
     def _no_parent(self, name: str) -> str:
-        known = ", ".join(map(repr, islice(self._parents, _SHOWN))) or "no step"
-        more = ", …" if len(self._parents) > _SHOWN else ""
+        known = ", ".join(map(repr, islice(self._parents, _MAX_NAMES_SHOWN))) or "no step"
+        more = ", …" if len(self._parents) > _MAX_NAMES_SHOWN else ""
         return f"This step is not after {name!r}, but after {known}{more}. To read its result, name it in `after`."
