@@ -124,7 +124,7 @@ def test_a_sub_flow_whose_block_raises_is_dropped(flow: Flow) -> None:
     flow.step(fetch, "x")
     assert shape(flow.new()) == {"fetch": []}
     flow.step(render, after=pages)
-    with pytest.raises(InvalidGraph, match="'pages', which is no step"):
+    with pytest.raises(InvalidGraph, match="'pages', which is not a step"):
         flow.new()
 
 
@@ -186,7 +186,7 @@ def test_wrong_arguments_are_told_where_they_are_given(flow: Flow) -> None:
         flow.step("fetch", "http://here")
     with pytest.raises(InvalidValue, match="neither a handler nor the name"):
         flow.step(print)  # type: ignore[arg-type]
-    with pytest.raises(InvalidValue, match="no policy 'later'"):
+    with pytest.raises(InvalidValue, match="'later' is not a valid on_failure"):
         flow.options(on_failure="later")
     with pytest.raises(InvalidValue, match="has a key"):
         flow.step(fetch.options(key="k"), "x")
@@ -208,7 +208,7 @@ def test_there_is_one_finalizer(flow: Flow) -> None:
 
 @pytest.mark.parametrize(
     ("options", "match"),
-    [({"name": ""}, "name of a workflow"), ({"on_failure": "no"}, "policy"), ({"deadline": -1}, "deadline")],
+    [({"name": ""}, "name of a workflow"), ({"on_failure": "no"}, "on_failure"), ({"deadline": -1}, "deadline")],
 )
 def test_wrong_options_are_told_before_the_block(options: dict[str, Any], match: str) -> None:
     with pytest.raises(InvalidValue, match=match):
