@@ -171,7 +171,7 @@ class _TaskRunner:
             return Failed(describe(error), permanent=True)
         self._send(HandlerStarted())
         try:
-            with tracing.inside(message.trace):
+            with tracing.remote_parent(message.trace):
                 return perform(handler, context)
         except KeyboardInterrupt as error:  # raised by the handler itself: the child ignores Ctrl-C
             return outcome_of(error)
@@ -188,7 +188,7 @@ class _TaskRunner:
                     self._task_data.replies.put(message)
                 elif self._context is not None:
                     self._context.cancelled = True
-        tracing.leave(TRACE_FLUSH_TIMEOUT)
+        tracing.flush(TRACE_FLUSH_TIMEOUT)
         os._exit(0)  # the parent has closed the pipe or died: no process waits for the outcome of a running handler
 
     def _report_progress(self, claim: Claim, percent: int, message: str | None) -> None:
@@ -256,7 +256,9 @@ class _ParentLogHandler(logging.Handler):
         """See logging.Handler."""
         try:
             trace = self._formatter.formatException(record.exc_info) if record.exc_info else record.exc_text
-            fields = {name: _to_plain_value(value) for name, value in (tracing.ids() | log.given(record)).items()}
+            fields = {
+                name: _to_plain_value(value) for name, value in (tracing.ids() | log.extra_fields(record)).items()
+            }
             self._send(
                 LogEntry(
                     record.name,

@@ -76,7 +76,7 @@ class UpkeepService(ServiceThread):
             if now() >= due:
                 job()
                 self._next[job] = now() + self._intervals[job] * random.uniform(0.9, 1.1)
-        log.tell()
+        log.log_recoveries()
         self._woken.wait(max(0.0, min(self._next.values()) - now()))
 
     def leave(self) -> None:
