@@ -123,7 +123,9 @@ def test_an_exchange_is_repeated_and_has_one_effect(app: Any, proxy: Proxy, dire
     first = app.claim("worker-1")
     proxy.lose_answers()
     store = (app.app if hasattr(app, "app") else app)._store
-    [finished], [second] = run(app, store.exchange([(first, dibs.Completed(1))], ClaimRequest(worker_id="worker-1")))
+    [finished], [second] = run(
+        app, store.queue.exchange([(first, dibs.Completed(1))], ClaimRequest(worker_id="worker-1"))
+    )
     assert proxy.lost == 1
     assert (finished.state, finished.repeated) == ("completed", True)
     assert second.task_id != first.task_id

@@ -30,7 +30,7 @@ ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def look_several_times(server: Served) -> None:
     """Wait until the reader of the feed has read the history three times from now on."""
     store, looks = server.service.store, itertools.count()
-    read, enough = store.events_after, threading.Event()
+    read, enough = store.history.events_after, threading.Event()
 
     def counted(*args: Any) -> Any:
         if next(looks) == 3:  # the first one may have begun before
@@ -38,7 +38,7 @@ def look_several_times(server: Served) -> None:
         return read(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "events_after", counted)
+        patch.setattr(store.history, "events_after", counted)
         assert enough.wait(20)
 
 

@@ -108,7 +108,7 @@ def test_a_page_that_takes_long_is_made_more_rarely(
     served = lodge()
     http, looks = served.client(), []
     reading = threading.Lock()
-    take = served.service.store.list_schedules
+    take = served.service.store.schedules.list_schedules
 
     def slowly() -> Any:
         with reading:
@@ -117,7 +117,7 @@ def test_a_page_that_takes_long_is_made_more_rarely(
         return take()
 
     monkeypatch.setattr(store_metrics, "KEPT_FOR", 0.0)
-    monkeypatch.setattr(served.service.store, "list_schedules", slowly)
+    monkeypatch.setattr(served.service.store.schedules, "list_schedules", slowly)
     ends = time.monotonic() + 1.5
     while time.monotonic() < ends:
         seen(http)

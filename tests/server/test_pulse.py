@@ -226,14 +226,14 @@ def slow_count(url: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
             locked.append(psycopg.connect(url))
             locked[0].execute("LOCK TABLE dibs_tasks IN ACCESS EXCLUSIVE MODE")
             return
-        store: Any = server.service.pulse._store
-        tally = store.tally
+        statistics: Any = server.service.pulse._store.statistics
+        count_tasks = statistics.count_tasks
 
-        def slow_tally() -> Any:
-            operation = tally()
+        def slow_count_tasks() -> Any:
+            operation = count_tasks()
             return replace(operation, begin=lambda: held(operation.begin))
 
-        monkeypatch.setattr(store, "tally", slow_tally)
+        monkeypatch.setattr(statistics, "count_tasks", slow_count_tasks)
 
     yield slow
     let_go.set()

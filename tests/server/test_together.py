@@ -33,10 +33,10 @@ def fail_at(store: Any, turn: int, error: Exception) -> None:
     """The store that gives up once, at its so many-th operation from now."""
     run_async, turns = store.run_async, iter(range(1, 1000))
 
-    async def fail_in_turn(operation: Operation[Any]) -> Any:
+    async def fail_in_turn(operation: Operation[Any], **how: Any) -> Any:
         if next(turns) == turn:
             raise error
-        return await run_async(operation)
+        return await run_async(operation, **how)
 
     store.run_async = fail_in_turn
 

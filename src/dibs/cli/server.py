@@ -169,12 +169,12 @@ def _open(url: str) -> DatabaseStore:
     from dibs.store.open import open_store
 
     store = cast("DatabaseStore", open_store(url))  # any other URL was refused
-    store.run(store.next_due())
+    store.run(store.upkeep.next_due())
     return store
 
 
 def _has_key(store: DatabaseStore) -> bool:
-    return any(key.live for key in store.run(store.list_keys()))
+    return any(key.live for key in store.run(store.keys.list_keys()))
 
 
 def _introduce(url: str, config: ServerConfig, listening: socket.socket, has_key: bool, processes: int = 1) -> None:

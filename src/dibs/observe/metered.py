@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from dibs.errors import ClaimLost, DibsError, NotClaimable, TaskNotFound
 from dibs.observe import metrics
-from dibs.store.contract import DatabaseStore, Store
+from dibs.store.contract import INTERFACES, DatabaseStore, Store
 from dibs.store.operation import Operation
 
 T = TypeVar("T")
@@ -29,37 +29,38 @@ class _MeteredStore:
     def __init__(self, store: Any) -> None:
         self._store = store
         self._run, self._run_async, self.served = store.run, store.run_async, store.served  # on the busiest path
+        for name in INTERFACES:
+            setattr(self, name, getattr(store, name))
         if not self.served:  # a server counts the effects on its tasks itself
-            cast("DatabaseStore", store).witness = metrics.TaskMetrics()
+            cast("DatabaseStore", store).observer = metrics.TaskMetrics()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if callable(found):  # cache the method
-            setattr(self, name, found)
-        return found
+        return getattr(self._store, name)
 
-    def run(self, operation: Operation[T], on: Any = None) -> T:
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
         if (count := _COUNTS.get(operation.name)) is None:
-            return cast("T", self._run(operation, on))
+            return cast("T", self._run(operation, by=by, on=on, idle=idle))
         began = time.perf_counter()
         try:
-            result: T = self._run(operation, on)
+            result: T = self._run(operation, by=by, on=on, idle=idle)
         except DibsError as error:
             _count_refusal(operation, error, time.perf_counter() - began)
             raise
-        count(operation.about, result, time.perf_counter() - began)
+        count(operation.request, result, time.perf_counter() - began)
         return result
 
-    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         if (count := _COUNTS.get(operation.name)) is None:
-            return cast("T", await self._run_async(operation, on))
+            return cast("T", await self._run_async(operation, by=by, on=on, idle=idle))
         began = time.perf_counter()
         try:
-            result: T = await self._run_async(operation, on)
+            result: T = await self._run_async(operation, by=by, on=on, idle=idle)
         except DibsError as error:
             _count_refusal(operation, error, time.perf_counter() - began)
             raise
-        count(operation.about, result, time.perf_counter() - began)
+        count(operation.request, result, time.perf_counter() - began)
         return result
 
 

@@ -27,8 +27,8 @@ from dibs.model.finalization import ClaimReason, FinalizationClaim
 from dibs.model.task import Event, State, Task
 from dibs.observe import log
 from dibs.observe.instruments import OTHER, Counter, Family, Histogram, Label
+from dibs.store.contract import Observer
 from dibs.store.operation import Rows
-from dibs.store.witness import Witness
 
 T = TypeVar("T", bound=Hashable)
 
@@ -163,16 +163,16 @@ def count_run(task: Task, seconds: float) -> None:
     run_seconds.add(seconds, task.queue, task.type)
 
 
-class TaskMetrics(Witness):
+class TaskMetrics(Observer):
     """Counts the changes that a store makes to tasks."""
 
     def added(self, queues: Iterable[str]) -> None:
-        """See Witness."""
+        """See Observer."""
         for queue, times in _count(queues).items():
             enqueued.add(queue, times=times)
 
     def moved(self, rows: Rows, ignored: Container[int] = frozenset()) -> None:
-        """See Witness."""
+        """See Observer."""
         log.record_recoveries(rows)
         dead = [row for row in rows if row[3] == State.FAILED and row[0] not in ignored]
         for (queue, kind), times in _count(map(_KIND, dead)).items():

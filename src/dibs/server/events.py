@@ -137,7 +137,7 @@ class Feed:
         await self._standing(follower)
         while not follower.ended and after < self._position:
             goal = self._position  # every entry up to here can be seen by now
-            page = await self._store.run_async(self._store.events_after(after, PAGE, follower.wants.queues))
+            page = await self._store.run_async(self._store.history.events_after(after, PAGE, follower.wants.queues))
             after = min(page[-1].entry.id, goal) if len(page) == PAGE else goal
             yield [frame(event) for event in page if event.entry.id <= goal and follower.wants.include(event)]
         follower.after = after
@@ -192,10 +192,10 @@ class Feed:
         """Stand where the history ends now; but where an id before that is still on its way, stand before it."""
         self._seen = _Seen()
         self._before = frozenset()
-        self._position = newest = await self._store.run_async(self._store.last_entry())
+        self._position = newest = await self._store.run_async(self._store.history.last_entry())
         if self._store.many_writers and newest:
             first = max(newest - PAGE, 0)
-            page = await self._store.run_async(self._store.events_after(first, PAGE))
+            page = await self._store.run_async(self._store.history.events_after(first, PAGE))
             self._before = frozenset(event.entry.id for event in page if event.entry.id <= newest)
             missing = (each for each in range(first + 1, newest) if each not in self._before)
             self._position = next(missing, newest + 1) - 1
@@ -203,7 +203,7 @@ class Feed:
 
     async def _read_on(self) -> None:
         while True:
-            page = await self._store.run_async(self._store.events_after(self._position, PAGE))
+            page = await self._store.run_async(self._store.history.events_after(self._position, PAGE))
             settled = await self._settled(page)
             self._hand_out(settled)
             if len(settled) < PAGE:
@@ -215,7 +215,7 @@ class Feed:
             return page
         newest = page[-1].entry.id
         if len(page) == PAGE:  # all that is there ages together, not page by page
-            newest = await self._store.run_async(self._store.last_entry())
+            newest = await self._store.run_async(self._store.history.last_entry())
         given_up = self._seen.note(newest)
         expected = self._position + 1
         for place, event in enumerate(page):

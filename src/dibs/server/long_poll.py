@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dibs.errors import DibsError
 from dibs.model.claim import Claim, ClaimRequest, Released
+from dibs.procedures import claim_now
 from dibs.store.contract import DatabaseStore
-from dibs.store.operation import Operation
+from dibs.store.operation import drive_async
 
 logger = logging.getLogger("dibs.server")
 
@@ -28,7 +29,6 @@ REST = 0.005
 """Seconds between two looks that find nothing: on a busy store most changes are not for those who wait."""
 
 Kind = tuple[Any, ...]
-Sign = Callable[[Operation[Any]], Operation[Any]]
 
 
 @dataclass(eq=False, slots=True)
@@ -36,7 +36,7 @@ class Waiter:
     """One request that waits."""
 
     request: ClaimRequest
-    sign: Sign
+    by: str | None
     leaving: bool = False
     claims: asyncio.Future[list[Claim]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -52,11 +52,13 @@ class WaitingRoom:
         self.waiting = 0
         """How many requests wait, with those that look at the store at this moment."""
 
-    async def wait(self, request: ClaimRequest, sign: Sign, seconds: float, gone: asyncio.Future[Any]) -> list[Claim]:
+    async def wait(
+        self, request: ClaimRequest, by: str | None, seconds: float, gone: asyncio.Future[Any]
+    ) -> list[Claim]:
         """What could be claimed within so many seconds; nothing for a client that has gone in the meantime."""
         if self._closed:
             return []
-        waiter = Waiter(request, sign)
+        waiter = Waiter(request, by)
         self.waiting += 1
         try:
             self._join(waiter)
@@ -72,7 +74,7 @@ class WaitingRoom:
     async def release(self, claims: list[Claim]) -> None:
         """Give tasks back that nobody will run; if that fails, they come back when their lease ends."""
         try:
-            await self._store.run_async(self._store.finish([(claim, Released()) for claim in claims]))
+            await self._store.run_async(self._store.queue.finish([(claim, Released()) for claim in claims]))
         except DibsError as error:
             logger.warning("%d tasks of a client that is gone stay claimed: %s", len(claims), error.message)
 
@@ -129,7 +131,8 @@ class WaitingRoom:
         while line:
             waiter = line.popleft()
             try:
-                claims = await self._store.run_async(waiter.sign(self._store.claim(waiter.request)))
+                run = partial(self._store.run_async, by=waiter.by)
+                claims = await drive_async(claim_now(self._store, waiter.request), run)
             except Exception as error:
                 waiter.claims.set_exception(error)
                 raise

@@ -85,7 +85,7 @@ class Limits:
     async def _refill(self, purse: _Purse, key_id: str) -> None:
         limit = purse.limit.requests
         wanted = max(1, limit // SHARE, min(AT_LEAST, limit // 10))
-        permits = await self._store.run_async(self._store.take_permits(key_id, purse.limit, wanted))
+        permits = await self._store.run_async(self._store.keys.take_permits(key_id, purse.limit, wanted))
         purse.left, purse.spent = permits.granted, permits.granted == 0
         purse.until = time.monotonic() + permits.retry_in
 

@@ -161,7 +161,7 @@ class Service:
     async def _note_used(self) -> None:
         if used := sorted(self.ring.used):
             self.ring.used.clear()
-            await self.store.run_async(self.store.note_keys_used(used))
+            await self.store.run_async(self.store.keys.note_keys_used(used))
 
 
 def _presented(scope: Scope) -> str | None:

@@ -10,7 +10,6 @@ import os
 from dibs.model.finalization import unique_processor
 from dibs.server.config import ServerConfig
 from dibs.store.contract import Store
-from dibs.store.operation import Operation, T
 from dibs.worker.config import WorkerConfig
 from dibs.worker.service import ServiceThread
 from dibs.worker.store_access import StoreAccess
@@ -31,7 +30,7 @@ class Keeper:
 
     def __init__(self, store: Store, config: ServerConfig) -> None:
         settings = WorkerConfig(upkeep_every=config.upkeep_every)
-        contact, processor = StoreAccess(store, _unsigned), unique_processor(f"server-{os.getpid()}")
+        contact, processor = StoreAccess(store, by=None), unique_processor(f"server-{os.getpid()}")
         self._finalizer = WorkflowFinalizer(contact, processor) if config.upkeep else None
         self._upkeep = UpkeepService(contact, settings, processor) if config.upkeep else None
 
@@ -53,7 +52,3 @@ class Keeper:
 
     def _parts(self) -> list[ServiceThread]:
         return [part for part in (self._finalizer, self._upkeep) if part is not None]
-
-
-def _unsigned(operation: Operation[T]) -> Operation[T]:
-    return operation

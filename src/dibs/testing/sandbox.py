@@ -117,8 +117,8 @@ class Sandbox:
 
     def _run_now(self, handler: AnyHandler, new: NewTask) -> Trials[Any]:
         now = msgspec.structs.replace(new, delay=None, run_at=None)
-        [task] = self._run(self._store.enqueue([now]))
-        claim = self._run(self._store.claim_by_id(task.id, ClaimRequest(worker_id=WORKER)))
+        [task] = self._run(self._store.queue.enqueue([now]))
+        claim = self._run(self._store.queue.claim_by_id(task.id, ClaimRequest(worker_id=WORKER)))
         _, error = yield from self._attempt(handler, claim)
         if error is not None:
             raise error
@@ -139,10 +139,10 @@ class Sandbox:
         """Run what is claimed and write its outcome; that, and what was raised."""
         trial = Trial(handler, LiveContext(claim, self._store))
         outcome = yield trial
-        answer = self._run(self._store.finish([(claim, outcome)]))[0]
+        answer = self._run(self._store.queue.finish([(claim, outcome)]))[0]
         if isinstance(answer, InvalidValue):  # a result that cannot be kept fails the task, as in a worker
             outcome = permanent_failure(answer)
-            answer = self._run(self._store.finish([(claim, outcome)]))[0]
+            answer = self._run(self._store.queue.finish([(claim, outcome)]))[0]
         or_raise(answer)
         if trial.error is None and isinstance(outcome, Failed):
             return outcome, InvalidValue(outcome.failure.message)
@@ -156,7 +156,7 @@ class Sandbox:
             if claim is None:
                 return
             if count == limit:
-                self._run(self._store.finish([(claim, Released())]))
+                self._run(self._store.queue.finish([(claim, Released())]))
                 raise AssertionError(
                     f"There still is something to run after {limit} attempts: {_describe(claim.task)}.\n"
                     "hint: A task that enqueues or snoozes itself never ends; else give a higher limit."
@@ -166,10 +166,11 @@ class Sandbox:
     def _claim(self) -> Claim | None:
         if not self.app.handlers:
             raise InvalidValue("There is nothing to run: the app has no handlers.", hint="Declare one: @app.task")
-        self._run(self._store.promote())  # claims do so now and then; here the order must not depend on when
-        self._run(self._store.expire_workflows())
+        self._run(self._store.upkeep.promote())  # claims do so now and then; here the order must not depend on when
+        self._run(self._store.upkeep.expire_workflows())
         drive(procedures.finalize_due(self._store, WORKER), self._step)
-        claims = self._run(self._store.claim(ClaimRequest(worker_id=WORKER, types=list(self.app.handlers))))
+        request = ClaimRequest(worker_id=WORKER, types=list(self.app.handlers))
+        claims = self._run(self._store.queue.claim(request))
         return claims[0] if claims else None
 
     def _turn_on_the_clock(self) -> bool:
@@ -185,12 +186,14 @@ class Sandbox:
     def _tasks(self) -> list[Task]:
         """All tasks, oldest first."""
         tasks: list[Task] = []
-        while page := self._run(self._store.list_tasks(TaskFilter(limit=PAGE, cursor=tasks[-1].id if tasks else None))):
+        while page := self._run(
+            self._store.tasks.list_tasks(TaskFilter(limit=PAGE, cursor=tasks[-1].id if tasks else None))
+        ):
             tasks += page
         return tasks[::-1]
 
     def _get(self, task_id: int) -> Task:
-        task = self._run(self._store.get(task_id))
+        task = self._run(self._store.tasks.get(task_id))
         assert task is not None
         return task
 

@@ -105,7 +105,9 @@ class Finisher(ServiceThread):
 
     def _write(self, batch: Sequence[SettledAttempt]) -> None:
         try:
-            results = self._contact.run(self._contact.store.finish([(told[0].claim, told[1]) for told in batch]))
+            results = self._contact.run(
+                self._contact.store.queue.finish([(attempt.claim, outcome) for attempt, outcome in batch])
+            )
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
                 raise  # the store is unavailable: the next step writes the same batch

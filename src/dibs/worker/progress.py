@@ -56,7 +56,7 @@ class ProgressReports:
         if not reports:
             return
         try:
-            self._contact.run(self._contact.store.progress(reports))
+            self._contact.run(self._contact.store.queue.progress(reports))
         except DibsError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
                 for report in reports:  # unless the handler has added a newer report in the meantime

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from dibs.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
@@ -31,9 +32,9 @@ _UNAVAILABLE_ERRORS = (StoreUnavailable, StoreBusy, OutcomeUnknown)
 class StoreAccess:
     """Runs operations, logs failures of the store, and records when an operation last succeeded."""
 
-    def __init__(self, store: Store, sign: Callable[[Operation[Any]], Operation[Any]]) -> None:
+    def __init__(self, store: Store, by: str | None) -> None:
         self.store = store
-        self._sign = sign
+        self._by = by
         self._lock = threading.Lock()
         self._answered_at = time.monotonic()
         self._warned_at: float | None = None
@@ -57,10 +58,10 @@ class StoreAccess:
         with contextlib.suppress(StoreError):  # no thread waits on a store that is not open
             self.store.wakeups.wake()
 
-    def run(self, operation: Operation[T]) -> T:
-        """Run the operation. Raises StoreError if the store cannot be reached."""
+    def run(self, operation: Operation[T], *, idle: bool = False) -> T:
+        """Run the operation. Raises StoreError if the store cannot be reached. `idle`: no caller waits."""
         try:
-            result: T = self.store.run(self._sign(operation))
+            result: T = self.store.run(operation, by=self._by, idle=idle)
         except StoreError as error:
             self._warn(operation.name, error)
             raise
@@ -69,13 +70,13 @@ class StoreAccess:
         self._answered_at = time.monotonic()
         return result
 
-    def follow(self, procedure: Plan[T]) -> T:
+    def follow(self, procedure: Plan[T], *, idle: bool = False) -> T:
         """Run a procedure that never waits for a change of the store."""
-        return drive(procedure, self._step)
+        return drive(procedure, partial(self._step, idle=idle))
 
-    def _step(self, step: Operation[Any] | Wait) -> Any:
+    def _step(self, step: Operation[Any] | Wait, idle: bool) -> Any:
         assert not isinstance(step, Wait)
-        return self.run(step)
+        return self.run(step, idle=idle)
 
     def maintain(self) -> None:
         """Run the periodic maintenance of the engine."""
@@ -119,15 +120,15 @@ class StoreTaskData:
 
     def results(self, claim: Claim) -> Sequence[StepResult]:
         """See TaskData."""
-        return self._run_patiently(self._store.results(claim.task_id))
+        return self._run_patiently(self._store.workflows.results(claim.task_id))
 
     def checkpoints(self, claim: Claim) -> dict[str, Any]:
         """See TaskData."""
-        return self._run_patiently(self._store.checkpoints(claim.task_id))
+        return self._run_patiently(self._store.queue.checkpoints(claim.task_id))
 
     def keep(self, claim: Claim, name: str, value: Any) -> Any:
         """See TaskData."""
-        return self._run_patiently(self._store.keep_checkpoint(claim, name, value))
+        return self._run_patiently(self._store.queue.keep_checkpoint(claim, name, value))
 
     def _run_patiently(self, operation: Operation[T]) -> T:
         """Run the operation again and again while the store is unavailable, for up to HANDLER_WAIT seconds."""

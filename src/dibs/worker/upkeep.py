@@ -85,7 +85,7 @@ class UpkeepService(ServiceThread):
 
     def _send_heartbeat(self, leaving: bool = False) -> None:
         if self._heartbeat is not None:  # None in a server, which is not a worker
-            self._contact.run(self._contact.store.heartbeat(self._heartbeat(leaving)))
+            self._contact.run(self._contact.store.registry.heartbeat(self._heartbeat(leaving)))
 
     def _tend(self) -> None:
         self.in_round = True
@@ -106,7 +106,7 @@ class UpkeepService(ServiceThread):
         while self._undeclared:
             schedule = self._undeclared[-1]
             try:
-                self._contact.run(self._contact.store.put_schedule(schedule, "code"))
+                self._contact.run(self._contact.store.schedules.put_schedule(schedule, "code"))
             except DibsError as error:
                 if isinstance(error, StoreError) and not isinstance(error, NotAllowed):
                     raise
@@ -151,7 +151,7 @@ class WorkflowFinalizer(ServiceThread):
 
     def queue_due(self) -> bool:
         """Queue the workflows in the store that are due for finalization. Returns whether there were any."""
-        due = self._contact.run(self._contact.store.due_finalizations())
+        due = self._contact.run(self._contact.store.finalization.due_finalizations())
         for workflow_id in due:
             self.put(workflow_id)
         return bool(due)

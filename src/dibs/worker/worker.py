@@ -13,7 +13,7 @@ import platform
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +27,6 @@ from dibs.model.finalization import unique_processor
 from dibs.model.registry import Heartbeat
 from dibs.store.contract import Store
 from dibs.store.doctor import warn_once
-from dibs.store.operation import Operation
 from dibs.version import __version__
 from dibs.worker.attempt import Attempt, HeldAttempts, StopReason, now
 from dibs.worker.claimer import Claimer
@@ -73,7 +72,7 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        sign: Callable[[Operation[Any]], Operation[Any]],
+        by: str | None,
         handlers: Iterable[Handler[..., Any, Any]],
         config: WorkerConfig,
     ) -> None:
@@ -85,7 +84,7 @@ class Worker:
             raise InvalidValue(
                 "This worker has nothing to do: there are no handlers.", hint="Declare one with @app.task."
             )
-        self._contact = StoreAccess(store, sign)
+        self._contact = StoreAccess(store, by)
         self._task_data = StoreTaskData(store, self._contact.run)
         self._signals = Signals()
         self._stopping = threading.Event()
@@ -127,7 +126,7 @@ class Worker:
         self._leases = LeaseKeeper(self._contact, self.config.lease, self._attempts, self._progress)
         handlers = list(self._handlers.values())
         self._upkeep = UpkeepService(self._contact, self.config, processor, handlers, self._heartbeat)
-        self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL raises here
+        self._contact.run(self._contact.store.registry.heartbeat(self._heartbeat(False)))  # a wrong URL raises here
         warn_once(self._contact.store.caution, logger)
         self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)
@@ -250,7 +249,7 @@ class Worker:
         """
         self._finisher.wait_until_written(FLUSH_TIMEOUT)
         try:
-            refused = self._contact.run(self._contact.store.start([attempt.claim]))[0]
+            refused = self._contact.run(self._contact.store.queue.start([attempt.claim]))[0]
         except StoreError:
             self._attempts.settle(attempt, Released())
             return False

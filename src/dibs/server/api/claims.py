@@ -101,7 +101,7 @@ async def claim(call: Call) -> Answer:
     claims = await call.service.desk.claim(request, call.caller.by)
     if not claims and body.wait_seconds > 0:
         async with call.departure() as gone:
-            claims = await call.service.room.wait(request, call.sign, body.wait_seconds, gone)
+            claims = await call.service.room.wait(request, call.caller.by, body.wait_seconds, gone)
         await _check_after_waiting(call, claims)
     return _claimed(claims, body) if claims else _none_available(body)
 
@@ -121,7 +121,7 @@ async def claim_by_id(call: Call) -> Answer:
     body: ClaimByIdBody = call.body
     await call.check_visible(call.task_id)
     request = ClaimRequest(worker_id=check_worker(body.worker_id), lease=body.lease_seconds, request=body.request_id)
-    claimed = await call.run(call.service.store.claim_by_id(call.task_id, request))
+    claimed = await call.run(call.service.store.queue.claim_by_id(call.task_id, request))
     return Answer(Claimed(True, shape.task(claimed.task), "Task claimed successfully"))
 
 

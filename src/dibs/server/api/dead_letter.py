@@ -93,7 +93,7 @@ async def list_dead(call: Call) -> Answer:
         dead=True, queue=query.queue, type=query.task_type, error=query.error, limit=query.limit, cursor=query.cursor,
         queues=call.caller.queues if query.queue is None else None
     )  # fmt: skip
-    tasks = await call.run(call.service.store.list_tasks(which))
+    tasks = await call.run(call.service.store.tasks.list_tasks(which))
     return Answer(shape.page(tasks, query.limit))
 
 
@@ -136,7 +136,7 @@ async def discard(call: Call) -> Answer:
 async def discard_one(call: Call) -> Answer:
     """Discard one task of the dead letter. A task that was discarded before stays as it is."""
     await call.check_visible(call.task_id)
-    task = await call.run(call.service.store.discard(call.task_id, call.caller.queues))
+    task = await call.run(call.service.store.tasks.discard(call.task_id, call.caller.queues))
     return Answer(ChangedTask(True, shape.task(task)))
 
 

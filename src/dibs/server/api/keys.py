@@ -80,7 +80,7 @@ class Revoked(msgspec.Struct, frozen=True):
 async def create(call: Call) -> Answer:
     """Make a key. Keep its text: it is shown in this answer alone."""
     call.caller.check_whole_store()
-    minted = await call.run(call.service.store.mint_key(call.body.key()))
+    minted = await call.run(call.service.store.keys.mint_key(call.body.key()))
     about = msgspec.structs.asdict(shape.key(minted.about))
     return Answer(Minted(**about, success=True, key=minted.key), 201)
 
@@ -89,7 +89,7 @@ async def create(call: Call) -> Answer:
 async def list_keys(call: Call) -> Answer:
     """All keys, also those that expired or were revoked; never their text."""
     call.caller.check_whole_store()
-    return Answer(Keys([shape.key(one) for one in await call.run(call.service.store.list_keys())]))
+    return Answer(Keys([shape.key(one) for one in await call.run(call.service.store.keys.list_keys())]))
 
 
 @endpoint(
@@ -103,7 +103,7 @@ async def list_keys(call: Call) -> Answer:
 async def revoke(call: Call) -> Answer:
     """Let nobody use a key from now on; the same again keeps the time of the first. A key may revoke itself."""
     call.caller.check_whole_store()
-    gone = await call.run(call.service.store.revoke_key(call.path["id"]))
+    gone = await call.run(call.service.store.keys.revoke_key(call.path["id"]))
     call.service.ring.look_again()
     return Answer(Revoked(True, gone.id, shape.moment(gone.revoked_at)))
 

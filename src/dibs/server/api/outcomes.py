@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from dibs import shape
+from dibs import procedures, shape
 from dibs.body.fields import Body, Seconds, WorkerId
 from dibs.body.graphs import StepBody, steps_of
 from dibs.errors import DibsError, InvalidGraph, InvalidValue
@@ -35,6 +35,7 @@ from dibs.server.api.fencing import (
 from dibs.server.api.graphs import check_params, check_queues
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.refusing import Refusal
+from dibs.store.operation import drive_async
 
 ENDED = {
     **FENCED,
@@ -240,7 +241,9 @@ async def finish(call: Call) -> Answer:
     """Write many outcomes in one transaction, each fenced by its token."""
     body: FinishBody = call.body
     told, refused = await _told(call, body)
-    done = await fenced(call, list(told), lambda refs: call.service.store.finish([(ref, told[ref]) for ref in refs]))
+    done = await fenced(
+        call, list(told), lambda refs: call.service.store.queue.finish([(ref, told[ref]) for ref in refs])
+    )
     call.service.finalize_after(done)
     return Answer(FinishedAnswers(True, _answers(body, {**refused, **dict(zip(told, done, strict=True))})))
 
@@ -267,7 +270,8 @@ async def exchange(call: Call) -> Answer:
     told, refused = await _told(call, body)
     refs = list(told)
     seen, visible = await seen_of(call, refs)
-    done, claims = await call.run(call.service.store.exchange([(ref, told[ref]) for ref in seen], request))
+    procedure = procedures.exchange(call.service.store, [(ref, told[ref]) for ref in seen], request)
+    done, claims = await drive_async(procedure, call.run)
     call.service.finalize_after(done)
     answers = {**refused, **dict(zip(refs, with_unseen(refs, visible, done), strict=True))}
     return Answer(Exchanged(True, _answers(body, answers), [shape.task(claim.task) for claim in claims]))
@@ -293,7 +297,7 @@ async def _outcome(call: Call, ref: ClaimRef, said: Any) -> Outcome:
 async def _check_parents(call: Call, ref: ClaimRef, steps: Sequence[NewStep]) -> None:
     """Who waits for a step reads its result: to a limited key, steps of foreign queues do not exist here either."""
     if call.caller.queues is not None:
-        await call.run(call.service.store.check_parents(ref.task_id, steps, call.caller.queues))
+        await call.run(call.service.store.workflows.check_parents(ref.task_id, steps, call.caller.queues))
 
 
 async def _told(call: Call, body: FinishBody) -> tuple[dict[ClaimRef, Outcome], dict[ClaimRef, DibsError]]:

@@ -87,7 +87,7 @@ class RetentionChanges(msgspec.Struct, frozen=True):
 @endpoint("GET", "/api/retention", Scope.READ, tag=TAG, answers={200: (RetentionRules, "The rules.")})
 async def list_rules(call: Call) -> Answer:
     """How long finished tasks, ended workflows, history and workers are kept."""
-    rules = await call.run(call.service.store.retention())
+    rules = await call.run(call.service.store.retention.retention_rules())
     return Answer(RetentionRules([shape.rule(rule) for rule in rules if shows(call.caller, rule)]))
 
 
@@ -110,7 +110,7 @@ async def set_rule(call: Call) -> Answer:
     """
     target = call.body.target()
     check_change(call.caller, target)
-    rule = await call.run(call.service.store.set_retention(target, call.body.keep_seconds))
+    rule = await call.run(call.service.store.retention.set_retention(target, call.body.keep_seconds))
     return Answer(ChangedRule(True, shape.rule(rule)))
 
 
@@ -128,7 +128,7 @@ async def remove_rule(call: Call) -> Answer:
     """Remove a rule. Without a queue, task type or workflow the default goes back to its first value."""
     target = call.body.target()
     check_change(call.caller, target)
-    await call.run(call.service.store.remove_retention(target))
+    await call.run(call.service.store.retention.remove_retention(target))
     return Answer(Done(True))
 
 
@@ -142,7 +142,7 @@ async def remove_rule(call: Call) -> Answer:
 )
 async def list_changes(call: Call) -> Answer:
     """Who changed which rule, and when."""
-    changes = await call.run(call.service.store.retention_changes(call.query.limit))
+    changes = await call.run(call.service.store.retention.retention_changes(call.query.limit))
     return Answer(RetentionChanges([shape.rule_change(each) for each in changes if shows(call.caller, each)]))
 
 

@@ -20,7 +20,7 @@ class OneStats(msgspec.Struct, frozen=True):
 @endpoint("GET", "/api/stats", Scope.READ, tag=TAG, answers={200: (OneStats, "As of now.")})
 async def stats(call: Call) -> Answer:
     """Depth by state, queue and type, the age of the oldest pending task, throughput and latency."""
-    return Answer(OneStats(shape.stats(await call.run(call.service.store.stats(call.caller.queues)))))
+    return Answer(OneStats(shape.stats(await call.run(call.service.store.statistics.stats(call.caller.queues)))))
 
 
 ENDPOINTS = [stats]

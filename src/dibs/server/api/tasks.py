@@ -163,7 +163,7 @@ async def create_batch(call: Call) -> Answer:
     new = tracing.stamped_tasks([body.task() for body in call.body.tasks], call.trace)
     for each in new:
         call.caller.check_queue(each.queue)
-    tasks = await call.run(call.service.store.enqueue(new))
+    tasks = await call.run(call.service.store.queue.enqueue(new))
     repeated = [task.deduplicated for task in tasks]
     return Answer(CreatedBatch(True, [shape.task(task) for task in tasks], repeated), 200 if all(repeated) else 201)
 
@@ -171,7 +171,7 @@ async def create_batch(call: Call) -> Answer:
 @endpoint("GET", "/api/tasks/{id:int}", Scope.READ, tag=TAG, answers={200: (OneTask, "The task.")}, refuses={404: ""})
 async def get(call: Call) -> Answer:
     """One task."""
-    task = await call.run(call.service.store.get(call.task_id))
+    task = await call.run(call.service.store.tasks.get(call.task_id))
     if task is None or not call.caller.serves(task.queue):
         raise TaskNotFound(call.task_id)
     return Answer(OneTask(shape.task(task)))
@@ -191,7 +191,7 @@ async def list_tasks(call: Call) -> Answer:
         found = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
         return Answer(shape.PageShape([shape.task(task) for task in found.tasks], found.cursor))
     listed = TaskFilter(**which.filters(), limit=query.limit, cursor=query.cursor)
-    tasks = await call.run(call.service.store.list_tasks(listed))
+    tasks = await call.run(call.service.store.tasks.list_tasks(listed))
     return Answer(shape.page(tasks, query.limit))
 
 
@@ -213,7 +213,7 @@ def _matching(call: Call, asked: ListQuery | MatchBody) -> TaskMatch:
 async def history(call: Call) -> Answer:
     """Everything that happened to a task. It outlives the task."""
     await call.check_visible(call.task_id)
-    entries = await call.run(call.service.store.history(call.task_id))
+    entries = await call.run(call.service.store.history.task_history(call.task_id))
     if not entries:
         raise TaskNotFound(call.task_id)
     return Answer(OneHistory([shape.history_entry(entry) for entry in entries]))
@@ -230,7 +230,7 @@ async def history(call: Call) -> Answer:
 async def explain(call: Call) -> Answer:
     """Why is this task not running?"""
     await call.check_visible(call.task_id)
-    explaining = call.service.store.explain(call.task_id, call.caller.queues)
+    explaining = call.service.store.tasks.explain(call.task_id, call.caller.queues)
     return Answer(OneExplanation(shape.explanation(await call.run(explaining))))
 
 
@@ -247,7 +247,7 @@ async def explain(call: Call) -> Answer:
 async def cancel(call: Call) -> Answer:
     """Cancel a waiting task at once; ask the worker of a running one to stop."""
     await call.check_visible(call.task_id)
-    task = await call.run(call.service.store.cancel(call.task_id, call.caller.queues))
+    task = await call.run(call.service.store.tasks.cancel(call.task_id, call.caller.queues))
     return Answer(ChangedTask(True, shape.task(task)))
 
 
@@ -264,7 +264,7 @@ async def cancel(call: Call) -> Answer:
 async def retry(call: Call) -> Answer:
     """Send a failed, cancelled or scheduled task back to be claimed now."""
     await call.check_visible(call.task_id)
-    task = await call.run(call.service.store.retry(call.task_id, call.caller.queues))
+    task = await call.run(call.service.store.tasks.retry(call.task_id, call.caller.queues))
     return Answer(ChangedTask(True, shape.task(task)))
 
 
@@ -336,7 +336,7 @@ async def peek(call: Call) -> Answer:
         order=order_of(body),
         count=body.count,
     )
-    tasks = await call.run(call.service.store.peek(filters))
+    tasks = await call.run(call.service.store.queue.peek(filters))
     return Answer(ManyTasks([shape.task(task) for task in tasks]))
 
 

@@ -59,7 +59,7 @@ async def charts(visit: Visit) -> Content:
 
 async def _failures(visit: Visit) -> list[TaskSummary]:
     which = TaskSearch(dead=True, queues=visit.caller.queues, limit=FAILURES)
-    return (await visit.run(visit.service.store.search(which))).tasks
+    return (await visit.run(visit.service.store.tasks.search(which))).tasks
 
 
 PAGES = [overview, charts]

@@ -84,7 +84,7 @@ async def queues(visit: Visit) -> Content:
 async def pause(visit: Visit) -> Content:
     """Let nobody claim from the queue."""
     name = _named(visit)
-    await visit.run(visit.service.store.pause(name))
+    await visit.run(visit.service.store.registry.pause(name))
     return visit.back("/queues", f"{name} is paused: running tasks go on, no further task is claimed.")
 
 
@@ -92,7 +92,7 @@ async def pause(visit: Visit) -> Content:
 async def resume(visit: Visit) -> Content:
     """Let the queue be claimed from again."""
     name = _named(visit)
-    await visit.run(visit.service.store.resume(name))
+    await visit.run(visit.service.store.registry.resume(name))
     return visit.back("/queues", f"{name} is resumed: its tasks can be claimed again.")
 
 

@@ -144,7 +144,7 @@ async def look(visit: Visit, wish: Wish, cursor: int | None, count: int = PAGE, 
     while True:
         wanted = AT_ONCE if wish.alike or wish.error else count - len(tasks)
         which = msgspec.structs.replace(which, cursor=cursor, limit=wanted)
-        found = await visit.run(visit.service.store.search(which, span))
+        found = await visit.run(visit.service.store.tasks.search(which, span))
         looked, cursor = looked + _passed(cursor, found), found.cursor
         fitting = [task for task in found.tasks if wish.fits(task)]
         tasks += fitting[: count - len(tasks)]

@@ -99,7 +99,7 @@ async def look(visit: Visit, flow: Workflow, *, unfold: bool) -> tuple[Shape, li
         if known.fits(states):
             shapes.move_to_end((flow.id, unfold))
             return known, states
-    outline = await visit.run(seen(visit, visit.service.store.outline(flow.id)))
+    outline = await visit.run(seen(visit, visit.service.store.workflows.outline(flow.id)))
     shape = await asyncio.to_thread(make, outline, flow.steps, unfold=unfold)  # others wait for the event loop
     states = await _step_states(visit, flow.id, shape)
     if not shape.fits(states):
@@ -111,7 +111,7 @@ async def look(visit: Visit, flow: Workflow, *, unfold: bool) -> tuple[Shape, li
 async def _step_states(visit: Visit, flow: int, shape: Shape) -> list[StepGroup]:
     if not shape.ids:
         return []
-    return await visit.run(seen(visit, visit.service.store.step_states(flow, shape.ids[-1])))
+    return await visit.run(seen(visit, visit.service.store.workflows.step_states(flow, shape.ids[-1])))
 
 
 def _keep(shapes: OrderedDict[tuple[int, bool], Shape], key: tuple[int, bool], shape: Shape) -> None:

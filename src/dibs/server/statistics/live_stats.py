@@ -185,7 +185,7 @@ class Pulse:
     async def call_roll(self) -> Board:
         """The board with who is there and what is paused as it is just now."""
         self._last.roll = time.monotonic()
-        self.board.call(await self._store.run_async(self._store.roll()))
+        self.board.call(await self._store.run_async(self._store.statistics.workers_and_pauses()))
         return self.board
 
     @contextmanager
@@ -302,7 +302,7 @@ class Pulse:
     async def _go_on(self, position: HistoryPosition, tally: TaskCounts | None) -> None:
         """Add what moved since the last look; to a new count what moved since that, up to the same moment."""
         positions = [position] if tally is None else [position, tally.position]
-        since = await self._store.run_async(self._store.moves_since(positions))
+        since = await self._store.run_async(self._store.statistics.changes_since(positions))
         own, latest = since.progress[0], since.progress[-1]
         if tally is not None:
             self.board.count(tally)
@@ -331,7 +331,7 @@ class Pulse:
             await self.call_roll()
         if now - self._last.latencies >= LATENCIES_EVERY:
             self._last.latencies = now
-            self.latencies = await self._store.run_async(self._store.latencies())
+            self.latencies = await self._store.run_async(self._store.statistics.latencies())
 
     # Counting
 
@@ -350,7 +350,7 @@ class Pulse:
     async def _count(self) -> TaskCounts:
         began = time.monotonic()
         try:
-            tally = await self._store.run_async(self._store.tally())
+            tally = await self._store.run_async(self._store.statistics.count_tasks())
         finally:
             self._counted_at = time.monotonic()
             self._counting_took = self._counted_at - began
@@ -371,7 +371,7 @@ class Pulse:
             sample = await self.trend.newest(int((time.time() - SEED_FOR) * 1e6))
             if sample is not None:
                 readings = readings_of(sample)
-                self.board.call(await self._store.run_async(self._store.roll()))
+                self.board.call(await self._store.run_async(self._store.statistics.workers_and_pauses()))
                 self.board.seed(sample.at, readings)
                 self._laps.append(Lap(time.monotonic(), sample.seconds, {name: r.flow for name, r in readings.items()}))
 
@@ -380,7 +380,7 @@ class Pulse:
         minute = int(time.time() * 1e6) // MINUTE * MINUTE
         if self._position is None or self._sampled == minute:
             return False
-        taken = await self._store.run_async(self._store.samples_since(minute))
+        taken = await self._store.run_async(self._store.statistics.samples_since(minute))
         return len(taken) > 0
 
     async def _read_up(self) -> None:

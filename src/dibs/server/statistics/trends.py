@@ -60,7 +60,7 @@ class Sample(msgspec.Struct):
 
 
 class FullSample(Sample):
-    """A sample that tells queues apart. They come last in what is written down: sample_heads.sql leaves them out."""
+    """A sample that tells queues apart. They come last in the text: `body_without_queues` leaves them out."""
 
     queues: dict[str, Reading] = {}
 
@@ -100,11 +100,11 @@ class Trend:
 
     async def keep(self, at: int, sample: FullSample) -> bool:
         """Write down the sample of a minute; False if another server has done so."""
-        return await self._store.run_async(self._store.note_sample(at, msgspec.json.encode(sample).decode()))
+        return await self._store.run_async(self._store.statistics.save_sample(at, msgspec.json.encode(sample).decode()))
 
     async def newest(self, since: int) -> FullSample | None:
         """The newest sample that is kept, if it is not from before this moment."""
-        rows = await self._store.run_async(self._store.samples_since(since))
+        rows = await self._store.run_async(self._store.statistics.samples_since(since))
         return _at(_full.decode(rows[-1][1]), rows[-1][0]) if rows else None
 
     async def points(self, name: str, queues: Sequence[str] | None, now: int) -> list[Point]:
@@ -134,7 +134,9 @@ class _Kept:
     async def read(self, store: DatabaseStore, now: int) -> None:
         """What has come since the last time; forget what is too old."""
         since = max(self.until + 1, now - self.window.span)
-        rows = await store.run_async(store.sample_heads(since) if self.queues is None else store.samples_since(since))
+        rows = await store.run_async(
+            store.statistics.sample_heads(since) if self.queues is None else store.statistics.samples_since(since)
+        )
         await asyncio.to_thread(self._add, rows)
         for number in [each for each in self.samples if (each + 1) * self.window.bucket < now - self.window.span]:
             del self.samples[number]

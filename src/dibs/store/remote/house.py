@@ -131,9 +131,9 @@ class RemoteHouse:
         call = post("/api/retention/remove", _target(target), safe=False)
         return asking("remove_retention", call, wire.read_done)
 
-    def retention(self) -> Operation[list[RetentionRule]]:
+    def retention_rules(self) -> Operation[list[RetentionRule]]:
         """Every rule."""
-        return looking("retention", get("/api/retention"), wire.read_rules)
+        return looking("retention_rules", get("/api/retention"), wire.read_rules)
 
     def retention_changes(self, limit: int = 1000) -> Operation[list[RetentionChange]]:
         """The newest changes of the rules."""
