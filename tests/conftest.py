@@ -327,9 +327,9 @@ def app(url: str, clock: Clock, open_app: Callable[..., Any]) -> Any:
 def new_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has counted nothing yet: in a run of all tests the labels have seen more values than they
     tell apart."""
-    from dibs.observe import sharing
+    from dibs.observe import metrics
 
-    for family in sharing.FAMILIES:
-        monkeypatch.setattr(family, "_series", {values: family._nothing() for values in family._foreseen()})
+    for family in metrics.FAMILIES:
+        monkeypatch.setattr(family, "_series", {values: family._zeros() for values in family._fixed_combinations()})
         for label in family.labels:
             monkeypatch.setattr(label, "_known", set(label.fixed))

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 from dibs.codec import check_name
 from dibs.errors import DibsError
 from dibs.handlers.context import Context
-from dibs.handlers.handler import Declaring, Handler, HandlerOptions
+from dibs.handlers.handler import Handler, HandlerOptions, TaskDecorator
 from dibs.handlers.options import WorkflowOptions
 from dibs.model.checks import check_integer
 from dibs.model.task import NewTask
@@ -82,14 +82,14 @@ class ClientBase(ABC, Generic[Enqueued]):
     @overload
     def task(self, function: Callable[P, R], /) -> Handler[P, R, Enqueued]: ...
     @overload
-    def task(self, function: None = None, /, **options: Unpack[HandlerOptions]) -> Declaring[Enqueued]: ...
+    def task(self, function: None = None, /, **options: Unpack[HandlerOptions]) -> TaskDecorator[Enqueued]: ...
     def task(self, function: Any = None, /, **options: Any) -> Any:
         """Make a function a handler: `@app.task`, or `@app.task(max_attempts=5, timeout=30)`.
 
         Options: name, lane ("thread", "loop" or "process"), schedule with timezone and catch_up, and as defaults of
         its tasks queue, priority, max_attempts, timeout, backoff.
         """
-        declaring = Declaring(self.handlers, self._submit, **options)
+        declaring = TaskDecorator(self.handlers, self._submit, **options)
         return declaring if function is None else declaring(function)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:

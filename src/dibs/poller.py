@@ -29,14 +29,14 @@ from dibs.model.finalization import unique_processor
 from dibs.model.registry import Heartbeat
 from dibs.procedures import claim_now
 from dibs.version import __version__
-from dibs.worker.attempt import Attempt, Attempts, now
-from dibs.worker.finalizer import Finalizer
+from dibs.worker.attempt import Attempt, HeldAttempts, now
 from dibs.worker.finisher import Finisher
-from dibs.worker.leases import Leases
-from dibs.worker.progress import Notes
+from dibs.worker.leases import LeaseKeeper
+from dibs.worker.progress import ProgressReports
 from dibs.worker.run import perform
-from dibs.worker.service import Part, rest
-from dibs.worker.store_access import Contact, StoreShelf
+from dibs.worker.service import ServiceThread, retry_delay
+from dibs.worker.store_access import StoreAccess, StoreTaskData
+from dibs.worker.upkeep import WorkflowFinalizer
 
 logger = logging.getLogger("dibs.worker")
 
@@ -113,7 +113,7 @@ class TaskPoller:
         self.worker_id = check_worker_id(worker_id)
         self.config = config or PollerConfig()
         self._incarnation = secrets.token_hex(8)
-        self._contact = Contact(app._store, app._by)
+        self._contact = StoreAccess(app._store, app._by)
         self._stopping = False
         self._empty_looks = 0
         self._in_vain = False
@@ -133,7 +133,7 @@ class TaskPoller:
                     failures = 0
                 except StoreError:  # the contact has told, once for all
                     failures += 1
-                    time.sleep(rest(failures))
+                    time.sleep(retry_delay(failures))
                     continue
                 except KeyboardInterrupt as interrupt:  # where in the library it came says nothing to the program
                     raise interrupt.with_traceback(None) from None
@@ -189,7 +189,7 @@ class TaskPoller:
         due = self._contact.run(self._contact.store.upkeep.next_due())
         return pause if due is None else min(pause, max(due, LOOK_UP))  # overdue: it is not for us
 
-    def _wait_until_written(self, attempts: Attempts) -> None:
+    def _wait_until_written(self, attempts: HeldAttempts) -> None:
         while not attempts.wait_until_none(LOOK_UP) and not self._stopping:
             pass  # the finisher tries until the store answers
 
@@ -209,19 +209,19 @@ class TaskPoller:
 class _Beside:
     """What goes on beside the callback: the lease is renewed, the outcome written, the heart beats."""
 
-    def __init__(self, contact: Contact, worker_id: str, lease: float, beat: Callable[[bool], None]) -> None:
+    def __init__(self, contact: StoreAccess, worker_id: str, lease: float, beat: Callable[[bool], None]) -> None:
         served = contact.store.served  # then the server sees to the end of workflows
-        self._finalizer = Finalizer(contact, unique_processor(worker_id))
-        self._notes = Notes(contact)
-        finisher = Finisher(contact, self._forget, self._notes, None if served else self._finalizer.put)
-        self.attempts = Attempts(finisher.put)
-        self._leases = Leases(contact, lease, self.attempts, self._notes)
+        self._finalizer = WorkflowFinalizer(contact, unique_processor(worker_id))
+        self._progress = ProgressReports(contact)
+        finisher = Finisher(contact, self._forget, self._progress, None if served else self._finalizer.put)
+        self.attempts = HeldAttempts(finisher.put)
+        self._leases = LeaseKeeper(contact, lease, self.attempts, self._progress)
         self._parts = (*(() if served else (self._finalizer,)), finisher, self._leases, _Heart(beat))
-        self._shelf = StoreShelf(contact.store, contact.run)
+        self._task_data = StoreTaskData(contact.store, contact.run)
         self._beat = beat
 
     def run(self, handler: Handler[..., Any, Any], claim: Claim) -> None:
-        attempt = Attempt(Context(claim, self._notes.note, self._shelf), handler, now(), ahead=False)
+        attempt = Attempt(Context(claim, self._progress.add, self._task_data), handler, now(), ahead=False)
         self.attempts.hold([attempt])
         attempt.begun_at = now()
         with attempt.traced():
@@ -230,7 +230,7 @@ class _Beside:
             logger.warning(
                 "%r ended after its timeout, or its claim's loss; what it did is not counted",
                 attempt,
-                extra=attempt.about("task.came_late"),
+                extra=attempt.log_fields("task.came_late"),
             )
 
     def _forget(self, attempts: Sequence[Attempt]) -> None:
@@ -255,7 +255,7 @@ class _Beside:
             logger.debug("no goodbye: %s", reason.message)
 
 
-class _Heart(Part):
+class _Heart(ServiceThread):
     name = "heart"
 
     def __init__(self, beat: Callable[[bool], None]) -> None:

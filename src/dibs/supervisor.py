@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from dibs.exit_codes import WRONG_USAGE
-from dibs.observe.sharing import FILE
+from dibs.observe.sharing import COUNTS_FILE
 
 LOOK_EVERY = 0.1
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
@@ -59,7 +59,7 @@ def supervise(
                 command,
                 what,
                 {**lifeline, **(handed or {})},
-                {FILE: str(Path(folder, f"{number}.json")), **more},
+                {COUNTS_FILE: str(Path(folder, f"{number}.json")), **more},
             )
             for number, command in enumerate(commands, 1)
         ]

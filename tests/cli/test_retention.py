@@ -48,7 +48,7 @@ def test_changes_are_listed_newest_first(run: Run, client: dibs.Dibs) -> None:
 
 def test_what_makes_no_sense_is_refused_with_a_hint(run: Run, client: dibs.Dibs) -> None:
     wrong = run("retention", "set", "completed", "soon")
-    assert (wrong.code, "'soon' is not a length of time" in wrong.err) == (2, True)
+    assert (wrong.code, "'soon' is not a valid duration" in wrong.err) == (2, True)
     assert "RetentionNotFound" not in run("retention", "remove", "failed", "--queue", "nosuch").err
     assert (
         "No retention rule is set for failed of queue 'nosuch'"

@@ -195,7 +195,7 @@ def test_many_starts_are_answered_in_order_each_on_its_own(app: Any, url: str, c
 
 
 def test_what_is_no_claim_cannot_be_started(app: Any) -> None:
-    with pytest.raises(dibs.InvalidValue, match="None is no claim"):
+    with pytest.raises(dibs.InvalidValue, match="None is not a claim"):
         app._store.queue.start([None])
 
 

@@ -361,7 +361,7 @@ def test_an_empty_batch_is_answered_with_nothing(app: Any) -> None:
 def test_two_outcomes_for_one_claim_are_refused_and_nothing_is_written(app: Any, url: str) -> None:
     first, second = many_claimed(app, 2)
     before = tables.read(url)
-    with pytest.raises(dibs.InvalidValue, match="Two outcomes name the same claim"):
+    with pytest.raises(dibs.InvalidValue, match="Two outcomes are for the same claim"):
         app.finish([(first, Completed(1)), (second, Completed()), (first, Completed(2))])
     assert tables.read(url) == before
 

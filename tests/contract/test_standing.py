@@ -108,7 +108,7 @@ def test_a_thousand_claims_are_answered_in_order(app: Any) -> None:
 
 def test_no_claims_are_answered_with_nothing(app: Any) -> None:
     assert standing(app) == []
-    with pytest.raises(dibs.InvalidValue, match="None is no claim"):
+    with pytest.raises(dibs.InvalidValue, match="None is not a claim"):
         app._store.queue.claim_status([None])
 
 
@@ -153,7 +153,7 @@ def test_of_several_notes_about_one_claim_the_last_is_kept(app: Any) -> None:
 
 def test_no_notes_are_answered_with_nothing(app: Any) -> None:
     assert note(app) == []
-    with pytest.raises(dibs.InvalidValue, match="None is no claim"):
+    with pytest.raises(dibs.InvalidValue, match="None is not a claim"):
         app._store.queue.progress([(None, 10, None)])
 
 

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 
 from dibs.model.finalization import ClaimReason
 from dibs.model.statistics import DatabaseHealth, Percentiles
-from dibs.observe import sharing
+from dibs.observe import metrics
 from dibs.observe.instruments import Histogram
 from dibs.server.statistics import store_metrics
 from dibs.server.statistics.store_metrics import House, QueueNumbers, Snapshot
@@ -37,24 +37,24 @@ def of_database() -> dict[str, Metric]:
 
 
 def test_every_metric_is_described_with_its_labels() -> None:
-    counted = {family.name: {label.name for label in family.labels} for family in sharing.FAMILIES}
+    counted = {family.name: {label.name for label in family.labels} for family in metrics.FAMILIES}
     read = {name: set(family.samples[0].labels) for name, family in of_database().items()}
     assert {name: labels for name, (labels, _) in ROWS.items()} == counted | read
 
 
 def test_what_is_a_histogram_is_called_one() -> None:
-    histograms = {family.name for family in sharing.FAMILIES if isinstance(family, Histogram)}
+    histograms = {family.name for family in metrics.FAMILIES if isinstance(family, Histogram)}
     assert {name for name, (_, about) in ROWS.items() if about.startswith("histogram")} == histograms
 
 
 def test_the_values_of_labels_that_have_few_are_named() -> None:
-    for family in sharing.FAMILIES:
+    for family in metrics.FAMILIES:
         for value in (value for label in family.labels for value in label.fixed):
             assert f"`{value}`" in ROWS[family.name][1]
     assert ClaimReason.ALREADY_CLAIMED in ROWS["finalization_claim_contention_by_reason_total"][1]
 
 
 def test_every_metric_says_what_it_is() -> None:
-    for family in (*sharing.FAMILIES, *of_database().values()):
+    for family in (*metrics.FAMILIES, *of_database().values()):
         about = family.about if hasattr(family, "about") else family.documentation
         assert about.endswith(".")

@@ -16,7 +16,7 @@ from dibs.store.remote.address import Address
 from dibs.store.remote.wakeups import RemoteWakeups
 from dibs.store.sqlite.wakeups import SqliteWakeups
 from dibs.store.wakeups import Wakeups
-from dibs.worker.service import Part
+from dibs.worker.service import ServiceThread
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.own_connections
@@ -107,7 +107,7 @@ def test_nothing_is_started_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_part_of_a_worker_can_be_ended_while_it_is_just_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Nap(Part):
+    class Nap(ServiceThread):
         def step(self) -> None:
             self._ending.wait(10)
 

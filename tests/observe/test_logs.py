@@ -125,7 +125,8 @@ def test_on_a_terminal_the_log_is_for_people(
     monkeypatch.chdir(tmp_path)
     with Terminal("worker", "jobs", "--burst", "--url", url, columns=140) as terminal:
         terminal.shows(
-            r"\d\d:\d\d:\d\d WARNING  task \d+ \(fail, attempt 1\) failed: ValueError: boom; it is in the dead", 30
+            r"\d\d:\d\d:\d\d WARNING  task \d+ \(fail, attempt 1\) failed: ValueError: boom; the task is in the dead",
+            30,
         )
         assert terminal.ends() == 0
         assert "{" not in terminal.raw
@@ -141,7 +142,7 @@ def test_the_format_is_chosen_by_option_or_environment(
     by_environment = run_dibs("worker", "jobs", "--burst", url=url, cwd=tmp_path, DIBS_LOG_FORMAT=way).err
     for log in (by_option, by_environment):
         assert all(line.startswith("{") is is_json for line in log.splitlines())
-        assert "begins" in log
+        assert "starts" in log
 
 
 def test_a_format_that_there_is_not_is_refused(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_two_handlers_of_one_name_are_refused(app: Dibs) -> None:
     @app.task
     def job() -> None: ...
 
-    with pytest.raises(InvalidValue, match="already is a handler 'job'"):
+    with pytest.raises(InvalidValue, match="A handler named 'job' already exists"):
 
         @app.task(name="job")
         def other() -> None: ...

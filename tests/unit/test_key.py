@@ -13,8 +13,8 @@ from hypothesis import strategies as some
 
 from dibs import ApiKey, InvalidValue, MintedKey, RateLimit, Scope
 from dibs.model.key import (
-    NOBODY,
     STANDARD_LIMIT,
+    UNKNOWN_KEY_DIGEST,
     NewKey,
     is_key_id,
     join,
@@ -99,7 +99,7 @@ def test_a_secret_matches_its_own_digest_and_no_other() -> None:
     assert matches(secret, digest)
     assert not matches(secret[:-1], digest)
     assert not matches(mint()[1], digest)
-    assert not matches(secret, NOBODY)
+    assert not matches(secret, UNKNOWN_KEY_DIGEST)
     assert not matches("\udcff", digest)
 
 

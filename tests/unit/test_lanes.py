@@ -12,7 +12,7 @@ import pytest
 import dibs
 from dibs import Claim, Context, State, Task
 from dibs.worker.attempt import Attempt, now
-from dibs.worker.lanes import SHORT, Duties, Lane, ThreadLane
+from dibs.worker.lanes import SHORT_TASK_SECONDS, LaneCallbacks, LaneRunner, ThreadLane
 from dibs.worker.loop_lane import LoopLane
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ async def wink() -> None: ...
 
 
 @pytest.mark.parametrize("handler", [blink, wink])
-@pytest.mark.parametrize(("seconds", "is_short"), [(0.0, True), (SHORT + 0.01, False)])
+@pytest.mark.parametrize(("seconds", "is_short"), [(0.0, True), (SHORT_TASK_SECONDS + 0.01, False)])
 def test_the_time_until_a_task_may_begin_counts_as_its_own(handler: Any, seconds: float, is_short: bool) -> None:
     """The start of a suspect is noted in the store, which can take long where many wait for it."""
     ended = threading.Semaphore(0)
@@ -37,7 +37,7 @@ def test_the_time_until_a_task_may_begin_counts_as_its_own(handler: Any, seconds
         time.sleep(seconds)
         return True
 
-    lane = a_lane(handler, Duties(begin, lambda *_: ended.release(), lambda: None, None))  # type: ignore[arg-type]
+    lane = a_lane(handler, LaneCallbacks(begin, lambda *_: ended.release(), lambda: None, None))  # type: ignore[arg-type]
     wanted: list[bool] = []
     while len(wanted) < 3 or (is_short and not wanted[-1] and len(wanted) < 50):  # a busy machine makes one slow
         lane.submit([an_attempt(handler)])
@@ -47,10 +47,10 @@ def test_the_time_until_a_task_may_begin_counts_as_its_own(handler: Any, seconds
     assert any(wanted) is is_short
 
 
-def a_lane(handler: Any, duties: Duties) -> Lane:
+def a_lane(handler: Any, callbacks: LaneCallbacks) -> LaneRunner:
     if handler is blink:
-        return ThreadLane([handler.name], 1, duties)
-    return LoopLane([handler.name], 1, duties, None)
+        return ThreadLane([handler.name], 1, callbacks)
+    return LoopLane([handler.name], 1, callbacks, None)
 
 
 def an_attempt(handler: Any) -> Attempt:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dibs.observe import metrics, sharing
-from dibs.observe.sharing import Share
+from dibs.observe.sharing import SharedCounts
 from tests.helpers.counts import watch
 
 pytestmark = pytest.mark.usefixtures("new_counts")
@@ -21,7 +21,7 @@ from dibs.observe import metrics, sharing
 metrics.claim_attempts.add(times=int(os.environ["TIMES"]))
 metrics.completed.add("a queue", "a type")
 with sharing.shared():
-    assert sharing.FILE not in os.environ
+    assert sharing.COUNTS_FILE not in os.environ
     told = sharing.total()["task_claim_attempts_total"][()][0]
     print(int(told), flush=True)
     if os.environ.get("DIES"):
@@ -31,7 +31,7 @@ with sharing.shared():
 
 def child(file: Path, times: int, **more: str) -> int:
     """A process that counts so often, with this file; what it said of all."""
-    env = {**os.environ, sharing.FILE: str(file), "TIMES": str(times), **more}
+    env = {**os.environ, sharing.COUNTS_FILE: str(file), "TIMES": str(times), **more}
     done = subprocess.run([sys.executable, "-c", CHILD], env=env, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return int(done.stdout)
@@ -62,7 +62,7 @@ def test_what_was_told_outlives_kill_9(tmp_path: Path) -> None:
 
 
 def test_a_process_without_a_supervisor_tells_of_itself() -> None:
-    assert sharing.FILE not in os.environ
+    assert sharing.COUNTS_FILE not in os.environ
     grown = watch("task_claim_attempts")
     with sharing.shared():
         metrics.claim_attempts.add()
@@ -71,17 +71,17 @@ def test_a_process_without_a_supervisor_tells_of_itself() -> None:
 
 def test_other_buckets_than_ours_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "2.json").write_text('{"task_claim_duration_seconds": [[[], [1, 2]]], "unheard_of": [[[], [1]]]}')
-    total = Share(tmp_path / "1.json").total()
+    total = SharedCounts(tmp_path / "1.json").total()
     assert total["task_claim_duration_seconds"] == metrics.claim_seconds.read()
 
 
 def test_a_file_that_cannot_be_read_or_written_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "2.json").write_text("{")
-    share = Share(tmp_path / "gone" / "1.json")
+    share = SharedCounts(tmp_path / "gone" / "1.json")
     assert share.total()["task_claim_attempts_total"] == metrics.claim_attempts.read()
     share.write()
     assert sharing.read_folder(tmp_path) == {}
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
-        "the counts of this process cannot be written",
-        f"the counts in {tmp_path / '2.json'} cannot be read",
+        "the metrics of this process cannot be shared",
+        f"the metrics in {tmp_path / '2.json'} cannot be read",
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dibs.model.cron import busy, ticks_between
+from dibs.model.cron import ticks_between, ticks_per_quarter_hour
 from dibs.model.retry import Backoff
 from dibs.model.schedule import CatchUp, Schedule
 from dibs.server.dashboard.timetable import QUARTERS, coming, density, in_words, quarter
@@ -105,7 +105,7 @@ def test_a_day_has_in_each_quarter_as_many_ticks_as_it_will_have(cron: str, time
     walked = [0] * QUARTERS
     for tick in ticks:
         walked[(tick - START) // timedelta(minutes=15)] += 1
-    assert busy(cron, timezone, START, QUARTERS) == walked
+    assert ticks_per_quarter_hour(cron, timezone, START, QUARTERS) == walked
 
 
 def test_the_density_of_many_is_the_sum_of_those_that_are_enabled() -> None:

@@ -12,7 +12,7 @@ import pytest
 import dibs
 from dibs import Event, HistoryEntry, State, Task
 from dibs.errors import InvalidValue
-from dibs.observe.verify import Acknowledged, Code, Report, Violation, dump, load, verify
+from dibs.observe.verify import Acknowledged, Code, VerifyReport, Violation, dump, load, verify
 from tests.helpers.keeping import keep
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
@@ -70,7 +70,7 @@ def said(event: str, token: int, worker: str | None, task_id: int = 1) -> Acknow
     return Acknowledged(task_id, token, Event(event), worker)
 
 
-def codes(report: Report) -> list[Code]:
+def codes(report: VerifyReport) -> list[Code]:
     return [violation.code for violation in report.violations]
 
 
@@ -139,7 +139,7 @@ def test_a_step_is_not_begun_before_its_parents_are_done() -> None:
 
 
 def test_an_empty_history_is_clean() -> None:
-    assert verify([], tasks=[], acknowledged=[]) == Report(0, 0, 0, 0, [])
+    assert verify([], tasks=[], acknowledged=[]) == VerifyReport(0, 0, 0, 0, [])
 
 
 def test_tasks_are_judged_apart_however_their_entries_mix() -> None:
@@ -526,7 +526,7 @@ def test_a_report_lists_each_violation_with_its_task_and_entry() -> None:
 
 
 def test_a_long_report_shows_how_much_it_leaves_out() -> None:
-    lines = str(Report(0, 0, 0, 0, [Violation(Code.LOST_TASK, n, "gone") for n in range(25)])).splitlines()
+    lines = str(VerifyReport(0, 0, 0, 0, [Violation(Code.LOST_TASK, n, "gone") for n in range(25)])).splitlines()
     assert len(lines) == 22
     assert lines[1] == "  task 0: lost_task: gone"
     assert lines[-1] == "  … and 5 more"

@@ -201,7 +201,7 @@ def test_a_worker_that_never_started_can_be_stopped_and_one_that_did_not_started
     with Dibs(url) as app:
         declare_add(app)
         assert app.worker().stop() == 0
-        with app.worker() as worker, pytest.raises(InvalidValue, match="started before"):
+        with app.worker() as worker, pytest.raises(InvalidValue, match="already started"):
             worker.start()
 
 

@@ -149,7 +149,7 @@ def test_a_permanent_failure_is_called_so_in_the_log(app: dibs.Dibs, caplog: pyt
         hopeless.enqueue().wait(10)
     told = [record.message for record in caplog.records if "(hopeless, " in record.message]
     assert len(told) == 1
-    assert told[0].endswith("Permanent: no such customer; the failure is permanent, it is in the dead letter")
+    assert told[0].endswith("Permanent: no such customer; the failure is permanent, the task is in the dead letter")
 
 
 def test_cancel_ends_the_task_as_cancelled(app: dibs.Dibs) -> None:
@@ -283,4 +283,4 @@ def test_a_failed_attempt_is_told_in_one_line_of_the_log(app: dibs.Dibs, caplog:
     told = [record.message for record in caplog.records if "(stumble, " in record.message]
     assert len(told) == 2
     assert told[0].startswith(f"task {task.id} (stumble, attempt 1) failed: ValueError: no; the next attempt is due at")
-    assert told[1] == f"task {task.id} (stumble, attempt 2) failed: ValueError: no; it is in the dead letter"
+    assert told[1] == f"task {task.id} (stumble, attempt 2) failed: ValueError: no; the task is in the dead letter"

@@ -107,7 +107,7 @@ def test_a_task_whose_every_outcome_is_refused_is_given_up_and_comes_back_with_i
     tasks = app.enqueue_many([good.new(n) for n in range(5)])
     with app.worker(lease=1.0):
         assert {task.state for task in ended(app, tasks)} == {State.COMPLETED}
-        until(lambda: any("gave up" in record.getMessage() for record in caplog.records), 30)
+        until(lambda: any("is given up" in record.getMessage() for record in caplog.records), 30)
     assert doomed_task.id == 1
     assert app.get(1).state is not State.COMPLETED  # type: ignore[union-attr]
 

@@ -88,7 +88,7 @@ def test_a_task_that_is_no_step_has_no_results_and_cannot_add_steps(app: Dibs, l
     splitting = in_lane("split", lane).options(max_attempts=1).enqueue(parts=1)
     with app.worker(**RARELY):
         assert reading.wait(30).result == {"all": [], "given": [], "errors": {}, "in": None}
-        assert "no step of a workflow" in splitting.wait(30).error.message
+        assert "not a step of a workflow" in splitting.wait(30).error.message
 
 
 def test_a_failed_step_fails_its_workflow_and_the_retry_goes_on_from_there(app: Dibs) -> None:
@@ -260,8 +260,8 @@ def test_a_checkpoint_that_is_asked_for_at_the_same_time_is_made_once(app: Dibs,
 def test_a_checkpoint_is_awaited_where_its_function_is_a_coroutine_function(app: Dibs) -> None:
     with app.worker(**RARELY):
         assert flows.keep_with_arguments.enqueue().wait(30).result == 1
-        assert "to be awaited" in flows.keep_what_is_to_be_awaited.enqueue().wait(30).error.message
-        assert "asked for by its own function" in flows.keep_within_itself.enqueue().wait(30).error.message
+        assert "it returned an awaitable" in flows.keep_what_is_to_be_awaited.enqueue().wait(30).error.message
+        assert "calls the same checkpoint" in flows.keep_within_itself.enqueue().wait(30).error.message
 
 
 def test_what_is_not_json_is_no_checkpoint(app: Dibs) -> None:

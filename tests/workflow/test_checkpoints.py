@@ -157,7 +157,7 @@ def test_a_checkpoint_has_a_name(app: Any) -> None:
 
 
 def test_without_a_claim_nothing_is_kept(app: Any) -> None:
-    with pytest.raises(dibs.InvalidValue, match="is no claim"):
+    with pytest.raises(dibs.InvalidValue, match="is not a claim"):
         app.keep_checkpoint(None, "downloaded", 1)
 
 

@@ -334,14 +334,14 @@ def test_a_moment_that_is_past_when_the_parents_are_done_delays_nothing(app: Any
 def bad_graphs() -> dict[str, Callable[[], Any]]:
     return {
         "Two steps are named 'a'": lambda: NewWorkflow(name="x", steps=[step("a"), step("a")]),
-        "'b', which is no step": lambda: NewWorkflow(name="x", steps=[step("a", "b")]),
+        "'b', which is not a step": lambda: NewWorkflow(name="x", steps=[step("a", "b")]),
         "wait for each other: a → a": lambda: NewWorkflow(name="x", steps=[step("a", "a")]),
         "wait for each other: a → c → b → a|a → b → c → a": lambda: NewWorkflow(
             name="x", steps=[step("a", "c"), step("b", "a"), step("c", "b"), step("d")]
         ),
         "names a parent twice": lambda: NewWorkflow(name="x", steps=[step("a"), step("b", "a", "a")]),
-        "may be named": lambda: NewWorkflow(name="x", steps=[step("(finalizer)")]),
-        "'inner', which is no step": lambda: NewWorkflow(
+        "is reserved for the finalizer": lambda: NewWorkflow(name="x", steps=[step("(finalizer)")]),
+        "'inner', which is not a step": lambda: NewWorkflow(
             name="x", steps=[sub("s", step("inner")), step("outer", "inner")]
         ),
     }
@@ -357,7 +357,7 @@ def test_a_graph_that_could_not_run_to_its_end_is_refused_when_it_is_made(messag
     ("about", "message"),
     [
         ({"name": ""}, "name of a workflow"),
-        ({"on_failure": "explode"}, "There is no policy 'explode'"),
+        ({"on_failure": "explode"}, "'explode' is not a valid on_failure"),
         ({"deadline": 0}, "deadline"),
         ({"deadline": "tomorrow"}, "deadline"),
         ({"finalizer": NewTask("t", key="k")}, "The finalizer has a key"),

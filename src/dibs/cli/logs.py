@@ -108,7 +108,7 @@ class Json(Timed):
 
     def format(self, record: logging.LogRecord) -> str:
         """The entry, on one line whatever it holds."""
-        given = log.given(record)
+        given = log.extra_fields(record)
         entry: dict[str, Any] = {
             "time": f"{self.second(record)}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),

@@ -12,7 +12,7 @@ import typer
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from dibs.observe.metrics_server import Health
+    from dibs.observe.metrics_server import HealthStatus
     from dibs.observe.sharing import Counts
 
 MetricsPort = Annotated[
@@ -38,7 +38,7 @@ class Place:
     port: int | None
 
     @contextmanager
-    def serving(self, total: Callable[[], Counts], health: Callable[[], Health]) -> Iterator[None]:
+    def serving(self, total: Callable[[], Counts], health: Callable[[], HealthStatus]) -> Iterator[None]:
         """Tell what was counted, and how all is, while the block lasts."""
         if self.port is None:
             yield

@@ -18,7 +18,7 @@ from dibs.exit_codes import REFUSED
 if TYPE_CHECKING:
     from dibs.client import Dibs
     from dibs.model.history import HistoryEntry
-    from dibs.observe.verify import Report
+    from dibs.observe.verify import VerifyReport
 
 HistoryFile = Annotated[
     Path | None, typer.Argument(metavar="[HISTORY]", help="A recorded history; without it, that of the store.")
@@ -41,7 +41,7 @@ def verify(
         raise typer.Exit(REFUSED)
 
 
-def _verify_file(output: Output, path: Path, *, complete: bool) -> Report:
+def _verify_file(output: Output, path: Path, *, complete: bool) -> VerifyReport:
     from dibs.observe import verify as checker
 
     lines = _lines(path)
@@ -59,7 +59,7 @@ def _lines(path: Path) -> int:
         ) from None
 
 
-def _verify_store(output: Output, client: Dibs, *, pruned: bool) -> Report:
+def _verify_store(output: Output, client: Dibs, *, pruned: bool) -> VerifyReport:
     from dibs.observe import verify as checker
 
     first = client.history_after(0, 1)
@@ -82,14 +82,14 @@ def _counted(entries: Iterable[HistoryEntry], step: Callable[[int], None]) -> It
         yield entry
 
 
-def _tell(output: Output, report: Report) -> None:
+def _tell(output: Output, report: VerifyReport) -> None:
     for violation in report.violations:
         output.say(text.line(violation), "red")
     output.say(f"{str(report).splitlines()[0]}.")
     output.answer(_shape(report))
 
 
-def _shape(report: Report) -> dict[str, Any]:
+def _shape(report: VerifyReport) -> dict[str, Any]:
     import msgspec
 
     counted = {"operations": report.operations, "tasks": report.tasks, "claims": report.claims}

@@ -1,1 +1,1 @@
-"""Handlers: the functions that run tasks, their arguments, their context and the ways they can end."""
+"""Handlers: the functions that run tasks, their arguments, their context, and the exceptions that end an attempt."""

@@ -1,8 +1,9 @@
-"""A handler's arguments to params and back: bound by name, checked and converted by annotation.
+"""Conversion between a handler's arguments and the params of a task: by name, checked by annotation.
 
-What the annotation says is checked when the task is enqueued, where the mistake is, and again when it runs, because
-the task may have been enqueued by somebody else. A datetime, UUID, dataclass or whatever else msgspec knows becomes
-JSON on the way in and the annotated type on the way out. Params whose annotation says nothing must be JSON already.
+Arguments are checked against their annotations when the task is enqueued, which is where a mistake is made, and again
+when the task runs, because another program may have enqueued it. A datetime, UUID, dataclass or any other type that
+msgspec supports becomes JSON in the params and the annotated type in the call. Params without a usable annotation must
+be JSON already.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ import msgspec
 from dibs.errors import InvalidValue
 from dibs.handlers.context import Context
 
-_NAMELESS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY)
+_WITHOUT_NAME = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY)
 
 
 class Arguments:
-    """The arguments of one function."""
+    """Converts the arguments of one function."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name = name
         self._function = function
         self._signature = inspect.signature(function)
         for parameter in self._signature.parameters.values():
-            if parameter.kind in _NAMELESS:
+            if parameter.kind in _WITHOUT_NAME:
                 raise InvalidValue(
                     f"The handler {name!r} has the parameter {parameter}, which cannot be given by name.",
-                    hint="Params are a JSON object: use named parameters, or **params for whatever comes.",
+                    hint="Params are a JSON object: use named parameters, or **params for arbitrary names.",
                 )
 
     def to_params(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The params of a call, or InvalidValue where they would not fit the function."""
+        """The params of a call. Raises InvalidValue if the arguments do not match the function."""
         try:
             given = self._callers_signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -49,7 +50,7 @@ class Arguments:
         return params
 
     def from_params(self, params: dict[str, Any], context: Context) -> dict[str, Any]:
-        """The keyword arguments of the function for these params, or InvalidValue where they do not fit."""
+        """The keyword arguments for these params. Raises InvalidValue if they do not match the function."""
         arguments = self._convert(params)
         if self.context_name is not None:
             arguments[self.context_name] = context
@@ -57,7 +58,7 @@ class Arguments:
 
     @cached_property
     def context_name(self) -> str | None:
-        """The parameter that wants the context, if one does."""
+        """The name of the parameter that takes the context; None if there is none."""
         for name, parameter in self._signature.parameters.items():
             if self._hints.get(name) is Context or (name == "ctx" and parameter.annotation is parameter.empty):
                 return name
@@ -67,7 +68,7 @@ class Arguments:
         try:
             known = msgspec.convert(params, self._shape, str_keys=True)
         except msgspec.ValidationError as error:
-            message = f"The params do not fit the handler {self._name!r}: {_plain(str(error))}."
+            message = f"The params do not match the handler {self._name!r}: {_plain_message(str(error))}."
             raise InvalidValue(message, hint=f"It takes {self._callers_signature}.") from None
         arguments = {name: value for name in self._fields if (value := getattr(known, name)) is not msgspec.UNSET}
         if self._rest is not None:
@@ -76,7 +77,7 @@ class Arguments:
 
     def _to_json(self, name: str, value: Any) -> Any:
         if name not in self._types:
-            return value  # the codec says what it may be
+            return value  # the codec checks that it is JSON
         try:
             return msgspec.to_builtins(value, str_keys=True)
         except (TypeError, ValueError) as error:
@@ -86,7 +87,7 @@ class Arguments:
     def _hints(self) -> Mapping[str, Any]:
         try:
             return get_type_hints(self._function, include_extras=True)
-        except Exception:  # annotations that only a type checker can resolve: nothing is known, nothing is checked
+        except Exception:  # annotations that only a type checker can resolve are not checked
             return {
                 name: Context
                 for name, parameter in self._signature.parameters.items()
@@ -95,14 +96,14 @@ class Arguments:
 
     @cached_property
     def _callers_signature(self) -> inspect.Signature:
-        """The signature without the context, which callers do not give."""
+        """The signature without the context, which callers do not pass."""
         parameters = self._signature.parameters
         kept = [parameter for name, parameter in parameters.items() if name != self.context_name]
         return self._signature.replace(parameters=kept)
 
     @cached_property
     def _rest(self) -> str | None:
-        """The name of **params, if there is one."""
+        """The name of the **params parameter; None if there is none."""
         kinds = {parameter.kind: name for name, parameter in self._signature.parameters.items()}
         return kinds.get(inspect.Parameter.VAR_KEYWORD)
 
@@ -112,12 +113,14 @@ class Arguments:
 
     @cached_property
     def _types(self) -> dict[str, Any]:
-        """The annotations that msgspec can check."""
-        return {name: self._hints[name] for name in self._fields if name in self._hints and _known(self._hints[name])}
+        """The annotations that msgspec can check, by argument."""
+        return {
+            name: self._hints[name] for name in self._fields if name in self._hints and _can_check(self._hints[name])
+        }
 
     @cached_property
     def _shape(self) -> type[msgspec.Struct]:
-        """A struct with a field for each argument; those with a default may be missing."""
+        """A struct with a field for each argument; fields of arguments with a default are optional."""
         parameters = self._callers_signature.parameters
         required, optional = [], []
         for name in self._fields:
@@ -129,30 +132,31 @@ class Arguments:
         shape = msgspec.defstruct(
             "Params", [*required, *optional], forbid_unknown_fields=self._rest is None, kw_only=True
         )
-        return _described(shape)
+        return _inspected(shape)
 
 
-_describing = threading.Lock()
+_inspect_lock = threading.Lock()
 
 
-def _described(shape: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The struct, once msgspec knows all of its types.
+def _inspected(shape: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """Let msgspec inspect the types of the struct under a lock, and return the struct.
 
-    It would find them out at the first conversion, and a second thread that converts meanwhile finds half of them and
-    kills the process (seen with msgspec 0.22). One lock for all: two handlers may share the types of their arguments.
+    Otherwise msgspec inspects them in the first conversion, and a second thread that converts at the same time sees
+    half of them and crashes the process (seen with msgspec 0.22). All handlers share the lock, because two handlers may
+    share types.
     """
-    with _describing:
+    with _inspect_lock:
         msgspec.json.Decoder(shape)
     return shape
 
 
-def _known(annotation: Any) -> bool:
+def _can_check(annotation: Any) -> bool:
     try:
         msgspec.json.schema(annotation)
-    except Exception:  # msgspec raises several kinds for what it cannot describe
+    except Exception:  # msgspec raises several types of errors for unsupported annotations
         return False
     return annotation is not Any
 
 
-def _plain(error: str) -> str:
+def _plain_message(error: str) -> str:
     return error.replace(" - at `$.", " for `").replace(" - at `$`", "")

@@ -1,4 +1,4 @@
-"""What a handler may know about the attempt it runs in, and say while it runs."""
+"""The context of an attempt: what a handler can read about its task, and what it can report."""
 
 from __future__ import annotations
 
@@ -14,45 +14,48 @@ from dibs.model.checks import check_integer
 from dibs.model.claim import Claim
 from dibs.model.task import Task
 from dibs.model.workflow import NewStep
-from dibs.workflow.builder import Adding, After, Draft, StepRef, Which
-from dibs.workflow.task_data import Checkpoints, Results, Shelf
+from dibs.workflow.builder import After, Draft, HandlerOrType, StepBuilder, StepRef
+from dibs.workflow.task_data import AttemptCheckpoints, Results, TaskData
 
 T = TypeVar("T")
 
-Note = Callable[[Claim, int, str | None], None]
+ReportProgress = Callable[[Claim, int, str | None], None]
+"""Receives a progress report: the claim, percent, a message."""
 
 
 logger = logging.getLogger("dibs.task")
 
 
 class Context:
-    """The attempt a handler runs in. A handler that has a parameter of this type (or one named `ctx`) is given it.
+    """The attempt in which a handler runs. A handler with a parameter of this type (or named `ctx`) receives it.
 
-    It is the same in threads, event loops and child processes. Only a checkpoint waits for the store; with a coroutine
-    function, it is awaited.
+    The context is the same in threads, event loops and child processes. Only `results` and `checkpoint` wait for the
+    store; a checkpoint of a coroutine function is awaited.
     """
 
-    __slots__ = ("_checkpoints", "_draft", "_log", "_note", "_results", "_shelf", "cancelled", "claim")
+    __slots__ = ("_checkpoints", "_draft", "_log", "_report_progress", "_results", "_task_data", "cancelled", "claim")
 
-    def __init__(self, claim: Claim, note: Note, shelf: Shelf) -> None:
+    def __init__(self, claim: Claim, report_progress: ReportProgress, task_data: TaskData) -> None:
         self.claim = claim
         self.cancelled = False
-        """True when the handler should stop: somebody asked for it, its time is up, or the claim is lost."""
-        self._note = note
-        self._shelf = shelf
+        """True when the handler should stop: after a request to cancel the task, its timeout, or the loss of the
+        claim."""
+        self._report_progress = report_progress
+        self._task_data = task_data
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
         self._results: Results | None = None
-        self._checkpoints: Checkpoints | None = None
+        self._checkpoints: AttemptCheckpoints | None = None
         self._draft: Draft | None = None
 
     @property
     def task(self) -> Task:
-        """The task, as it was when it was claimed."""
+        """The task as it was at the time of the claim."""
         return self.claim.task
 
     @property
     def token(self) -> int:
-        """The token of this claim: an outside system that remembers the highest it saw can refuse older ones."""
+        """The fencing token of this claim: an external system can refuse writes with a lower token than the highest it
+        saw."""
         return self.claim.token
 
     @property
@@ -62,52 +65,53 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines name the task."""
+        """A logger whose entries name the task."""
         if self._log is None:
             about = {"task_id": self.task.id, "task_type": self.task.type, "attempt": self.attempt}
             self._log = _TaskLog(logger, about)
         return self._log
 
     def progress(self, percent: int, message: str | None = None) -> None:
-        """Note how far the task is (0 to 100). The worker writes the latest note within a second, and
+        """Report the progress of the task (0 to 100). The worker writes the latest report within a second, and always
         before the outcome of the attempt."""
         check_integer(percent, "progress", 0, 100)
-        said = check_text(message, "The message")
-        self._note(self.claim, percent, None if said is None else clean_text(said))
+        text = check_text(message, "The message")
+        self._report_progress(self.claim, percent, None if text is None else clean_text(text))
 
     def raise_if_cancelled(self) -> None:
-        """Stop here if the handler should stop."""
+        """Raise Cancel if the handler should stop."""
         if self.cancelled:
-            raise Cancel("The handler was asked to stop.")
+            raise Cancel("The handler has to stop.")
 
     # In a workflow
 
     @property
     def workflow_id(self) -> int | None:
-        """The workflow of which the task is a step, if it is one."""
+        """The workflow of which the task is a step; None for a task without a workflow."""
         return self.task.workflow_id
 
     @property
     def results(self) -> Results:
-        """The results of the steps that this one came after, by their names. For a finalizer: of the last steps."""
+        """The results of the parent steps by name. For a finalizer: of the steps that no other step waits for."""
         if self._results is None:
-            self._results = Results() if self.workflow_id is None else Results(self._shelf.results(self.claim))
+            self._results = Results() if self.workflow_id is None else Results(self._task_data.results(self.claim))
         return self._results
 
-    def step(self, which: Which, /, *args: Any, after: After = None, **params: Any) -> StepRef:
+    def step(self, which: HandlerOrType, /, *args: Any, after: After = None, **params: Any) -> StepRef:
         """Add a step to the workflow when this attempt completes.
 
-        Steps that wait for this one then also wait for what it adds, and read the results of the last of that.
+        Steps that wait for this one then also wait for the added steps, and receive the results of the last of them.
 
-        `after`: steps that were added here, or names of steps that the workflow has.
+        `after`: steps added in this attempt, or names of steps of the workflow.
         """
         return self.options().step(which, *args, after=after, **params)
 
-    def options(self, *, name: str | None = None, on_failure: str | None = None) -> Adding:
-        """The next step with a name of its own, or another policy for its failure: `ctx.options(name="a").step(…)`."""
+    def options(self, *, name: str | None = None, on_failure: str | None = None) -> StepBuilder:
+        """Set the name or the failure policy of the next step: `ctx.options(name="a").step(…)`."""
         if self.workflow_id is None:
             raise InvalidValue(
-                f"Task {self.task.id} is no step of a workflow, and cannot add one.", hint="Enqueue a task instead."
+                f"Task {self.task.id} is not a step of a workflow, so it cannot add steps.",
+                hint="Enqueue a task instead.",
             )
         if self._draft is None:
             self._draft = Draft()
@@ -115,8 +119,8 @@ class Context:
 
     @property
     def added(self) -> Sequence[NewStep]:
-        """The steps that were added so far."""
-        return () if self._draft is None else self._draft.written()
+        """The steps that this attempt has added so far."""
+        return () if self._draft is None else self._draft.new_steps()
 
     # Across attempts
 
@@ -125,24 +129,24 @@ class Context:
     @overload
     def checkpoint(self, name: str, function: Callable[[], T]) -> T: ...
     def checkpoint(self, name: str, function: Callable[[], Any]) -> Any:
-        """What the function returns, as JSON: kept under this name, so that later attempts get it without calling.
+        """Call the function once for the task and store its result, as JSON, under this name.
 
-        To be awaited where it is a coroutine function. Whoever asks for the same name meanwhile waits for that value.
-        Raises ClaimLost where the task is no longer ours.
+        Later calls with the same name, also in later attempts, return the stored result. A concurrent call waits for
+        the first. Await the result of a coroutine function. Raises ClaimLost if this worker no longer holds the task.
         """
-        with _finding:
+        with _checkpoints_lock:
             if self._checkpoints is None:
-                self._checkpoints = Checkpoints(self.claim, self._shelf)
+                self._checkpoints = AttemptCheckpoints(self.claim, self._task_data)
         return self._checkpoints.make(name, function)
 
 
-_finding = threading.Lock()
-"""Several threads of a handler share its checkpoints. One for all attempts: most have none, and it is held briefly."""
+_checkpoints_lock = threading.Lock()
+"""Several threads of a handler share its checkpoints. All attempts share this lock, which is held briefly."""
 
 
 class _TaskLog(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The message, with the task in front."""
+        """Prefix the message with the task."""
         about = self.extra or {}
         kwargs["extra"] = {**about, **(kwargs.get("extra") or {})}
         return f"task {about['task_id']} ({about['task_type']}, attempt {about['attempt']}): {msg}", kwargs

@@ -1,4 +1,4 @@
-"""What a handler may raise to choose how its attempt ends, and how any exception becomes an outcome."""
+"""The exceptions with which a handler ends its attempt, and the conversion of exceptions to outcomes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dibs.redaction import redact
 
 
 class Ending(Exception):
-    """The base of what a handler raises to end its attempt in another way than by failing."""
+    """The base class of exceptions with which a handler chooses the end of its attempt."""
 
 
 class Retry(Ending):
-    """The attempt failed; try again after `delay` seconds instead of the task's backoff.
+    """The attempt failed; retry the task after `delay` seconds instead of the task's backoff.
 
     With `raise Retry(30) from error`, the task keeps that error: its type, its traceback, and its message unless
     `message` gives another.
@@ -25,13 +25,13 @@ class Retry(Ending):
     def __init__(self, delay: float | None = None, message: str | None = None) -> None:
         if delay is not None:
             check_seconds(delay, "delay")
-        super().__init__("The handler asked to be tried again." if message is None else message)
+        super().__init__("The handler requested a retry." if message is None else message)
         self.delay = delay
         self.message = message
 
 
 class Snooze(Ending):
-    """Not now: run again after `delay` seconds, without an attempt spent."""
+    """Run the task again after `delay` seconds, without counting an attempt."""
 
     def __init__(self, delay: float) -> None:
         check_seconds(delay, "delay")
@@ -40,7 +40,7 @@ class Snooze(Ending):
 
 
 class Permanent(Ending):
-    """The attempt failed, and trying again would not help: the task goes to the dead letter now.
+    """The attempt failed, and a retry would not help: the task goes to the dead letter at once.
 
     With `raise Permanent("bad input") from error`, the task keeps the message "bad input", and the type and the
     traceback of the error.
@@ -48,14 +48,14 @@ class Permanent(Ending):
 
 
 class Cancel(Ending):
-    """Stop here and mark the task cancelled, whether somebody asked for that or not."""
+    """End the attempt and mark the task cancelled, with or without a request to cancel it."""
 
 
 def outcome_of(error: BaseException) -> Outcome:
     """The outcome of an attempt that raised."""
     try:
         return _outcome_of(error)
-    except Exception as broken:  # an ending of the user's own that does not know its delay
+    except Exception as broken:  # a subclass that does not set its delay
         return Failed(describe(broken))
 
 
@@ -74,8 +74,8 @@ def _outcome_of(error: BaseException) -> Outcome:
 
 
 def _with_cause(error: Ending, message: str | None) -> Failure:
-    """The failure of an ending that was raised from another error: the type of that error, the given message or else
-    that of the error, and the tracebacks of both."""
+    """The failure of an Ending that was raised from another error: the type of that error, the given message or else
+    the message of the error, and the tracebacks of both."""
     if error.__cause__ is None:
         return describe(error)
     cause = describe(error.__cause__)
@@ -85,7 +85,7 @@ def _with_cause(error: Ending, message: str | None) -> Failure:
 
 
 def describe(error: BaseException | Failure | str) -> Failure:
-    """Type, message and traceback of an exception; a plain text is a message."""
+    """Convert an exception to type, message and traceback; a plain text is a message."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, str):
@@ -97,12 +97,12 @@ def describe(error: BaseException | Failure | str) -> Failure:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except BaseException as broken:  # an exception whose __str__ raises must not take the failure with it
+    except BaseException as broken:  # an exception whose __str__ raises must still be stored
         return f"<{type(error).__qualname__} without a message: its __str__ raised {type(broken).__qualname__}>"
 
 
 def _traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
-    except BaseException as broken:  # nor one that cannot be shown: groups a thousand deep, a source that is gone
-        return f"<no traceback: showing it raised {type(broken).__qualname__}>"
+    except BaseException as broken:  # such as exception groups nested a thousand levels deep, or a deleted source file
+        return f"<no traceback: formatting it raised {type(broken).__qualname__}>"

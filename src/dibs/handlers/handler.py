@@ -1,4 +1,4 @@
-"""@app.task: a name, the function that does the work, and the defaults of the tasks that ask for it."""
+"""Handlers: `@app.task` binds a function to a task type, with the default options of its tasks."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-SCHEDULED = ("queue", "priority", "max_attempts", "timeout", "backoff")
-"""The options of a handler that its schedule passes on to the tasks."""
+SCHEDULE_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "backoff")
+"""The options of a handler that also apply to the tasks of its schedule."""
 
 
 class Lane(StrEnum):
-    """Where a handler runs."""
+    """How a handler runs: in a thread, on an event loop or in a child process."""
 
     THREAD = "thread"  # plain functions
     LOOP = "loop"  # coroutine functions, on an event loop
-    PROCESS = "process"  # child processes: for what hogs the CPU, or must be killed at its timeout
+    PROCESS = "process"  # child processes: for long computations, and for handlers that must be killed at their timeout
 
 
 class HandlerOptions(TypedDict, total=False):
-    """Options of @app.task. The rest are defaults of the enqueued tasks, as in `enqueue`.
+    """The options of @app.task. Options from `queue` on are defaults of the enqueued tasks, as in `enqueue`.
 
-    `schedule`: a cron expression by which workers enqueue the task by themselves, in `timezone`, with no arguments;
-    `catch_up`: what becomes of ticks missed while no worker ran.
+    `schedule`: a cron expression in `timezone`, at whose ticks workers enqueue the task without arguments.
+    `catch_up`: what to do with ticks that were missed while no worker ran.
     """
 
     name: str
@@ -56,8 +56,8 @@ class HandlerOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Ticking:
-    """When a handler's tasks are enqueued by themselves."""
+class HandlerSchedule:
+    """The schedule of a handler: when workers enqueue its task."""
 
     cron: str
     timezone: str = "UTC"
@@ -65,9 +65,10 @@ class Ticking:
 
 
 class Handler(Generic[P, R, T]):
-    """A function whose calls can be enqueued. Calling it runs it here and now, as if it were not decorated.
+    """A function whose calls can be enqueued as tasks. A direct call runs the function in the caller, as if
+    undecorated.
 
-    `T` is what `enqueue` gives: a Task, or something to await.
+    `T` is the type that `enqueue` returns: a Task, or an awaitable.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Handler(Generic[P, R, T]):
         lane: Lane,
         submit: Callable[[NewTask], T],
         defaults: TaskOptions,
-        ticking: Ticking | None = None,
+        ticking: HandlerSchedule | None = None,
     ) -> None:
         self.name = name
         self.function = function
@@ -90,33 +91,33 @@ class Handler(Generic[P, R, T]):
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it here and now."""
+        """Call the function directly."""
         return self.function(*args, **kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Store a task that calls the function with these arguments. It is durable when this returns."""
+        """Store a task that calls the function with these arguments. The task is durable when this method returns."""
         return self._submit(self.new(*args, **kwargs))
 
     def new(self, *args: P.args, **kwargs: P.kwargs) -> NewTask:
-        """The task to enqueue, for `enqueue_many`."""
+        """Create the task without storing it, for `enqueue_many`."""
         return NewTask(self.name, self.arguments.to_params(args, kwargs), **self.defaults)
 
     def options(self, **options: Unpack[TaskOptions]) -> Self:
-        """The same handler with other options: `resize.options(priority=5, delay=60).enqueue(7)`."""
+        """A copy of the handler with other options: `resize.options(priority=5, delay=60).enqueue(7)`."""
         other = copy.copy(self)
         other.defaults = {**self.defaults, **options}
         return other
 
     @property
     def schedule(self) -> NewSchedule | None:
-        """When workers enqueue its task by themselves, if they do."""
+        """The schedule at which workers enqueue the task; None without one."""
         if self.ticking is None:
             return None
-        options = {name: value for name, value in self.defaults.items() if name in SCHEDULED}
+        options = {name: value for name, value in self.defaults.items() if name in SCHEDULE_OPTIONS}
         return NewSchedule(
             name=self.name,
             type=self.name,
-            params=self.arguments.to_params((), {}),  # a schedule has no arguments to give
+            params=self.arguments.to_params((), {}),  # a schedule passes no arguments
             cron=self.ticking.cron,
             timezone=self.ticking.timezone,
             catch_up=self.ticking.catch_up,
@@ -127,7 +128,7 @@ class Handler(Generic[P, R, T]):
         return f"Handler({self.name!r}, lane={self.lane.value!r})"
 
 
-class Declaring(Generic[T]):
+class TaskDecorator(Generic[T]):
     """The decorator `@app.task(...)`."""
 
     def __init__(
@@ -146,7 +147,7 @@ class Declaring(Generic[T]):
         self._submit = submit
         self._name = name
         self._lane = lane
-        self._ticking = None if schedule is None else Ticking(schedule, timezone, catch_up)
+        self._ticking = None if schedule is None else HandlerSchedule(schedule, timezone, catch_up)
         self._defaults = defaults
 
     @overload
@@ -154,11 +155,11 @@ class Declaring(Generic[T]):
     @overload
     def __call__(self, function: Callable[P, R], /) -> Handler[P, R, T]: ...
     def __call__(self, function: Callable[..., Any], /) -> Handler[..., Any, T]:
-        """Make the function a handler."""
+        """Register the function as a handler."""
         name = check_name(function.__name__ if self._name is None else self._name, "The name of a handler")
         if other := self._handlers.get(name):
             raise InvalidValue(
-                f"There already is a handler {name!r}: {other.function.__module__}.{other.function.__qualname__}.",
+                f"A handler named {name!r} already exists: {other.function.__module__}.{other.function.__qualname__}.",
                 hint='Give one of them another name: @app.task(name="…").',
             )
         defaults: TaskOptions = self._defaults  # type: ignore[assignment]
@@ -170,19 +171,19 @@ class Declaring(Generic[T]):
             defaults=defaults,
             ticking=self._ticking,
         )
-        NewTask(name, **defaults)  # wrong options are told here, not at the first enqueue
-        _ = handler.schedule  # nor in the log of a worker, where a schedule that never ticks is quiet
+        NewTask(name, **defaults)  # raises for wrong options here, not at the first enqueue
+        _ = handler.schedule  # raises for a wrong schedule here, not in the log of a worker
         self._handlers[name] = handler
         return handler
 
 
-def _lane(name: str, function: Callable[..., Any], wish: str | None) -> Lane:
+def _lane(name: str, function: Callable[..., Any], lane: str | None) -> Lane:
     is_async = inspect.iscoroutinefunction(function)
-    if wish is None:
+    if lane is None:
         return Lane.LOOP if is_async else Lane.THREAD
-    if wish not in Lane.__members__.values():
-        raise InvalidValue(f"There is no lane {wish!r}.", hint=f"Use one of: {', '.join(Lane)}.")
-    if wish != Lane.PROCESS and is_async != (wish == Lane.LOOP):
+    if lane not in Lane.__members__.values():
+        raise InvalidValue(f"There is no lane {lane!r}.", hint=f"Use one of: {', '.join(Lane)}.")
+    if lane != Lane.PROCESS and is_async != (lane == Lane.LOOP):
         kind = "an async function" if is_async else "a plain function"
-        raise InvalidValue(f"The handler {name!r} is {kind} and cannot run in the lane {wish!r}.")
-    return Lane(wish)
+        raise InvalidValue(f"The handler {name!r} is {kind} and cannot run in the lane {lane!r}.")
+    return Lane(lane)

@@ -1,4 +1,4 @@
-"""The options of the verbs, written down once for both clients."""
+"""The keyword options of the client methods, shared by both clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dibs.model.retry import Backoff
 
 
 class TaskOptions(TypedDict, total=False):
-    """Options of enqueue. Times are seconds."""
+    """Options of enqueue. Durations are in seconds."""
 
     queue: str
     priority: int
@@ -23,7 +23,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """Options of a schedule: those of its tasks, and whether it ticks."""
+    """Options of a schedule: options of its tasks, and whether the schedule is enabled."""
 
     queue: str
     priority: int
@@ -34,7 +34,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class WorkflowOptions(TypedDict, total=False):
-    """Options of a workflow. `deadline`: seconds from its start, or a moment."""
+    """Options of a workflow. `deadline`: seconds from its start, or a time."""
 
     key: str | None
     deadline: float | datetime | None
@@ -42,7 +42,7 @@ class WorkflowOptions(TypedDict, total=False):
 
 
 class FilterOptions(TypedDict, total=False):
-    """Which pending tasks, and which of them first."""
+    """Which pending tasks to claim, and in which order."""
 
     queues: Sequence[str] | None
     types: Sequence[str] | None
@@ -51,7 +51,8 @@ class FilterOptions(TypedDict, total=False):
 
 
 class ClaimOptions(FilterOptions, total=False):
-    """Options of claim. `lease`: seconds. `request`: a name under which the claim can be asked for again."""
+    """Options of claim. `lease`: seconds. `request`: an id with which the claim can be repeated if its response was
+    lost."""
 
     lease: float
     incarnation: str | None
@@ -59,7 +60,7 @@ class ClaimOptions(FilterOptions, total=False):
 
 
 class MatchOptions(TypedDict, total=False):
-    """Filters for tasks; all that are given must match."""
+    """Filters for tasks; all given filters must match."""
 
     state: str | None
     type: str | None

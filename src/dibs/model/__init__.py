@@ -1,1 +1,1 @@
-"""The domain types: tasks, claims, workflows, schedules, keys, statistics. Nothing here does I/O."""
+"""The domain types: tasks, claims, workflows, schedules, keys, statistics. The package does no I/O."""

@@ -1,4 +1,4 @@
-"""Checks of values that callers give: integers, seconds, times, names of workers, trace parents."""
+"""Checks of values from callers: integers, seconds, times, worker ids, trace parents. All raise InvalidValue."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 TRACEPARENT = "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$"
-"""A span in the words of W3C Trace Context: version, trace, span, flags."""
+"""The W3C Trace Context header: version, trace id, span id, flags."""
 
 
 _traceparent = re.compile(TRACEPARENT)
 
 
 def check_integer(value: Any, what: str, least: int, most: int) -> int:
-    """An int (not a bool) within bounds."""
+    """Check for an int (not a bool) within bounds, and return it."""
     if type(value) is not int:
         raise InvalidValue(f"{what} must be an integer, not {value!r}.")
     if not least <= value <= most:
@@ -37,7 +37,7 @@ def check_integer(value: Any, what: str, least: int, most: int) -> int:
 
 
 def check_seconds(value: Any, what: str, *, least: float = 0) -> int:
-    """A number of seconds within bounds, as microseconds."""
+    """Check for a number of seconds within bounds, and return it in microseconds."""
     if type(value) is not int and type(value) is not float:
         raise InvalidValue(f"{what} must be a number of seconds, not {value!r}.")
     if not least <= value <= MAX_SECONDS:  # False for NaN as well
@@ -51,46 +51,46 @@ _DURATION = re.compile(r"([0-9]{1,12})(s|m|h|d|w)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
-def read_duration(given: str) -> float:
-    """The seconds in a text like 90d."""
-    found = _DURATION.fullmatch(given)
+def read_duration(text: str) -> float:
+    """Convert a text such as 90d to seconds."""
+    found = _DURATION.fullmatch(text)
     if found is None:
         hint = "Write a number and its unit: 30m, 12h, 90d, 4w."
-        raise InvalidValue(f"{given!r} is not a length of time.", hint=hint)
+        raise InvalidValue(f"{text!r} is not a valid duration.", hint=hint)
     return int(found[1]) * _SECONDS[found[2]]
 
 
 def check_trace(value: Any) -> str:
-    """A traceparent."""
+    """Check for a W3C traceparent, and return it."""
     if not is_trace(value):
-        raise InvalidValue(f"{str(value)[:80]!r} is no traceparent.", hint="It looks like 00-<trace>-<span>-<flags>.")
+        raise InvalidValue(f"{str(value)[:80]!r} is not a valid traceparent.", hint="Use 00-<trace>-<span>-<flags>.")
     return str(value)
 
 
 def is_trace(value: Any) -> bool:
-    """True for a traceparent."""
+    """True for a W3C traceparent."""
     return type(value) is str and _traceparent.fullmatch(value) is not None
 
 
 def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970, exactly (timestamp() would round)."""
+    """Convert a time to microseconds since 1970, exactly (timestamp() would round)."""
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
-@lru_cache(4096)  # the tasks of a batch share most of their moments
+@lru_cache(4096)  # the tasks of a batch share most of their times
 def from_micros(micros: int) -> datetime:
-    """The moment, in UTC."""
+    """Convert microseconds since 1970 to a time in UTC."""
     return EPOCH + timedelta(0, 0, micros)
 
 
 def check_moment(value: Any, what: str) -> datetime:
-    """A datetime that knows its time zone."""
+    """Check for an aware datetime between the years 1 and 9999 in UTC, and return it."""
     if not isinstance(value, datetime):
         raise InvalidValue(f"{what} must be a datetime, not {value!r}.")
     if value.utcoffset() is None:
         raise InvalidValue(f"{what} has no time zone.", hint="Use datetime.now(UTC) or another aware datetime.")
-    if not FIRST <= value <= LAST:  # in another time zone it may lie beyond
-        raise InvalidValue(f"{what} lies outside of the years 1 to 9999 in UTC.")
+    if not FIRST <= value <= LAST:  # in UTC, a datetime of another time zone can be out of range
+        raise InvalidValue(f"{what} is outside the years 1 to 9999 in UTC.")
     return value
 
 
@@ -98,7 +98,7 @@ _WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,255}")
 
 
 def check_worker_id(worker_id: Any) -> str:
-    """A worker's id, which must fit URLs, file names and log lines alike."""
+    """Check a worker's id, which must be valid in URLs, file names and log entries, and return it."""
     if type(worker_id) is not str or not _WORKER_ID.fullmatch(worker_id):
         raise InvalidValue(
             f"The worker id {worker_id!r} is not allowed.", hint="Use 1 to 255 letters, digits, dashes and underscores."
@@ -107,7 +107,7 @@ def check_worker_id(worker_id: Any) -> str:
 
 
 def check_names(names: Any, what: str, each: str) -> None:
-    """A list of names that is not empty, or None."""
+    """Check for a list of names that is not empty, or None."""
     if names is None:
         return
     if isinstance(names, str) or not isinstance(names, Sequence):

@@ -1,4 +1,4 @@
-"""What a worker asks for, what it holds, and what it says back."""
+"""Claims: requests, the claims themselves, the outcomes that end them, and the store's results."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimRequest(Filters, frozen=True, kw_only=True):
-    """A worker's wish for up to `count` tasks under a lease of `lease` seconds.
+    """A worker's request for up to `count` tasks under a lease of `lease` seconds.
 
-    `ahead`: they will wait in the worker's memory before they begin; if it dies, they are not charged an attempt.
-    `wait`: seconds for which a server may hold the request back until there is a task; a database ignores it.
-    `request`: a name for this wish. Asked again under the same name, because the answer was lost, the store gives what
-    the worker got the first time and still holds.
+    `ahead`: the tasks will wait in the worker's memory before they start; if the worker dies, no attempt is counted.
+    `wait`: seconds for which a server may delay its response until a task is pending; a database ignores it.
+    `request`: an id of this request. If the response was lost and the worker repeats the request with the same id, the
+    store returns the tasks that it claimed the first time and that the worker still holds.
     """
 
     worker_id: str
@@ -85,7 +85,7 @@ class ClaimRequest(Filters, frozen=True, kw_only=True):
 
 
 class ClaimRef(msgspec.Struct, frozen=True):
-    """A claim by its name: enough to write about a task, wherever the claim was made."""
+    """A reference to a claim: enough to renew it or to write an outcome, also in another process."""
 
     task_id: int
     token: int
@@ -98,7 +98,7 @@ class ClaimRef(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The right to run a task now, until the lease ends; `token` proves it in every later write."""
+    """The right to run a task until the lease ends. Every later write is fenced by `token`."""
 
     task: Task
     token: int
@@ -117,14 +117,14 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Completed(msgspec.Struct, frozen=True, tag=True):
-    """The handler returned. `steps`: what it adds to its workflow; who waits for it waits for these as well."""
+    """The handler returned. `steps`: steps to add to its workflow; steps that wait for this one also wait for them."""
 
     result: Any = None
     steps: Sequence[NewStep] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The handler raised. Tried again after `retry_in` seconds (or the task's backoff) unless permanent."""
+    """The handler raised. The task is retried after `retry_in` seconds (or the task's backoff) unless `permanent`."""
 
     failure: Failure
     retry_in: float | None = None
@@ -137,7 +137,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Released(msgspec.Struct, frozen=True, tag=True):
-    """Not done and not failed: back to the queue, now or after `delay` seconds, no attempt spent."""
+    """The task returns to the queue, at once or after `delay` seconds, without counting an attempt."""
 
     delay: float = 0
 
@@ -146,14 +146,14 @@ class Released(msgspec.Struct, frozen=True, tag=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True, tag=True):
-    """The handler saw the request to stop, and stopped."""
+    """The handler stopped because of a request to cancel the task."""
 
 
 Outcome = Completed | Failed | Released | Cancelled
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """The store's answer to an outcome: where the task stands now."""
+    """The result of writing an outcome: the state of the task afterwards."""
 
     task_id: int
     state: State
@@ -161,7 +161,7 @@ class Finished(msgspec.Struct, frozen=True):
     run_at: datetime | None = None
     repeated: bool = False
     finalize: int | None = None
-    """The workflow that has nothing more to run because of this, and now waits for its finalization."""
+    """The workflow that has no more steps to run after this outcome, and is due for finalization."""
 
     @property
     def will_retry(self) -> bool:
@@ -170,7 +170,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class Renewed(msgspec.Struct, frozen=True):
-    """The store's answer to a renewal: the new end of the lease, and whether somebody asked the task to stop."""
+    """The result of a renewal: the new end of the lease, and whether the cancellation of the task was requested."""
 
     task_id: int
     lease_until: datetime
@@ -178,11 +178,11 @@ class Renewed(msgspec.Struct, frozen=True):
 
 
 class ClaimStatus(StrEnum):
-    """How a claim stands, for a worker that only asks."""
+    """The status of a claim."""
 
-    HELD = "held"  # its token is live
-    STOPPING = "stopping"  # its token is live, and somebody asked the task to stop
-    LOST = "lost"  # its token is dead, or another worker's
+    HELD = "held"  # the claim is valid
+    STOPPING = "stopping"  # the claim is valid, and the cancellation of the task was requested
+    LOST = "lost"  # the claim is no longer valid
 
 
 def _check_request(request: Any) -> None:
@@ -194,7 +194,7 @@ def _check_request(request: Any) -> None:
 
 
 def check_lease(lease: Any) -> int:
-    """A lease in seconds, as microseconds."""
+    """Check a lease in seconds, and return it in microseconds."""
     return check_seconds(lease, "lease", least=0.001)
 
 
@@ -209,21 +209,24 @@ _OUTCOMES = frozenset({Completed, Failed, Released, Cancelled})
 OutcomeReport = tuple[AnyClaim, Outcome]
 FinishResult = Finished | DibsError
 ProgressReport = tuple[AnyClaim, int, str | None]
-"""How far a task is: its claim, percent, a message."""
+"""A progress report: the claim, percent, a message."""
 
 ClaimName = tuple[int, int, str]
-"""What names a claim: task, token, worker."""
+"""What identifies a claim: task id, token, worker id."""
 
 
 def check_claims(claims: Sequence[AnyClaim]) -> None:
-    """Claims, and nothing else (None, most often: there was no task to claim)."""
+    """Check that all values are claims: `claim()` returns None when there is no task."""
     for claim in claims:
         if not isinstance(claim, (Claim, ClaimRef)):
-            raise InvalidValue(f"{claim!r} is no claim.", hint="claim() gives None when there is no task to claim.")
+            raise InvalidValue(
+                f"{claim!r} is not a claim.", hint="claim() returns None when there is no task to claim."
+            )
 
 
 def outcome_size(outcome: Outcome) -> int:
-    """About how many bytes the outcome takes as JSON; 0 for one that has no JSON and will be refused on its own."""
+    """The approximate size of the outcome as JSON, in bytes; 0 for a result that is not JSON, which the store
+    refuses."""
     if isinstance(outcome, Failed):
         return min(len(outcome.failure.message), MAX_ERROR_TEXT) + min(
             len(outcome.failure.traceback or ""), MAX_ERROR_TEXT
@@ -237,15 +240,15 @@ def outcome_size(outcome: Outcome) -> int:
 
 
 def check_reports(reports: Sequence[OutcomeReport]) -> None:
-    """Outcomes of claims, one for each claim."""
+    """Check that all values are claims with outcomes, and that no claim occurs twice."""
     check_claims([ref for ref, _ in reports])
     for _, outcome in reports:
         if type(outcome) not in _OUTCOMES:
-            raise InvalidValue(f"{outcome!r} is no outcome.", hint="Use Completed, Failed, Released or Cancelled.")
+            raise InvalidValue(f"{outcome!r} is not an outcome.", hint="Use Completed, Failed, Released or Cancelled.")
     if len({claim_name(ref) for ref, _ in reports}) < len(reports):
-        raise InvalidValue("Two outcomes name the same claim.", hint="A claim ends once: send one outcome for each.")
+        raise InvalidValue("Two outcomes are for the same claim.", hint="Send one outcome for each claim.")
 
 
 def claim_name(ref: AnyClaim) -> ClaimName:
-    """Task, token and worker of the claim."""
+    """The task id, token and worker id of the claim."""
     return ref.task_id, ref.token, ref.worker_id

@@ -15,7 +15,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why a task is not running, as of now."""
+    """Why a task is not running at the moment."""
 
     task_id: int
     state: State

@@ -1,4 +1,4 @@
-"""Finalization: which processor may end a workflow, what it decides by, and the record of every attempt to claim it."""
+"""Finalization: the claim to end a workflow, the execution status that decides how, and the record of all claims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_FINALIZATION_LEASE = 30.0
 
 
 class ExecutionStatus(StrEnum):
-    """How a workflow's steps stand, the first that holds."""
+    """The status of a workflow's steps: the first of these that applies."""
 
     HAS_READY_STEPS = "has_ready_steps"
     PROCESSING = "processing"
@@ -27,7 +27,7 @@ class ExecutionStatus(StrEnum):
 
 
 class FinalizationAction(StrEnum):
-    """What the one who holds the finalization should do."""
+    """What the holder of the finalization claim should do."""
 
     RECHECK_LATER = "recheck_later"
     FAIL_WORKFLOW = "fail_workflow"
@@ -45,7 +45,7 @@ ACTION_FOR_STATUS = {
 
 
 class ExecutionContext(msgspec.Struct, frozen=True):
-    """How far a workflow is: its steps by state, and what follows from that. The finalizer is not counted."""
+    """The progress of a workflow: its steps by state, and the recommended action. The finalizer is not counted."""
 
     workflow_id: int
     state: WorkflowState
@@ -59,20 +59,20 @@ class ExecutionContext(msgspec.Struct, frozen=True):
 
 
 class ClaimReason(StrEnum):
-    """How an attempt to claim a finalization ended: a word for programs, tables and metrics."""
+    """The result of an attempt to claim a finalization, for programs, tables and metrics."""
 
     CLAIMED = "claimed"
-    EXTENDED = "extended"  # the same processor asked again
-    ALREADY_CLAIMED = "already_claimed"  # by another
-    NOT_CLAIMED = "not_claimed"  # nobody has a claim that could be extended
+    EXTENDED = "extended"  # the same processor claimed it again
+    ALREADY_CLAIMED = "already_claimed"  # by another processor
+    NOT_CLAIMED = "not_claimed"  # the processor has no claim to extend
     ALREADY_COMPLETE = "already_complete"
     NOT_READY = "not_ready"  # no step has completed or failed yet
     NOT_FOUND = "not_found"
-    RACE_CONDITION = "race_condition"  # another claimed it between the look and the write
+    RACE_CONDITION = "race_condition"  # another processor claimed it between the read and the write
 
 
 class FinalizationClaim(msgspec.Struct, frozen=True):
-    """The answer to a wish to finalize. `token` and `lease_until` are there if it was granted."""
+    """The result of a claim of a finalization. `token` and `lease_until` are set if the claim was granted."""
 
     workflow_id: int
     processor: str
@@ -86,7 +86,7 @@ class FinalizationClaim(msgspec.Struct, frozen=True):
 
 
 class FinalizationAttempt(msgspec.Struct, frozen=True):
-    """A recorded wish to finalize."""
+    """A recorded attempt to claim a finalization."""
 
     id: int
     workflow_id: int
@@ -101,9 +101,9 @@ class FinalizationAttempt(msgspec.Struct, frozen=True):
 
 
 class Finalized(msgspec.Struct, frozen=True):
-    """What became of a workflow whose finalization was held: the `action` taken, and where it stands now.
+    """The result of a finalization: the `action` taken, and the state of the workflow afterwards.
 
-    `due`: the workflows that wait for their finalization because of it, as the one that it is a part of may.
+    `due`: the workflows that are due for finalization because of it, such as the workflow that contains this one.
     """
 
     workflow_id: int
@@ -114,7 +114,8 @@ class Finalized(msgspec.Struct, frozen=True):
 
 
 def unique_processor(name: str) -> str:
-    """The name with a random part, for one process: a claim under the name of its holder is an extension."""
+    """The name with a random suffix. It must be unique, because a second claim under the same name extends the
+    first."""
     check_name(name, "The processor's id")
     suffix = f"-{secrets.token_hex(8)}"
     return name[: MAX_NAME - len(suffix)] + suffix

@@ -1,4 +1,4 @@
-"""History: the append-only record of what happened to tasks, and positions in it."""
+"""The history: an append-only record of the events of tasks, and positions in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dibs.model.task import Event, State
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
-    """One thing that happened to a task."""
+    """An event of a task."""
 
     id: int
     task_id: int
@@ -33,7 +33,7 @@ class RecentHistory(msgspec.Struct, frozen=True):
 
 
 class StoreEvent(msgspec.Struct, frozen=True):
-    """An entry of the history, and of which queue and type its task is; None where the task was pruned."""
+    """An entry of the history with the queue and type of its task; None if the task was pruned."""
 
     entry: HistoryEntry
     queue: str | None
@@ -41,11 +41,11 @@ class StoreEvent(msgspec.Struct, frozen=True):
 
 
 HistoryGap = tuple[int, int]
-"""The first and the last of ids that were not there when later ones were."""
+"""The first and the last id of a range that was missing while later ids were visible."""
 
 
 class HistoryPosition(msgspec.Struct, frozen=True):
-    """Which entries of the history were seen: those up to `last`, but for the gaps."""
+    """The entries of the history that were read: all up to `last` except those in the gaps."""
 
     last: int = 0
     gaps: tuple[HistoryGap, ...] = ()

@@ -1,7 +1,7 @@
-"""API keys: who may ask the server for what, and how often.
+"""API keys: the permissions and the rate limit of a client of the server.
 
-A key is `dibs_<id>_<secret>`. The id finds the key, the secret of 256 bits proves it; only the secret's SHA-256 is
-stored, so that nobody who reads the database can use what they find there.
+A key is `dibs_<id>_<secret>`. The id identifies the key, the secret of 256 bits authenticates it. Only the SHA-256 of
+the secret is stored, so a reader of the database cannot use the keys.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dibs.model.checks import check_integer, check_moment, check_names, check_se
 
 
 class Scope(StrEnum):
-    """What a key may be used for."""
+    """What a key allows."""
 
-    ENQUEUE = "enqueue"  # put tasks in, cancel and retry them
-    WORK = "work"  # claim and finish
-    READ = "read"  # look
+    ENQUEUE = "enqueue"  # enqueue, cancel and retry tasks
+    WORK = "work"  # claim and finish tasks
+    READ = "read"  # read tasks, workflows, queues, statistics
     ADMIN = "admin"  # everything, keys included
 
 
@@ -38,7 +38,7 @@ MAX_REQUESTS = 1_000_000_000
 
 
 class RateLimit(msgspec.Struct, frozen=True):
-    """So many requests in a period of so many seconds: a second, a minute, an hour or a day."""
+    """A number of requests in a period of a second, a minute, an hour or a day (in seconds)."""
 
     requests: int
     period: float = UNITS["minute"]
@@ -60,26 +60,26 @@ _LIMIT = re.compile(r"([0-9]{1,10})/([a-z]{1,6})")
 
 
 def read_limit(text: Any) -> RateLimit | None:
-    """The limit that a text like "600/minute" stands for; None for "none"."""
+    """Convert a text such as "600/minute" to a rate limit; None for "none"."""
     if text == "none":
         return None
     found = _LIMIT.fullmatch(text) if type(text) is str else None
     if found is None or found[2] not in UNITS:
-        hint = 'Write how many in a second, minute, hour or day, like "600/minute", or "none".'
-        raise InvalidValue(f"{str(text)[:40]!r} is no rate limit.", hint=hint)
+        hint = 'Write a number of requests in a second, minute, hour or day, such as "600/minute", or "none".'
+        raise InvalidValue(f"{str(text)[:40]!r} is not a valid rate limit.", hint=hint)
     return RateLimit(int(found[1]), UNITS[found[2]])
 
 
 def write_limit(limit: RateLimit | None) -> str:
-    """The text that `read_limit` reads."""
+    """Convert a rate limit to the text that `read_limit` reads."""
     return "none" if limit is None else str(limit)
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key to make, checked when it is described.
+    """A key to create, checked on construction.
 
-    `queues`: the only ones it is for, None for all. `rate_limit`: None for no limit. It expires `expires_in` seconds
-    from now by the database's clock, or at `expires_at`, or never.
+    `queues`: the only queues that it allows, None for all. `rate_limit`: None for no limit. The key expires
+    `expires_in` seconds from now by the database's clock, or at `expires_at`, or never.
     """
 
     name: str
@@ -104,9 +104,9 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key as it stood when it was read. `seconds_left`: until it expires, by the database's clock of that moment.
+    """A key as read from the store. `seconds_left`: until it expires, by the database's clock at the time of the read.
 
-    `digest` is only known to a store that is a database; it is never shown.
+    `digest` is known only to a store that is a database; it is never shown.
     """
 
     id: str
@@ -123,21 +123,21 @@ class ApiKey(msgspec.Struct, frozen=True):
     digest: str = ""
 
     def allows(self, scope: Scope) -> bool:
-        """True if the key has the scope; admin has them all."""
+        """True if the key has the scope; the scope admin includes all others."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def serves(self, queue: str) -> bool:
-        """True if the key is for this queue."""
+        """True if the key allows this queue."""
         return self.queues is None or queue in self.queues
 
     @property
     def expired(self) -> bool:
-        """True if its time was over when it was read."""
+        """True if the key had expired when it was read."""
         return self.seconds_left is not None and self.seconds_left <= 0
 
     @property
     def live(self) -> bool:
-        """True if it was neither expired nor revoked when it was read."""
+        """True if the key was neither expired nor revoked when it was read."""
         return self.revoked_at is None and not self.expired
 
     def __repr__(self) -> str:
@@ -145,7 +145,7 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class MintedKey(msgspec.Struct, frozen=True):
-    """A key that was just made: its text, which nobody can read again, and what is stored about it."""
+    """A new key: its text, which cannot be read again later, and the stored record."""
 
     key: str
     about: ApiKey
@@ -155,7 +155,7 @@ class MintedKey(msgspec.Struct, frozen=True):
 
 
 class RateLimitGrant(msgspec.Struct, frozen=True):
-    """How many requests a key may make now, and in how many seconds it may make as many as its limit again."""
+    """The number of requests that a key may send now, and the seconds until its full limit is available again."""
 
     granted: int
     retry_in: float
@@ -168,8 +168,8 @@ _SECRET_LENGTH = 43  # 62 ** 43 > 2 ** 256
 _ID = re.compile(rf"[{_ID_ALPHABET}]{{{_ID_LENGTH}}}")
 _KEY = re.compile(rf"dibs_([{_ID_ALPHABET}]{{{_ID_LENGTH}}})_([A-Za-z0-9]{{{_SECRET_LENGTH}}})")
 
-NOBODY = "0" * 64
-"""The digest to compare with where no key has the id, so that an unknown id takes the same work as a wrong secret."""
+UNKNOWN_KEY_DIGEST = "0" * 64
+"""The digest to compare with where no key has the id, so that an unknown id takes as long as a wrong secret."""
 
 
 def mint() -> tuple[str, str, str]:
@@ -180,28 +180,29 @@ def mint() -> tuple[str, str, str]:
 
 
 def join(key_id: str, secret: str) -> str:
-    """The text of a key."""
+    """Combine id and secret to the text of a key."""
     return f"dibs_{key_id}_{secret}"
 
 
 def split(text: Any) -> tuple[str, str] | None:
-    """The id and the secret in the text of a key; None for anything else."""
+    """Split the text of a key into id and secret; None for any other text."""
     found = _KEY.fullmatch(text) if type(text) is str else None
     return (found[1], found[2]) if found else None
 
 
 def matches(secret: str, digest: str) -> bool:
-    """True if the digest is that of the secret; how long that takes tells nothing about either."""
+    """True if the digest is that of the secret; the comparison takes constant time."""
     return hmac.compare_digest(digest_of(secret), digest)
 
 
 def digest_of(secret: str) -> str:
-    """What is stored of a secret. It has 256 random bits, so nothing slower than SHA-256 is needed to protect it."""
+    """The digest under which a secret is stored. A secret has 256 random bits, so SHA-256 is slow enough to protect
+    it."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
 def is_key_id(key_id: Any) -> bool:
-    """True for what could be the id of a key."""
+    """True if the value has the form of a key's id."""
     return type(key_id) is str and _ID.fullmatch(key_id) is not None
 
 
@@ -217,7 +218,7 @@ def _check_scopes(scopes: Any) -> None:
 
 
 class BrowserSession(msgspec.Struct, frozen=True):
-    """Somebody who signed in with this key, until the session's end."""
+    """A session of the dashboard: the key that signed in, and the end of the session."""
 
     key_id: str
     expires_at: datetime

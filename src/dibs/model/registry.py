@@ -15,7 +15,7 @@ from dibs.model.task import Task
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
-    """A queue: is it paused, and how many tasks it holds in each state."""
+    """A queue: whether it is paused, and the number of its tasks in each state."""
 
     name: str
     paused: bool
@@ -24,18 +24,19 @@ class QueueInfo(msgspec.Struct, frozen=True):
 
 
 STALE_AFTER = 5 * 60 * 1_000_000
+"""Microseconds without a heartbeat after which a worker is stale."""
 
 
 class WorkerState(StrEnum):
-    """Whether a worker can be counted on."""
+    """The state of a worker."""
 
     ACTIVE = "active"
-    STALE = "stale"  # no heartbeat for five minutes, or since another one of its name began
-    GONE = "gone"  # it said goodbye
+    STALE = "stale"  # no heartbeat for five minutes, or replaced by a newer incarnation
+    GONE = "gone"  # it has stopped
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's sign of life. `queues`, `types`: what it serves, None for everything."""
+    """A heartbeat of a worker. `queues`, `types`: what the worker serves, None for all. `leaving`: the worker stops."""
 
     worker_id: str
     incarnation: str = ""
@@ -51,7 +52,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """A worker as the store knows it. A name that is used again is another incarnation, and both are listed."""
+    """A registered worker. A worker that reuses an id is another incarnation, and both are listed."""
 
     id: str
     incarnation: str
@@ -65,12 +66,12 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     holds: list[int]
 
     def serves(self, task: Task) -> bool:
-        """True where the worker would claim such a task."""
+        """True if the worker claims tasks of this queue and type."""
         return (self.queues is None or task.queue in self.queues) and (self.types is None or task.type in self.types)
 
 
 class TaskType(msgspec.Struct, frozen=True):
-    """A registered task type. Old versions stay: a task keeps the version it was checked against."""
+    """A registered task type. Old versions are kept: a task refers to the version that validated it."""
 
     name: str
     version: int

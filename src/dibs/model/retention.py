@@ -1,6 +1,6 @@
 """Retention: how long the store keeps finished tasks, ended workflows, history and workers.
 
-The rules are stored in the database, so that every process prunes by the same ones.
+The rules are stored in the database, so that every process prunes by the same rules.
 """
 
 from __future__ import annotations
@@ -130,13 +130,13 @@ class RetentionChange(msgspec.Struct, frozen=True):
 FOR_EVER = "forever"
 
 
-def read_keep(given: str) -> float | None:
-    """The seconds in a text like 30d; None for `forever`."""
-    return None if given == FOR_EVER else read_duration(given)
+def read_keep(text: str) -> float | None:
+    """Convert a text such as 30d to seconds; None for `forever`."""
+    return None if text == FOR_EVER else read_duration(text)
 
 
 def write_keep(keep: float | None) -> str:
-    """A retention as `read_keep` reads it, in the largest unit that is exact."""
+    """Convert a retention to the text that `read_keep` reads, in the largest exact unit."""
     if keep is None:
         return FOR_EVER
     for unit, seconds in (("d", 86400), ("h", 3600), ("m", 60)):
@@ -146,7 +146,7 @@ def write_keep(keep: float | None) -> str:
 
 
 def describe_keep(keep: float | None) -> str:
-    """What a retention means, as the end of a sentence."""
+    """Describe a retention, as the end of a sentence."""
     if keep is None:
         return "kept for ever"
     return f"kept for {write_keep(keep)}" if keep else "deleted at the next upkeep"
@@ -164,7 +164,7 @@ class Rules:
 
     @property
     def checksum(self) -> int:
-        """A number that changes when a rule does, the same in every process."""
+        """A checksum of the rules, equal in every process."""
         return crc32(repr(sorted((*map(str, key), str(keep)) for key, keep in self._keep.items())).encode())
 
     def are_uniform(self, records: Records) -> bool:

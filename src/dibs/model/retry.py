@@ -1,4 +1,4 @@
-"""When to try again: exponential backoff with jitter."""
+"""The delay before a retry: exponential backoff with jitter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ YEAR = 365 * 24 * 3600
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """Wait `base` seconds after the first failure, twice as long after each further one, never more than `cap`."""
+    """A delay of `base` seconds after the first failure, doubled with each further failure, at most `cap`."""
 
     base: float = 1.0
     cap: float = 300.0
@@ -31,5 +31,5 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 def jitter() -> float:
-    """A factor within ±10 %, so that tasks that failed together do not come back together."""
+    """A random factor within ±10 %, so that tasks that failed together are not retried at the same time."""
     return random.uniform(1 - JITTER, 1 + JITTER)

@@ -1,4 +1,4 @@
-"""A schedule: a task that is enqueued again and again, at the ticks of a cron expression."""
+"""Schedules: tasks that are enqueued at the ticks of a cron expression."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from dibs.model.workflow import check_type
 MAX_SCHEDULE_NAME = MAX_NAME - len("schedule::2000-01-01T00:00:00Z")
 
 ScheduleSource = Literal["code", "command"]
-"""Who said so: the program's own code when its worker started, or somebody by a verb or command."""
+"""Where a schedule was declared: in the code of a handler, or with a client or the command line."""
 
 
 class CatchUp(StrEnum):
-    """What becomes of ticks that came while nobody was there to enqueue them."""
+    """What to do with ticks that were missed because no worker or server was running."""
 
-    ONE = "one"  # after a minute or more without ticks, all that were missed become one task: that of the latest
-    ALL = "all"  # each becomes a task; the newest 1000 at most
-    NONE = "none"  # they are skipped, if they are more than a minute late
+    ONE = "one"  # ticks missed for a minute or more become one task: that of the latest
+    ALL = "all"  # each missed tick becomes a task; the newest 1000 at most
+    NONE = "none"  # ticks that are more than a minute late are skipped
 
 
 CATCH_UPS = frozenset(each.value for each in CatchUp)
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule to store, checked when it is made. `timeout`: seconds; `enabled`: None leaves it as it is."""
+    """A schedule to store, checked on construction. `timeout`: seconds; `enabled`: None leaves it unchanged."""
 
     name: str
     cron: str
@@ -54,14 +54,14 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
         check_timezone(self.timezone)
         if self.catch_up not in CATCH_UPS:
             hint = f"Use one of: {', '.join(CatchUp)}."
-            raise InvalidValue(f"There is no way to catch up called {self.catch_up!r}.", hint=hint)
+            raise InvalidValue(f"{self.catch_up!r} is not a valid catch_up.", hint=hint)
         if self.enabled is not None and type(self.enabled) is not bool:
             raise InvalidValue(f"enabled must be True, False or None, not {self.enabled!r}.")
-        check_type(task_of(self))  # and its own options are checked as it is made
+        check_type(task_of(self))  # the construction of the task checks the other options
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A schedule as it stood when it was read."""
+    """A schedule as read from the store."""
 
     name: str
     cron: str
@@ -79,13 +79,13 @@ class Schedule(msgspec.Struct, frozen=True):
     next_at: datetime
     created_at: datetime
     updated_at: datetime
-    last_at: datetime | None = None  # the last tick that was enqueued, and its task
+    last_at: datetime | None = None  # the last enqueued tick, and its task
     last_task_id: int | None = None
     last_error: str | None = None  # why the last tick was refused
 
 
 def task_of(schedule: NewSchedule | Schedule, tick: datetime | None = None) -> NewTask:
-    """The task to enqueue for a tick, once: its key says so, and `run_at` tells its handler which tick it serves."""
+    """The task to enqueue for a tick. Its idempotency key makes it unique, and its `run_at` is the tick."""
     return NewTask(
         schedule.type,
         schedule.params,
@@ -100,12 +100,12 @@ def task_of(schedule: NewSchedule | Schedule, tick: datetime | None = None) -> N
 
 
 def tick_key(name: str, tick: datetime) -> str:
-    """The idempotency key of the task that serves this tick."""
+    """The idempotency key of the task for this tick."""
     return f"schedule:{name}:{tick.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def check_schedule_name(name: Any) -> str:
-    """A schedule's name, short enough to be part of a key."""
+    """Check a schedule's name, which must be short enough to be part of a key, and return it."""
     check_name(name, "The schedule's name")
     if len(name) > MAX_SCHEDULE_NAME:
         raise InvalidValue(f"The schedule's name has {len(name)} characters; the limit is {MAX_SCHEDULE_NAME}.")
@@ -113,7 +113,7 @@ def check_schedule_name(name: Any) -> str:
 
 
 class DueSchedule(msgspec.Struct, frozen=True):
-    """A schedule whose next tick has come, and the database's time when it was read."""
+    """A schedule with a due tick, and the database's time of the read."""
 
     schedule: Schedule
     now: datetime

@@ -1,4 +1,4 @@
-"""Which tasks: the filters that listing, searching and bulk actions share."""
+"""Filters and results of task lists, searches and bulk actions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MAX_TEXT = 1000
 
 
 class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters for tasks; a task matches if all of them do.
+    """Filters for tasks; a task matches if all filters match.
 
-    `queues`: the only queues to look at, whatever the other filters say. `text`: occurs in the params, or in the
-    error's type and message. `since`, `until`: when the task was created, at or after the one and before the other.
+    `queues`: the only queues to search, in addition to the other filters. `text`: occurs in the params, or in the
+    error's type and message. The task was created at or after `since` and before `until`.
     """
 
     state: str | None = None
@@ -55,21 +55,21 @@ class TaskMatch(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def filters(self) -> dict[str, Any]:
-        """The filters by name, without those of a subclass."""
+        """The filters by name, without the fields of a subclass."""
         return {name: getattr(self, name) for name in TaskMatch.__struct_fields__}
 
     @property
     def needs_search(self) -> bool:
-        """True if a filter is given for which the plain list has no index."""
+        """True if a filter is set for which the task list has no index."""
         return any(value is not None for value in (self.key, self.worker, self.text, self.since, self.until))
 
 
 def check_not_everything(which: TaskMatch) -> None:
-    """Refuse to act on all tasks where no filter is given: a filter that was forgotten must not cancel everything."""
+    """Refuse a bulk action without a filter: a forgotten filter must not cancel all tasks."""
     if all(value is None for name, value in which.filters().items() if name != "queues"):
         raise InvalidValue(
-            "This acts on all tasks that match, and needs at least one filter.",
-            hint="Give a state, type, queue, key, worker, text or time; a `since` long ago means every task.",
+            "A bulk action needs at least one filter.",
+            hint="Give a state, type, queue, key, worker, text or time; to act on all tasks, give a `since` long ago.",
         )
 
 
@@ -84,7 +84,7 @@ def _check_text(text: Any) -> None:
 
 
 class TaskFilter(TaskMatch, frozen=True, kw_only=True):
-    """Which tasks to list: newest first, `limit` a page; `cursor` is the last id of the page before. `dead`: tasks of
+    """Which tasks to list: newest first, `limit` per page; `cursor`: the last id of the previous page. `dead`: tasks in
     the dead letter only; `error`: text in the error's type and message."""
 
     limit: int = 100
@@ -97,7 +97,7 @@ class TaskFilter(TaskMatch, frozen=True, kw_only=True):
         if self.error is not None:
             check_name(self.error, "The error text")
         if self.error is not None and not self.dead:
-            raise InvalidValue("A list by error is a list of the dead letter.", hint="Say dead=True as well.")
+            raise InvalidValue("Only the dead letter can be listed by error.", hint="Add dead=True.")
         if self.dead and self.needs_search:
             raise InvalidValue(
                 "The dead letter is listed by queue, type and error only.",
@@ -109,8 +109,11 @@ class TaskFilter(TaskMatch, frozen=True, kw_only=True):
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks of the dead letter: by queue, type, and text in the error's type and message. `only`: no steps but
-    those whose workflow is in these queues as a whole, since it goes on with them."""
+    """Filters for the dead letter: by queue, type, and text in the error's type and message.
+
+    `only`: of workflow steps, those whose workflow has all its tasks in these queues, since a retry continues the
+    workflow.
+    """
 
     queue: str | None = None
     type: str | None = None
@@ -128,8 +131,8 @@ ALL_DEAD = DeadFilter()
 
 
 class BulkResult(msgspec.Struct, frozen=True):
-    """Some of many tasks were cancelled or retried. `cursor`: continue with the tasks below this id; None: all tasks
-    have been looked through."""
+    """The result of one batch of a bulk action. `cursor`: continue with the tasks below this id; None: all tasks have
+    been read."""
 
     moved: int
     cursor: int | None
@@ -142,7 +145,7 @@ MAX_ID = 2**63 - 1
 
 
 class TaskSearch(TaskMatch, frozen=True, kw_only=True):
-    """Which tasks to find: newest first, up to `limit`; `cursor`: only those with lower ids. `dead`: tasks of the dead
+    """Which tasks to find: newest first, up to `limit`; `cursor`: only tasks with lower ids. `dead`: tasks in the dead
     letter only."""
 
     id: int | None = None
@@ -159,8 +162,8 @@ class TaskSearch(TaskMatch, frozen=True, kw_only=True):
 
 
 class TaskSummary(msgspec.Struct, frozen=True):
-    """A task as a list shows it: of `params` (JSON) and `error` (type: message) the first 200 characters.
-    `error_head`: the beginning of the error as it is stored, of which `sampling.kind_of` tells the kind."""
+    """A task as lists show it: the first 200 characters of `params` (JSON) and `error` (type: message). `error_head`:
+    the beginning of the stored error, from which `error_kind` derives the kind."""
 
     id: int
     type: str
@@ -185,8 +188,8 @@ class TaskSummary(msgspec.Struct, frozen=True):
 
 
 class FoundTasks(msgspec.Struct, frozen=True):
-    """What a search found. `cursor`: go on below this id; None: everything has been looked through. `looked`: at how
-    many tasks, at most."""
+    """The result of a search. `cursor`: continue below this id; None: all tasks have been read. `looked`: the number of
+    tasks that were read, at most."""
 
     tasks: list[TaskSummary]
     cursor: int | None
@@ -194,7 +197,7 @@ class FoundTasks(msgspec.Struct, frozen=True):
 
 
 class TaskPage(msgspec.Struct, frozen=True):
-    """Whole tasks that a search found; `cursor` and `looked` as in `FoundTasks`."""
+    """The result of a search with complete tasks; `cursor` and `looked` as in `FoundTasks`."""
 
     tasks: list[Task]
     cursor: int | None
@@ -202,6 +205,7 @@ class TaskPage(msgspec.Struct, frozen=True):
 
 
 REDRIVE_BATCH = 500
+"""Tasks of the dead letter that are retried in one transaction at most."""
 
 
 BULK_BATCH = 500
@@ -209,4 +213,4 @@ BULK_BATCH = 500
 
 
 SEARCH_SPAN = 20_000
-"""Tasks that one call looks at where no index leads to those that match."""
+"""Tasks that one call reads where no index finds the matching tasks."""

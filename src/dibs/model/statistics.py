@@ -1,4 +1,4 @@
-"""Statistics: counts by state, latencies, errors in groups, changes since a position of the history, database size."""
+"""Statistics: counts by state, latencies, groups of errors, changes since a position in the history, database size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dibs.model.task import Event, State
 
 
 class DatabaseHealth(msgspec.Struct, frozen=True):
-    """Figures that only the engine knows.
+    """Figures about the database from the engine.
 
     `size`: bytes of the database. `wal_size`: bytes of SQLite's write-ahead log, which grows while a reader keeps an
     old snapshot. `oldest_transaction`: age in seconds of the oldest open transaction on PostgreSQL, which keeps vacuum
@@ -27,7 +27,7 @@ class DatabaseHealth(msgspec.Struct, frozen=True):
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """Seconds; None while nothing has completed."""
+    """Percentiles in seconds; None while no task has completed."""
 
     p50: float | None = None
     p95: float | None = None
@@ -35,8 +35,8 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """The state of the whole store in numbers. Percentiles are over the last 1,000 completed tasks; of some queues
-    only, over theirs among the last 10,000 of all."""
+    """Counts and percentiles of the store. Percentiles cover the last 1,000 completed tasks; where only some queues are
+    selected, their tasks among the last 10,000."""
 
     depth: dict[str, int]
     by_queue: dict[str, dict[str, int]]
@@ -51,8 +51,8 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class TaskCount(msgspec.Struct, frozen=True):
-    """How many tasks of a queue and type are in a state, and for how many seconds the oldest has been pending. Of the
-    failed ones `set_aside` are not in the dead letter."""
+    """The number of tasks of a queue and type in a state. `oldest_age`: seconds for which the oldest has been pending.
+    `set_aside`: the number of failed tasks that are not in the dead letter."""
 
     queue: str
     type: str
@@ -73,15 +73,15 @@ class TransitionCount(msgspec.Struct, frozen=True):
 
 
 class Latencies(msgspec.Struct, frozen=True):
-    """How long tasks waited until they were claimed, and then ran."""
+    """How long tasks waited for their claim, and how long they ran."""
 
     wait: Percentiles
     run: Percentiles
 
 
 class ErrorGroup(msgspec.Struct, frozen=True):
-    """Failed tasks of a type whose errors are alike but for numbers. `message` is the newest one's, its beginning;
-    `kind`: the name of what their errors have in common, as `error_kind` tells it of each."""
+    """Failed tasks of a type whose errors differ only in numbers. `message`: the beginning of the newest message;
+    `kind`: the name of their kind of error (see `error_kind`)."""
 
     task_type: str
     error_type: str
@@ -94,7 +94,8 @@ class ErrorGroup(msgspec.Struct, frozen=True):
 
 
 class ErrorGroups(msgspec.Struct, frozen=True):
-    """The dead letter by error, the most frequent first: of the `looked` newest failures; `more`: there are others."""
+    """The dead letter by kind of error, the most frequent first, from the `looked` newest failures. `more`: older
+    failures exist."""
 
     groups: list[ErrorGroup]
     looked: int

@@ -1,4 +1,4 @@
-"""A task, the states it can be in, and the table of moves between them."""
+"""Tasks, their states, and the table of transitions between the states."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_MAX_ATTEMPTS = 1_000_000
 
 
 class State(StrEnum):
-    """Where a task stands."""
+    """The state of a task."""
 
     SCHEDULED = "scheduled"  # not due yet
-    BLOCKED = "blocked"  # a workflow step whose parents are not done
+    BLOCKED = "blocked"  # a workflow step whose parents have not ended
     PENDING = "pending"  # may be claimed
     CLAIMED = "claimed"  # one worker holds it
     COMPLETED = "completed"
@@ -40,29 +40,29 @@ RETRYABLE = frozenset({State.FAILED, State.CANCELLED, State.SCHEDULED})
 
 
 class Event(StrEnum):
-    """What can happen to a task; the history holds one row for each time it did."""
+    """The events of a task. The history has one entry for each."""
 
     ENQUEUED = "enqueued"
-    PROMOTED = "promoted"  # its time came, or its parents are done
+    PROMOTED = "promoted"  # it became due, or its parents have ended
     CLAIMED = "claimed"
     COMPLETED = "completed"
-    FAILED = "failed"  # an attempt failed; `to` says whether another follows
-    RELEASED = "released"  # given back without an attempt spent
-    RECOVERED = "recovered"  # taken back from a worker whose lease ran out
-    CANCEL_REQUESTED = "cancel_requested"  # its worker has been asked to stop
+    FAILED = "failed"  # an attempt failed; `to_state` shows whether another follows
+    RELEASED = "released"  # returned to the queue without counting an attempt
+    RECOVERED = "recovered"  # returned to the queue after the lease of its worker expired
+    CANCEL_REQUESTED = "cancel_requested"  # its handler has to stop
     CANCELLED = "cancelled"
-    RETRIED = "retried"  # sent back by hand, attempts counted anew
-    IGNORED = "ignored"  # a step failed, and its workflow went on without it: it is no dead letter
-    DISCARDED = "discarded"  # taken out of the dead letter by hand
-    RESTORED = "restored"  # back in the dead letter, because it is retried
-    PRUNED = "pruned"  # removed after its retention
+    RETRIED = "retried"  # returned to the queue by hand, with new attempts
+    IGNORED = "ignored"  # the workflow ignores the failure of this step, which is not in the dead letter
+    DISCARDED = "discarded"  # removed from the dead letter by hand
+    RESTORED = "restored"  # in the dead letter again, because the task is retried
+    PRUNED = "pruned"  # deleted after its retention
 
 
 class SetAside(StrEnum):
     """Why a failed task is not in the dead letter."""
 
-    IGNORED = "ignored"  # its workflow went on without it
-    DISCARDED = "discarded"  # somebody discarded it
+    IGNORED = "ignored"  # its workflow ignores the failure
+    DISCARDED = "discarded"  # it was discarded by hand
 
 
 _S = State
@@ -82,11 +82,11 @@ MOVES: dict[Event, tuple[frozenset[State | None], frozenset[State]]] = {
     Event.RESTORED: (frozenset({_S.FAILED}), frozenset({_S.FAILED})),
     Event.PRUNED: (FINAL, FINAL),
 }
-"""Every allowed move: event -> (states it may leave, states it may reach)."""
+"""The allowed transitions: event -> (states before, states after)."""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """How an attempt ended that did not complete. `permanent`: no further attempt follows, whatever was left."""
+    """The error of a failed attempt. `permanent`: no further attempt follows, even if attempts are left."""
 
     type: str
     message: str
@@ -95,7 +95,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True, dict=True):
-    """A task as it stood when it was read."""
+    """A task as read from the store."""
 
     id: int
     type: str
@@ -122,34 +122,37 @@ class Task(msgspec.Struct, frozen=True, dict=True):
     error: Failure | None = None
     deduplicated: bool = False
     dropped: int = 0
-    """How often its worker was lost while it was claimed ahead of its turn."""
+    """How often a worker died while it held this task claimed ahead."""
     workflow_id: int | None = None
-    """The workflow that it is a step of."""
+    """The workflow of which the task is a step."""
     trace: str | None = None
-    """The W3C traceparent of who enqueued it."""
+    """The W3C traceparent of the span that enqueued the task."""
     set_aside: SetAside | None = None
-    """Why the failed task is not in the dead letter: None where it is, or where the task has not failed."""
+    """Why the failed task is not in the dead letter; None if it is, or if the task has not failed."""
 
     @property
     def finished(self) -> bool:
-        """True in a state that only `retry` leaves."""
+        """True in a final state, which only `retry` leaves."""
         return self.state in FINAL
 
     def wait(self, timeout: float | None = None) -> Any:
-        """The task, once it is finished (to be awaited if it came from AsyncDibs). Raises WaitTimeout."""
+        """Wait until the task is finished, and return it. Awaitable if the task came from AsyncDibs. Raises
+        WaitTimeout."""
         app = vars(self).get("app")
         if app is None:
-            raise InvalidValue("This task does not know its queue.", hint=f"Use app.wait({self.id}).")
+            raise InvalidValue(
+                "This task was not returned by a client, so it cannot wait.", hint=f"Use app.wait({self.id})."
+            )
         return app.wait(self.id, timeout)
 
     def of(self, app: Any) -> Self:
-        """The same task, which now knows the client it came from. Not a field: it is neither compared nor stored."""
+        """Attach the client that returned the task. The client is not a field: it is neither compared nor stored."""
         vars(self)["app"] = app
         return self
 
 
 class NewTask(msgspec.Struct, frozen=True):
-    """A task to enqueue, checked when it is made. `delay`, `timeout`: seconds."""
+    """A task to enqueue, checked on construction. `delay`, `timeout`: seconds."""
 
     type: str
     params: dict[str, Any] = {}
@@ -162,7 +165,7 @@ class NewTask(msgspec.Struct, frozen=True):
     key: str | None = None
     backoff: Backoff = Backoff()
     trace: str | None = None
-    """The W3C traceparent of who enqueues it."""
+    """The W3C traceparent of the span that enqueues the task."""
 
     def __post_init__(self) -> None:
         check_name(self.type, "The task type")

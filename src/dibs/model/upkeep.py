@@ -1,4 +1,4 @@
-"""Upkeep: what a round did, where a pass of pruning stands, and what `dibs doctor` reports."""
+"""Upkeep: the result of a round, the position of a pruning pass, and the checks of `dibs doctor`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from dibs.errors import InvalidValue
 BATCH = 500
 
 OLDEST, NEWEST = 0, 2**63 - 1
-Moment = Annotated[int, Meta(ge=OLDEST, le=NEWEST)]
+Micros = Annotated[int, Meta(ge=OLDEST, le=NEWEST)]
 """Microseconds since 1970 by the clock of the database."""
 
 
 class PrunePosition(msgspec.Struct, frozen=True):
-    """How far a pass of pruning has come. `rules`: the rules that it began with, as a checksum; under other rules the
-    pass begins again. `at`: up to when finished tasks were read, by state. `done`: the complete parts of the pass."""
+    """The position of a pruning pass. `rules`: a checksum of the rules at its start; after a change of the rules the
+    pass starts again. `at`: the time up to which finished tasks were read, by state. `done`: the complete parts of the
+    pass."""
 
     rules: int
-    at: dict[str, Moment] = {}
+    at: dict[str, Micros] = {}
     done: tuple[str, ...] = ()
 
     def resumed(self) -> PrunePosition:
-        """The position for the next round: unfinished walks go on, complete parts begin again."""
+        """The position for the next round: incomplete parts continue, complete parts start again."""
         return PrunePosition(self.rules, self.at)
 
     def write(self) -> str:
@@ -35,11 +36,11 @@ class PrunePosition(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> PrunePosition:
-        """The position in such a text."""
+        """The position in a text of `write`."""
         try:
             return msgspec.json.decode(text, type=cls)
         except (msgspec.MsgspecError, UnicodeError):
-            hint = "Pass `next` of the answer before, or nothing to begin at the oldest records."
+            hint = "Pass `next` of the previous response, or nothing to start with the oldest records."
             raise InvalidValue("The position to prune from is not valid.", hint=hint) from None
 
 
@@ -52,7 +53,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 class Upkept(msgspec.Struct, frozen=True):
-    """What one round of upkeep did."""
+    """The number of rows that one round of upkeep changed, by kind."""
 
     promoted: int = 0
     recovered: int = 0
@@ -66,7 +67,7 @@ class Upkept(msgspec.Struct, frozen=True):
 
 
 class Verdict(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -74,7 +75,7 @@ class Verdict(StrEnum):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
+    """A check of `dibs doctor`, with its result."""
 
     name: str
     verdict: Verdict

@@ -1,7 +1,7 @@
-"""Workflows: named graphs of steps, what a step may wait for, and who may say how a workflow ended.
+"""Workflows: named graphs of steps, their states, and the checks of a graph.
 
-A step is a task that becomes pending when its parents are done. A graph is checked when it is made, so that nothing
-is ever stored that could not run to its end.
+A step is a task that becomes pending when its parents have ended. A graph is checked on construction, so that every
+stored workflow can run to its end.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from dibs.model.task import Failure, NewTask, State
 MAX_STEPS = 100_000
 
 WORKFLOW_STEP = "dibs.workflow"
-"""The type of a task that stands for a sub-workflow: no worker claims it, its workflow does."""
+"""The type of the task that represents a sub-workflow. Workers never claim it; the end of the sub-workflow ends it."""
 
 
 FINALIZER_NAME = "(finalizer)"
 
 
 class WorkflowState(StrEnum):
-    """Where a workflow stands."""
+    """The state of a workflow."""
 
     RUNNING = "running"
-    FINALIZING = "finalizing"  # its steps are done, its finalizer is not
+    FINALIZING = "finalizing"  # its steps have ended, its finalizer has not
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -42,25 +42,25 @@ ENDED = frozenset({WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.
 
 
 class OnFailure(StrEnum):
-    """What the failure of a step means to its workflow."""
+    """What the failure of a step does to its workflow."""
 
-    FAIL = "fail"  # nothing more is begun, and the workflow fails
-    CONTINUE = "continue"  # what does not depend on it goes on; the workflow fails in the end
-    IGNORE = "ignore"  # as if it had completed, without a result
+    FAIL = "fail"  # no further step starts, and the workflow fails
+    CONTINUE = "continue"  # steps that do not depend on it continue; the workflow fails at the end
+    IGNORE = "ignore"  # the step counts as completed, without a result
 
 
 class StepKind(StrEnum):
-    """What a step is for."""
+    """The kind of a step."""
 
     TASK = "task"
     WORKFLOW = "workflow"  # a sub-workflow
-    FINALIZER = "finalizer"  # runs once, when all others are done
+    FINALIZER = "finalizer"  # runs once, after all other steps
 
 
 class NewStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step to add: a task, or a whole workflow, that begins when the steps named in `after` are done.
+    """A step to add: a task or a sub-workflow that starts when the steps named in `after` have ended.
 
-    `on_failure`: that of the workflow where it is None.
+    `on_failure`: None for the policy of the workflow.
     """
 
     name: str
@@ -72,7 +72,7 @@ class NewStep(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_name(self.name, "The name of a step")
         if self.name == FINALIZER_NAME:
-            raise InvalidGraph(f"No step may be named {FINALIZER_NAME!r}: the finalizer is.", hint="Use another name.")
+            raise InvalidGraph(f"The name {FINALIZER_NAME!r} is reserved for the finalizer.", hint="Use another name.")
         if (self.task is None) == (self.workflow is None):
             raise InvalidValue(f"The step {self.name!r} must be either a task or a workflow.")
         if self.task is not None and self.task.key is not None:
@@ -86,10 +86,10 @@ class NewStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow to start. Checked when it is made: names are unique, parents exist, nothing waits for itself.
+    """A workflow to start. Checked on construction: names are unique, parents exist, the graph has no cycle.
 
-    `deadline`: seconds from its start, or the moment, after which what is left is stopped and the workflow fails.
-    `finalizer`: a task that runs once, when every step is done.
+    `deadline`: seconds from its start, or a time, after which the remaining steps are stopped and the workflow fails.
+    `finalizer`: a task that runs once, after every step has ended.
     """
 
     name: str
@@ -111,27 +111,27 @@ class NewWorkflow(msgspec.Struct, frozen=True, kw_only=True):
         _check_deadline(self.deadline)
         check_graph(self.steps)
         if self.size > MAX_STEPS:
-            raise InvalidValue(f"The workflow {self.name!r} has {self.size:,} steps; {MAX_STEPS:,} are the most.")
+            raise InvalidValue(f"The workflow {self.name!r} has {self.size:,} steps; the limit is {MAX_STEPS:,}.")
 
     @property
     def size(self) -> int:
-        """How many steps it has, those of its sub-workflows included."""
+        """The number of steps, including those of sub-workflows."""
         return sum(1 if step.workflow is None else 1 + step.workflow.size for step in self.steps)
 
     def tasks(self) -> Iterator[NewTask]:
-        """Every task in it, those of sub-workflows and the finalizers included."""
+        """Every task of the workflow, including those of sub-workflows and finalizers."""
         yield from tasks_in(self.steps)
         if self.finalizer is not None:
             yield self.finalizer
 
 
 class Workflow(msgspec.Struct, frozen=True, dict=True):
-    """A workflow as it stood when it was read.
+    """A workflow as read from the store.
 
-    `steps`, `active`, `ended`, `failures`: how many steps there are, may run now or do, have ended, and have ended so
-    that nothing may follow them.
-    `queues`: those of its tasks. `stopping`: why nothing more is begun ("failed", "cancelled", "deadline").
-    `step_of`: the step that it is, where it is a sub-workflow; `root_id`: the outermost workflow, often itself.
+    `steps`: the number of steps. `active`: of steps that run or may run now. `ended`: of steps that have ended.
+    `failures`: of ended steps whose children must not start.
+    `queues`: the queues of its tasks. `stopping`: why no further step starts ("failed", "cancelled", "deadline").
+    `step_of`: the step that represents it, for a sub-workflow; `root_id`: the outermost workflow, which may be itself.
     """
 
     id: int
@@ -159,24 +159,27 @@ class Workflow(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def finished(self) -> bool:
-        """True in a state that only `retry_workflow` leaves."""
+        """True in a final state, which only `retry_workflow` leaves."""
         return self.state in ENDED
 
     def wait(self, timeout: float | None = None) -> Any:
-        """The workflow, once it has ended (to be awaited if it came from AsyncDibs). Raises WaitTimeout."""
+        """Wait until the workflow has ended, and return it. Awaitable if it came from AsyncDibs. Raises WaitTimeout."""
         app = vars(self).get("app")
         if app is None:
-            raise InvalidValue("This workflow does not know its queue.", hint=f"Use app.wait_workflow({self.id}).")
+            raise InvalidValue(
+                "This workflow was not returned by a client, so it cannot wait.",
+                hint=f"Use app.wait_workflow({self.id}).",
+            )
         return app.wait_workflow(self.id, timeout)
 
     def of(self, app: Any) -> Self:
-        """The same workflow, which now knows the client it came from."""
+        """Attach the client that returned the workflow."""
         vars(self)["app"] = app
         return self
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A step as it stood when it was read. `passed`: whether its children may begin, None while that is open."""
+    """A step as read from the store. `passed`: whether its children may start; None while that is not decided."""
 
     task_id: int
     name: str
@@ -195,11 +198,11 @@ class Step(msgspec.Struct, frozen=True):
     finished_at: datetime | None = None
     error: Failure | None = None
     workflow_id: int | None = None
-    """The workflow that it stands for, where it is a sub-workflow."""
+    """The workflow that the step represents, for a sub-workflow."""
 
 
 class StepResult(msgspec.Struct, frozen=True):
-    """What a parent came to: its result, or its error where its failure is ignored."""
+    """The result of a parent step, or its error if the failure is ignored."""
 
     task_id: int
     name: str
@@ -210,8 +213,8 @@ class StepResult(msgspec.Struct, frozen=True):
 
 
 class WorkflowFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which workflows: by state and name, newest first, a page at a time (`cursor`: the last id of the last page).
-    Sub-workflows are left out, unless they are asked for. `only`: those all of whose tasks are in these queues."""
+    """Which workflows to list: by state and name, newest first, in pages (`cursor`: the last id of the previous page).
+    Sub-workflows are not listed. `only`: workflows that have all their tasks in these queues."""
 
     state: str | None = None
     name: str | None = None
@@ -230,7 +233,7 @@ class WorkflowFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tasks_in(steps: Sequence[NewStep]) -> Iterator[NewTask]:
-    """Every task in these steps, those of sub-workflows included."""
+    """Every task in these steps, including those of sub-workflows."""
     for step in steps:
         if step.task is not None:
             yield step.task
@@ -239,9 +242,9 @@ def tasks_in(steps: Sequence[NewStep]) -> Iterator[NewTask]:
 
 
 def free_name(base: str, taken: Container[str], numbers: dict[str, int]) -> str:
-    """What to call a step that was given no name: `base`, or where that is taken `base-2`, `base-3` …
+    """A free name for a step without a name: `base`, or if that is taken `base-2`, `base-3` …
 
-    `numbers`: the last one of each base, so that naming many steps alike costs no more than their number.
+    `numbers`: the last number of each base, so that the time to name many steps grows linearly.
     """
     name = base
     while name in taken:
@@ -252,7 +255,7 @@ def free_name(base: str, taken: Container[str], numbers: dict[str, int]) -> str:
 
 
 def check_graph(steps: Sequence[NewStep], known: Sequence[str] = ()) -> None:
-    """Names are unique, parents are among the steps or `known`, and nothing waits for itself."""
+    """Check that names are unique, parents are among the steps or `known`, and the graph has no cycle."""
     counts = Counter(step.name for step in steps)
     counts.update(known)
     if twice := [name for name, count in counts.items() if count > 1]:
@@ -261,17 +264,17 @@ def check_graph(steps: Sequence[NewStep], known: Sequence[str] = ()) -> None:
         for parent in step.after:
             if parent not in counts:
                 raise InvalidGraph(
-                    f"The step {step.name!r} is after {parent!r}, which is no step of this workflow.",
+                    f"The step {step.name!r} is after {parent!r}, which is not a step of this workflow.",
                     hint="Name a step that was added before.",
                 )
-    if circle := _circle({step.name: step.after for step in steps}):
+    if cycle := _find_cycle({step.name: step.after for step in steps}):
         raise InvalidGraph(
-            f"These steps wait for each other: {' → '.join(circle)}.", hint="Take one of the dependencies out."
+            f"These steps wait for each other: {' → '.join(cycle)}.", hint="Remove one of the dependencies."
         )
 
 
-def _circle(parents: Mapping[str, Sequence[str]]) -> list[str]:
-    """Steps that wait for each other, the first one at both ends; nothing where there are none."""
+def _find_cycle(parents: Mapping[str, Sequence[str]]) -> list[str]:
+    """The steps of a cycle, with the first step repeated at the end; empty if there is none."""
     waits = {name: sum(parent in parents for parent in set(after)) for name, after in parents.items()}
     children: dict[str, list[str]] = {name: [] for name in parents}
     for name, after in parents.items():
@@ -283,11 +286,11 @@ def _circle(parents: Mapping[str, Sequence[str]]) -> list[str]:
             waits[child] -= 1
             if waits[child] == 0:
                 ready.append(child)
-    return _walk_back({name for name, count in waits.items() if count}, parents)
+    return _cycle_from({name for name, count in waits.items() if count}, parents)
 
 
-def _walk_back(stuck: set[str], parents: Mapping[str, Sequence[str]]) -> list[str]:
-    """From any step that waits for ever, parent by parent, until one comes twice."""
+def _cycle_from(stuck: set[str], parents: Mapping[str, Sequence[str]]) -> list[str]:
+    """Follow the parents of a step in a cycle until a step repeats."""
     if not stuck:
         return []
     path = [min(stuck)]
@@ -297,18 +300,18 @@ def _walk_back(stuck: set[str], parents: Mapping[str, Sequence[str]]) -> list[st
 
 
 def check_type(task: NewTask) -> None:
-    """Refuse a task that would pass for one that stands for a sub-workflow."""
+    """Refuse a task of the type that is reserved for sub-workflows."""
     if task.type == WORKFLOW_STEP:
         raise InvalidValue(
-            f"No task can be of the type {WORKFLOW_STEP!r}: dibs itself makes those, one for each sub-workflow.",
-            hint="Use another type, or add the workflow to another one as a step.",
+            f"The task type {WORKFLOW_STEP!r} is reserved: dibs creates one such task for each sub-workflow.",
+            hint="Use another type, or add the sub-workflow as a step.",
         )
 
 
 def check_policy(policy: Any) -> None:
-    """A policy for failures, or None."""
+    """Check for a failure policy, or None."""
     if policy is not None and policy not in OnFailure.__members__.values():
-        raise InvalidValue(f"There is no policy {policy!r}.", hint=f"on_failure is one of: {', '.join(OnFailure)}.")
+        raise InvalidValue(f"{policy!r} is not a valid on_failure.", hint=f"Use one of: {', '.join(OnFailure)}.")
 
 
 def _check_parents(name: str, after: Any) -> None:
@@ -328,8 +331,8 @@ def _check_deadline(deadline: Any) -> None:
 
 
 class WorkflowOutline(msgspec.Struct, frozen=True):
-    """What never changes of the first steps of a workflow, by their place in the order in which they were added.
-    `parents`: the places of those directly before each. `whole`: no step and no dependency was left out."""
+    """The constant fields of the first steps of a workflow, in the order in which the steps were added. `parents`: the
+    positions of each step's parents. `whole`: no step and no dependency is missing."""
 
     ids: Sequence[int]
     names: Sequence[str]
@@ -340,7 +343,7 @@ class WorkflowOutline(msgspec.Struct, frozen=True):
 
 
 class StepGroup(msgspec.Struct, frozen=True):
-    """Steps that stand alike, in no order."""
+    """Steps with equal state, policy and `passed`, in no particular order."""
 
     state: State
     on_failure: OnFailure
@@ -349,22 +352,21 @@ class StepGroup(msgspec.Struct, frozen=True):
 
 
 class SubWorkflowProgress(msgspec.Struct, frozen=True):
-    """How far a sub-workflow is: how many of its steps have ended."""
+    """The progress of a sub-workflow: the number of its steps, and of those that have ended."""
 
     steps: int
     ended: int
 
 
 class StepDetails(msgspec.Struct, frozen=True):
-    """Some steps by their ids, without their errors and what they come after; and how far those are that stand for a
-    workflow."""
+    """Steps by task id, without errors and parents, and the progress of the sub-workflows among them."""
 
     steps: dict[int, Step]
     inside: dict[int, SubWorkflowProgress]
 
 
 class FoundWorkflows(msgspec.Struct, frozen=True):
-    """A page of workflows. `cursor`: go on below this id; None: everything has been looked through."""
+    """A page of workflows. `cursor`: continue below this id; None: all workflows have been read."""
 
     workflows: list[Workflow]
     cursor: int | None
@@ -375,4 +377,4 @@ STOP_FAILED, STOP_CANCELLED, STOP_DEADLINE = "failed", "cancelled", "deadline"
 
 
 STOP_PRUNED = "pruned"
-"""Why a workflow that has ended cannot go on: some of its steps are deleted already."""
+"""Why an ended workflow cannot be retried: some of its steps are already deleted."""

@@ -1,1 +1,1 @@
-"""Looking at dibs from outside: what happened, and whether it kept its promises."""
+"""Observability: metrics, logs, traces, and the offline check of a recorded history."""

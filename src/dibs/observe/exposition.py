@@ -1,4 +1,5 @@
-"""Counts in the words of Prometheus. Only here and in the server is its client needed, which is an extra."""
+"""Metrics in the text format of Prometheus. Only this module and the server need prometheus_client, which is an
+extra."""
 
 from __future__ import annotations
 
@@ -10,27 +11,28 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, I
 from prometheus_client.registry import Collector
 
 from dibs.observe.instruments import Histogram
-from dibs.observe.sharing import FAMILIES, Counts
+from dibs.observe.metrics import FAMILIES
+from dibs.observe.sharing import Counts
 from dibs.version import __version__
 
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
-"""The format that every Prometheus reads; nothing here needs a newer one."""
+"""The content type of the text format that every version of Prometheus reads."""
 
 
 def render(metrics: Iterable[Metric]) -> bytes:
-    """A page of these."""
+    """Render the metrics as a page."""
     registry = CollectorRegistry()
     registry.register(_Collector(metrics))
     return generate_latest(registry)
 
 
 def build_info() -> Metric:
-    """Which dibs it is that answers."""
-    return InfoMetricFamily("dibs_build", "The dibs that answers.", {"version": __version__})
+    """The metric with the version of dibs."""
+    return InfoMetricFamily("dibs_build", "The version of dibs.", {"version": __version__})
 
 
 def counted(counts: Counts) -> Iterator[Metric]:
-    """A metric of each family that is counted."""
+    """Convert the counts to one metric for each family."""
     for family in FAMILIES:
         labels = [label.name for label in family.labels]
         numbers = sorted(counts.get(family.name, {}).items())
@@ -47,12 +49,12 @@ def counted(counts: Counts) -> Iterator[Metric]:
 
 
 def page_of(total: Callable[[], Counts]) -> bytes:
-    """The page of a process that has nothing to tell but what was counted."""
+    """The metrics page of a process without a server: build info and counts."""
     return render([build_info(), *counted(total())])
 
 
 def _cumulative(bounds: Iterable[float], counts: Iterable[float]) -> list[tuple[str, float]]:
-    """How many took at most so many seconds, bound by bound."""
+    """The cumulative counts of a histogram: for each bound the number of values up to it."""
     return list(zip([*map(str, bounds), "+Inf"], accumulate(counts), strict=True))
 
 

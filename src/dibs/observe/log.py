@@ -1,5 +1,7 @@
-"""Tasks that were taken back from their workers: noted where it happens, in the middle of a transaction, and told in
-the log later, by whoever keeps the house. A log that blocks must not hold up a database."""
+"""Log entries about recovered tasks, and the extra fields of log records.
+
+Recoveries are recorded in the middle of a transaction and logged later, by the upkeep: a log handler that blocks must
+not delay the database."""
 
 from __future__ import annotations
 
@@ -12,22 +14,22 @@ from dibs.store.operation import Row, Rows
 
 logger = logging.getLogger("dibs.worker")
 
-MOST = 1000
-"""Tasks that are told of, if so many are lost at once that nobody could read of them all."""
+MAX_RECORDED = 1000
+"""The largest number of recovered tasks that wait to be logged; older ones are dropped."""
 
-_noted: deque[Row] = deque(maxlen=MOST)
+_recovered: deque[Row] = deque(maxlen=MAX_RECORDED)
 
 
-def note(rows: Rows) -> None:
-    """These tasks moved: their history columns first, their queue and type last."""
+def record_recoveries(rows: Rows) -> None:
+    """Record the recovered tasks among these transitions: the history columns, then queue and type."""
     if rows and rows[0][1] == Event.RECOVERED:
-        _noted.extend(rows)
+        _recovered.extend(rows)
 
 
-def tell() -> None:
-    """Tell of all that were noted."""
-    while _noted:
-        task_id, _, _, state, worker_id, token, *_, queue, kind = _noted.popleft()
+def log_recoveries() -> None:
+    """Log all recorded recoveries."""
+    while _recovered:
+        task_id, _, _, state, worker_id, token, *_, queue, kind = _recovered.popleft()
         about = {
             "event": "task.recovered",
             "task_id": task_id,
@@ -38,7 +40,7 @@ def tell() -> None:
             "state": state,
         }
         logger.warning(
-            "task %d (%s) is taken back from worker %s, whose lease ran out; it is %s",
+            "task %d (%s) was recovered from worker %s, whose lease expired; the task is %s",
             task_id,
             kind,
             worker_id,
@@ -48,9 +50,9 @@ def tell() -> None:
 
 
 _STANDARD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
-"""What every record has."""
+"""The attributes of every log record."""
 
 
-def given(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields that the entry was given as `extra`."""
+def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields that were passed as `extra` to the log call."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}

@@ -1,6 +1,6 @@
-"""A store that is counted: everything that is asked of it, and everything that it does to tasks.
+"""A wrapper of the store that counts operations and their effects on tasks.
 
-The store is wrapped where it is opened, so that sync and async, clients, workers and servers count alike.
+The store is wrapped when it is opened, so that sync and async clients, workers and servers count in the same way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from dibs.errors import ClaimLost, DibsError, NotClaimable, TaskNotFound
-from dibs.observe import finalization_metrics, metrics
+from dibs.observe import metrics
 from dibs.store.contract import INTERFACES, DatabaseStore, Store
 from dibs.store.operation import Operation
 
@@ -19,20 +19,20 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 def counted(store: AnyStore) -> AnyStore:
-    """The same store, counted; once, however often this is asked for."""
-    return store if type(store) is _Counted else cast("AnyStore", _Counted(store))
+    """Wrap the store so that its operations are counted. A wrapped store is returned unchanged."""
+    return store if type(store) is _MeteredStore else cast("AnyStore", _MeteredStore(store))
 
 
-class _Counted:
-    """Counts the operations that are run; everything else is forwarded to the store."""
+class _MeteredStore:
+    """Counts the operations that are run, and forwards everything else to the store."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
         self._run, self._run_async, self.served = store.run, store.run_async, store.served  # on the busiest path
         for name in INTERFACES:
             setattr(self, name, getattr(store, name))
-        if not self.served:  # the server counts what becomes of the tasks in its store
-            cast("DatabaseStore", store).observer = metrics.Counting()
+        if not self.served:  # a server counts the effects on its tasks itself
+            cast("DatabaseStore", store).observer = metrics.TaskMetrics()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -42,12 +42,12 @@ class _Counted:
             return cast("T", self._run(operation, by=by, on=on, idle=idle))
         began = time.perf_counter()
         try:
-            answer: T = self._run(operation, by=by, on=on, idle=idle)
+            result: T = self._run(operation, by=by, on=on, idle=idle)
         except DibsError as error:
             _count_refusal(operation, error, time.perf_counter() - began)
             raise
-        count(operation.request, answer, time.perf_counter() - began)
-        return answer
+        count(operation.request, result, time.perf_counter() - began)
+        return result
 
     async def run_async(
         self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
@@ -56,33 +56,33 @@ class _Counted:
             return cast("T", await self._run_async(operation, by=by, on=on, idle=idle))
         began = time.perf_counter()
         try:
-            answer: T = await self._run_async(operation, by=by, on=on, idle=idle)
+            result: T = await self._run_async(operation, by=by, on=on, idle=idle)
         except DibsError as error:
             _count_refusal(operation, error, time.perf_counter() - began)
             raise
-        count(operation.request, answer, time.perf_counter() - began)
-        return answer
+        count(operation.request, result, time.perf_counter() - began)
+        return result
 
 
 _COUNTS: dict[str, Callable[[Any, Any, float], None]] = {
     "claim": metrics.count_claim,
     "claim_each": lambda about, claims, took: metrics.count_claims(claims, took),
     "claim_by_id": lambda about, claim, took: metrics.count_claim(None, [claim], took),
-    "finish": lambda reports, answers, took: metrics.count_outcomes(reports, answers),
+    "finish": lambda reports, results, took: metrics.count_outcomes(reports, results),
     "exchange": metrics.count_exchange,
-    "start": lambda about, answers, took: metrics.count_stale("start", answers),
-    "renew": lambda about, answers, took: metrics.count_renewals(answers, took),
-    "progress": lambda about, answers, took: metrics.count_stale("progress", answers),
-    "keep_checkpoint": lambda about, answer, took: None,
-    "claim_finalization": lambda about, answer, took: finalization_metrics.count_claim(answer, took),
-    "renew_finalization": lambda about, answer, took: finalization_metrics.count_extension(answer, took),
-    "release_finalization": lambda about, answer, took: finalization_metrics.count_release(answer, took),
+    "start": lambda about, results, took: metrics.count_stale("start", results),
+    "renew": lambda about, results, took: metrics.count_renewals(results, took),
+    "progress": lambda about, results, took: metrics.count_stale("progress", results),
+    "keep_checkpoint": lambda about, result, took: None,
+    "claim_finalization": lambda about, result, took: metrics.count_finalization_claim(result, took),
+    "renew_finalization": lambda about, result, took: metrics.count_finalization_extension(result, took),
+    "release_finalization": lambda about, result, took: metrics.count_finalization_release(result, took),
 }
-"""What to do with the answer of an operation, given what it was about and how long it took."""
+"""How to count an operation, by name: called with its request, its result and its duration."""
 
 
 def _count_refusal(operation: Operation[Any], error: DibsError, took: float) -> None:
-    """Some answers are raised. Whatever else goes wrong on the way is no answer."""
+    """Count the results that are raised as errors. Other errors are not results of the store."""
     if operation.name == "claim_by_id" and isinstance(error, (NotClaimable, TaskNotFound)):
         metrics.count_claim(None, [], took)
     elif operation.name == "keep_checkpoint" and isinstance(error, ClaimLost):

@@ -1,7 +1,7 @@
-"""A small place for Prometheus to ask a process that is no server: `/metrics`, and `/health` for who starts processes.
+"""An HTTP server for the metrics and the health of a worker: `/metrics` for Prometheus, `/health` for process managers.
 
-It runs in threads of its own, so that it answers whatever handlers do; nothing can be changed here, and no key is
-asked for: it listens on loopback unless told otherwise.
+The server runs in separate threads, so that it responds whatever handlers do. It is read-only, requires no key, and
+listens on the loopback address by default.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from dibs.errors import InvalidValue
 
 logger = logging.getLogger("dibs.metrics")
 
-PATIENCE = 10.0
-"""Seconds that a client has to send its request and to take its answer."""
+CLIENT_TIMEOUT = 10.0
+"""Seconds for a client to send its request and to receive the response."""
 
-Health = tuple[bool, dict[str, Any]]
-"""Whether all is well, and what there is to say about it."""
+HealthStatus = tuple[bool, dict[str, Any]]
+"""Whether the process is healthy, and details as JSON."""
 
 
 @contextlib.contextmanager
 def serving(
-    host: str, port: int, page: Callable[[], bytes], health: Callable[[], Health], content_type: str
+    host: str, port: int, page: Callable[[], bytes], health: Callable[[], HealthStatus], content_type: str
 ) -> Iterator[int]:
-    """Answer while the block lasts; the port, of which 0 takes a free one."""
+    """Serve during the block. Yields the port; port 0 chooses a free one."""
     server = _listen(host, port)
     server.pages = {
         "/metrics": lambda: (200, content_type, page()),
-        "/health": lambda: _told(*health()),
+        "/health": lambda: _health_reply(*health()),
     }
     thread = threading.Thread(target=server.serve_forever, name="dibs-metrics", daemon=True)
     thread.start()
@@ -51,20 +51,20 @@ def serving(
         thread.join()
 
 
-Answer = tuple[int, str, bytes]
+HttpReply = tuple[int, str, bytes]
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    pages: dict[str, Callable[[], Answer]]
+    pages: dict[str, Callable[[], HttpReply]]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("a request for metrics was not answered: %s", sys.exc_info()[1])  # who asked has gone, most often
+        logger.debug("a request for metrics failed: %s", sys.exc_info()[1])  # the client has usually disconnected
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = PATIENCE
+    timeout = CLIENT_TIMEOUT
     server_version, sys_version = "dibs", ""
     server: _Server
 
@@ -77,24 +77,24 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    do_HEAD = do_GET  # noqa: N815 - the names that http.server looks for
+    do_HEAD = do_GET  # noqa: N815 - the method names of http.server
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> HttpReply:
         page = self.server.pages.get(self.path.partition("?")[0])
         if page is None:
-            return 404, "text/plain; charset=utf-8", b"There are /metrics and /health.\n"
+            return 404, "text/plain; charset=utf-8", b"Not found. Use /metrics or /health.\n"
         try:
             return page()
         except Exception:
-            logger.exception("the page %s could not be made", self.path)
-            return 500, "text/plain; charset=utf-8", b"The log says why.\n"
+            logger.exception("the page %s could not be rendered", self.path)
+            return 500, "text/plain; charset=utf-8", b"Internal error. See the log of the process.\n"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: nobody wants a line for every scrape."""
+        """Log nothing: an entry for every scrape would be noise."""
 
 
-def _told(well: bool, about: dict[str, Any]) -> Answer:
-    return 200 if well else 503, "application/json", json.dumps(about).encode() + b"\n"
+def _health_reply(healthy: bool, details: dict[str, Any]) -> HttpReply:
+    return 200 if healthy else 503, "application/json", json.dumps(details).encode() + b"\n"
 
 
 def _listen(host: str, port: int) -> _Server:

@@ -1,8 +1,7 @@
-"""The counts of several processes as one: each writes its own into a file, and whoever is asked adds them all up.
+"""Shared metrics of several processes: each process writes its counts to a file, and any process sums up all files.
 
-Each of the processes has a file of its own, and goes on from what it finds there: when one has died and was started
-again, no number goes back. What it told anybody it has written before, so even `kill -9` takes no more with it than
-what it counted within the last second and told nobody.
+A restarted process continues from the counts in its file, so no counter decreases. A process writes its counts before
+it returns a sum, so `kill -9` loses only counts of the last second that no response has included.
 """
 
 from __future__ import annotations
@@ -16,39 +15,39 @@ from pathlib import Path
 
 import msgspec
 
-from dibs.observe import finalization_metrics, metrics
-from dibs.observe.instruments import Family, Numbers, Values
+from dibs.observe.instruments import Numbers, Values
+from dibs.observe.metrics import FAMILIES
 
 logger = logging.getLogger("dibs.metrics")
 
-FILE = "DIBS_COUNTS"
-"""Names, to one of several processes, the file for its counts; those of the others are beside it."""
+COUNTS_FILE = "DIBS_COUNTS"
+"""The environment variable with the file for the counts of this process. Other processes use files in the same
+folder."""
 
-WRITE_EVERY = 1.0
-
-FAMILIES: tuple[Family, ...] = (*finalization_metrics.FAMILIES, *metrics.FAMILIES)
-"""Everything that is counted."""
+WRITE_INTERVAL = 1.0
+"""Seconds between two writes of the file."""
 
 Counts = dict[str, Numbers]
-"""The numbers of each family, by its name."""
+"""The numbers of each metric family, by name."""
 
-_Written = dict[str, list[tuple[Values, list[float]]]]
-_decode = msgspec.json.Decoder(_Written).decode
+_StoredCounts = dict[str, list[tuple[Values, list[float]]]]
+_decode = msgspec.json.Decoder(_StoredCounts).decode
 
 
 def total() -> Counts:
-    """What this process has counted, and those that it shares its counts with."""
+    """The counts of this process and of all processes that share counts with it."""
     return _own() if _share is None else _share.total()
 
 
 @contextlib.contextmanager
 def shared() -> Iterator[None]:
-    """Share the counts of this process while the block lasts, if a supervisor has named a file for them."""
-    global _share  # noqa: PLW0603 - counts belong to a process, and so does its way to share them
-    if (file := os.environ.pop(FILE, None)) is None:  # not for the children that run handlers
+    """Share the counts of this process during the block, if a supervisor has set COUNTS_FILE."""
+    global _share  # noqa: PLW0603 - counts belong to the process, and so does their file
+    # removed, so that child processes that run handlers do not inherit it
+    if (file := os.environ.pop(COUNTS_FILE, None)) is None:
         yield
         return
-    _share = share = Share(Path(file))
+    _share = share = SharedCounts(Path(file))
     ending = threading.Event()
     thread = threading.Thread(target=share.keep_writing, args=[ending], name="dibs-counts", daemon=True)
     thread.start()
@@ -61,28 +60,29 @@ def shared() -> Iterator[None]:
 
 
 def read_folder(folder: Path) -> Counts:
-    """What is written there, by all processes together."""
+    """The sum of all files in the folder."""
     return _sum(_read(file) for file in sorted(folder.glob("*.json")))
 
 
-class Share:
-    """The file of this process, and those beside it."""
+class SharedCounts:
+    """The file with the counts of this process, and the files of other processes in the same folder."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._before = _read(file)  # what those counted that were here before us
+        self._before = _read(file)  # the counts of earlier processes with this file
         self._written = b""
         self._writing = threading.Lock()
-        self._told = False
+        self._warned = False
 
     def total(self) -> Counts:
-        """The counts of all. Ours are written first: who is asked next must not know less than we have told."""
+        """The sum of all counts. The own counts are written first, so that a later sum by another process is not
+        smaller."""
         own = self.write()
         others = (_read(file) for file in sorted(self._file.parent.glob("*.json")) if file != self._file)
         return _sum([own, *others])
 
     def write(self) -> Counts:
-        """Write what we have, and return it. Nobody ever sees half a file."""
+        """Write the counts of this process and return them. The file is replaced atomically."""
         with self._writing:
             counts = _sum([self._before, _own()])
             text = msgspec.json.encode({name: list(numbers.items()) for name, numbers in counts.items()})
@@ -91,8 +91,8 @@ class Share:
             return counts
 
     def keep_writing(self, ending: threading.Event) -> None:
-        """Write now and then, and in the end."""
-        while not ending.wait(WRITE_EVERY):
+        """Write periodically, and once more at the end."""
+        while not ending.wait(WRITE_INTERVAL):
             self.write()
         self.write()
 
@@ -101,10 +101,10 @@ class Share:
         try:
             new.write_bytes(text)
             new.replace(self._file)
-        except OSError as error:  # a full disk, or a supervisor that is gone with its folder: no reason to stop working
-            if not self._told:
-                logger.warning("the counts of this process cannot be written: %s", error)
-            self._told = True
+        except OSError as error:  # a full disk, or a folder that the supervisor has deleted, must not stop the process
+            if not self._warned:
+                logger.warning("the metrics of this process cannot be shared: %s", error)
+            self._warned = True
         else:
             self._written = text
 
@@ -124,20 +124,20 @@ def _sum(several: Iterable[Counts]) -> Counts:
 
 
 def _add(one: list[float], other: list[float]) -> list[float]:
-    if len(one) != len(other):  # of a process that was started before an upgrade, and has other buckets
+    if len(one) != len(other):  # a process that was started before an upgrade has other buckets
         return one
     return [a + b for a, b in zip(one, other, strict=True)]
 
 
 def _read(file: Path) -> Counts:
-    """What is written there; nothing where nobody has written yet."""
+    """The counts in the file; empty if the file does not exist."""
     try:
         return {name: dict(numbers) for name, numbers in _decode(file.read_bytes()).items()}
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.MsgspecError) as error:
-        logger.warning("the counts in %s cannot be read: %s", file, error)
+        logger.warning("the metrics in %s cannot be read: %s", file, error)
         return {}
 
 
-_share: Share | None = None
+_share: SharedCounts | None = None

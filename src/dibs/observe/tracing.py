@@ -1,7 +1,7 @@
-"""Traces: whoever enqueues a task and every attempt at it are one trace, whatever processes and servers lie between.
+"""Traces with OpenTelemetry: the enqueue and every attempt of a task belong to one trace, across processes and servers.
 
-The task carries the W3C `traceparent` of its enqueuer. Nothing is imported for this: a program that traces has imported
-OpenTelemetry by itself, and to any other program each function here is one look into a dict.
+The task stores the W3C `traceparent` of the enqueuing span. This module does not import OpenTelemetry at import time: a
+program that uses tracing has already imported it, and in any other program each function costs one dict lookup.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 A = TypeVar("A")
 
-REASON = 500
-"""Characters of an error's message that a span tells."""
+MAX_MESSAGE = 500
+"""The largest number of characters of an error message in a span."""
 
 SYSTEM = {"messaging.system": "dibs"}
 ENQUEUE = {**SYSTEM, "messaging.operation.name": "enqueue", "messaging.operation.type": "send"}
 ATTEMPT = {**SYSTEM, "messaging.operation.name": "attempt", "messaging.operation.type": "process"}
 
-_ENDINGS: Mapping[type[Any], str] = {
+_OUTCOME_NAMES: Mapping[type[Any], str] = {
     Completed: "completed",
     Failed: "failed",
     Released: "released",
@@ -44,17 +44,18 @@ _ENDINGS: Mapping[type[Any], str] = {
 _UNTRACED = nullcontext()
 
 
-def on() -> bool:
-    """True where the program has OpenTelemetry in use. To import it here would take 50 ms, for nothing where nobody
-    else has: no span could be active, and no provider set."""
+def is_traced() -> bool:
+    """True if the program has imported OpenTelemetry. Otherwise no span can be active and no provider can be set, and
+    an import here would take 50 ms for nothing."""
     return "opentelemetry.trace" in sys.modules
 
 
 # Enqueue
 
 
-class Enqueueing(Generic[T]):
-    """What is about to be enqueued, under a span where the program traces: `what` then carries its traceparent."""
+class EnqueueSpan(Generic[T]):
+    """A context manager around an enqueue: opens a span if the program uses tracing. `what`: the tasks with the
+    traceparent of that span."""
 
     __slots__ = ("_about", "_scope", "_span", "_stamp", "what")
 
@@ -64,15 +65,15 @@ class Enqueueing(Generic[T]):
         self._span: Span | None = None
 
     def __enter__(self) -> Self:
-        if on():
+        if is_traced():
             self._begin()
         return self
 
-    def stored(self, answer: A) -> A:
-        """What the store made of it, which the span then names."""
+    def stored(self, result: A) -> A:
+        """Add the stored task or workflow to the attributes of the span, and return it."""
         if self._span is not None and self._span.is_recording():
-            self._span.set_attributes(_attributes_of(answer))
-        return answer
+            self._span.set_attributes(_attributes_of(result))
+        return result
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -81,8 +82,8 @@ class Enqueueing(Generic[T]):
             self._scope.__exit__(kind, error, trace)  # ends the span, with the error if there is one
 
     def _begin(self) -> None:
-        if not _provided():
-            self._carry(traceparent())
+        if not _has_provider():
+            self._stamp_with(traceparent())
             return
         from opentelemetry.trace import SpanKind
 
@@ -91,37 +92,38 @@ class Enqueueing(Generic[T]):
         )
         self._scope: AbstractContextManager[Any] = scope
         self._span = scope.__enter__()
-        self._carry(traceparent(self._span))
+        self._stamp_with(traceparent(self._span))
 
-    def _carry(self, trace: str | None) -> None:
+    def _stamp_with(self, trace: str | None) -> None:
         if trace is not None:
             self.what = self._stamp(self.what, trace)
 
 
-def enqueueing(tasks: Sequence[NewTask]) -> Enqueueing[Sequence[NewTask]]:
-    """Tasks that are about to be enqueued together."""
-    return Enqueueing(tasks, stamped_tasks, _about_tasks)
+def enqueueing(tasks: Sequence[NewTask]) -> EnqueueSpan[Sequence[NewTask]]:
+    """The span for an enqueue of tasks."""
+    return EnqueueSpan(tasks, stamped_tasks, _task_attributes)
 
 
-def starting(new: NewWorkflow) -> Enqueueing[NewWorkflow]:
-    """A workflow that is about to be started."""
-    return Enqueueing(new, stamped_workflow, _about_workflow)
+def starting(new: NewWorkflow) -> EnqueueSpan[NewWorkflow]:
+    """The span for the start of a workflow."""
+    return EnqueueSpan(new, stamped_workflow, _workflow_attributes)
 
 
-def adding(steps: Sequence[NewStep]) -> Enqueueing[Sequence[NewStep]]:
-    """Steps that are about to be added to a workflow."""
-    return Enqueueing(steps, stamped_steps, _about_steps)
+def adding(steps: Sequence[NewStep]) -> EnqueueSpan[Sequence[NewStep]]:
+    """The span for the addition of steps to a workflow."""
+    return EnqueueSpan(steps, stamped_steps, _step_attributes)
 
 
 # Attempts
 
 
 def begin(claim: Claim) -> Span | None:
-    """The span of an attempt, a child of whoever enqueued the task; None where the program does not trace."""
-    if not on():
+    """Start the span of an attempt, a child of the span that enqueued the task. None if the program does not use
+    tracing."""
+    if not is_traced():
         return None
-    if not _provided():
-        return _remote(claim.task.trace)
+    if not _has_provider():
+        return _remote_span(claim.task.trace)
     from opentelemetry.trace import SpanKind
 
     task = claim.task
@@ -140,7 +142,7 @@ def begin(claim: Claim) -> Span | None:
 
 
 def active(span: Span | None) -> AbstractContextManager[Any]:
-    """While this holds, the span is the current one: what the handler traces, logs and enqueues belongs to it."""
+    """A context manager that makes the span current: spans, log entries and tasks of the handler belong to it."""
     if span is None:
         return _UNTRACED
     from opentelemetry.trace import use_span
@@ -149,44 +151,44 @@ def active(span: Span | None) -> AbstractContextManager[Any]:
 
 
 def end(span: Span | None, outcome: Outcome | None) -> None:
-    """The attempt ended so (None: its claim was lost). Only the first word counts."""
+    """End the span with the outcome of the attempt (None: the claim was lost). A second call does nothing."""
     if span is None or not span.is_recording():
         return
-    span.set_attribute("dibs.outcome", "lost" if outcome is None else _ENDINGS[type(outcome)])
+    span.set_attribute("dibs.outcome", "lost" if outcome is None else _OUTCOME_NAMES[type(outcome)])
     if isinstance(outcome, Failed):
-        _tell_of_failure(span, outcome)
+        _record_failure(span, outcome)
     span.end()
 
 
-def inside(trace: str | None) -> AbstractContextManager[Any]:
-    """While this holds, whatever is traced here belongs to the span of another process."""
-    return active(_remote(trace)) if on() else _UNTRACED
+def remote_parent(trace: str | None) -> AbstractContextManager[Any]:
+    """A context manager that makes a span of another process current."""
+    return active(_remote_span(trace)) if is_traced() else _UNTRACED
 
 
-def leave(milliseconds: int) -> None:
-    """This process ends without a goodbye: let what it has traced go out first, if that does not take too long."""
-    if on():
+def flush(milliseconds: int) -> None:
+    """Export the remaining spans before the process ends, for up to `milliseconds`."""
+    if is_traced():
         from opentelemetry.trace import get_tracer_provider
 
-        flush = getattr(get_tracer_provider(), "force_flush", None)  # a word of the SDK, not of the API
+        flush = getattr(get_tracer_provider(), "force_flush", None)  # a method of the SDK, not of the API
         if flush is not None:
             flush(milliseconds)
 
 
-# Where we are
+# The current span
 
 
 def traceparent(span: Span | None = None) -> str | None:
-    """The traceparent of the span, or else of the current one; None where there is none."""
-    if not on():
+    """The traceparent of the given span, or of the current one; None without a span."""
+    if not is_traced():
         return None
     if span is None:
-        span = _api().get_current_span()
-    return _written(span.get_span_context())
+        span = _trace_api().get_current_span()
+    return _to_traceparent(span.get_span_context())
 
 
 def ids() -> dict[str, str]:
-    """The ids of the current trace and span, for a line of the log; empty where there is none."""
+    """The ids of the current trace and span, for log entries; empty without a span."""
     trace = traceparent()
     return {} if trace is None else {"trace_id": trace_id(trace), "span_id": trace[36:52]}
 
@@ -196,21 +198,21 @@ def trace_id(trace: str) -> str:
     return trace[3:35]
 
 
-# Carrying
+# Adding the traceparent to tasks
 
 
 def stamped(task: NewTask, trace: str | None) -> NewTask:
-    """The task as part of this trace, unless it is part of one already."""
+    """The task with this traceparent, unless it already has one."""
     return task if trace is None or task.trace is not None else msgspec.structs.replace(task, trace=trace)
 
 
 def stamped_tasks(tasks: Iterable[NewTask], trace: str | None) -> list[NewTask]:
-    """The tasks as part of this trace."""
+    """The tasks with this traceparent."""
     return [stamped(task, trace) for task in tasks]
 
 
 def stamped_steps(steps: Sequence[NewStep], trace: str | None) -> Sequence[NewStep]:
-    """The steps as part of this trace, those of sub-workflows included."""
+    """The steps with this traceparent, including those of sub-workflows."""
     if trace is None:
         return steps
     return [
@@ -224,31 +226,31 @@ def stamped_steps(steps: Sequence[NewStep], trace: str | None) -> Sequence[NewSt
 
 
 def stamped_workflow(new: NewWorkflow, trace: str | None) -> NewWorkflow:
-    """The workflow as part of this trace."""
+    """The workflow with this traceparent in all its tasks."""
     if trace is None:
         return new
     finalizer = None if new.finalizer is None else stamped(new.finalizer, trace)
     return msgspec.structs.replace(new, steps=stamped_steps(new.steps, trace), finalizer=finalizer)
 
 
-# In the words of OpenTelemetry
+# OpenTelemetry
 
 
-def _provided() -> bool:
-    """True where somebody wants spans. Without a provider a span would cost 5 us and be nothing; what is carried on,
-    from whoever has one to whoever has one, is the trace."""
-    api = _api()
+def _has_provider() -> bool:
+    """True if the program has set a tracer provider. Without one a span costs 5 us and is discarded, so only the
+    traceparent is passed on."""
+    api = _trace_api()
     return not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)
 
 
-@cache  # an import statement costs more than all the rest of what is done for nothing
-def _api() -> Any:
+@cache  # an import statement takes longer than the rest of an untraced call
+def _trace_api() -> Any:
     from opentelemetry import trace
 
     return trace
 
 
-@cache  # one that was made before there is a provider finds it later
+@cache  # a tracer that was created before the provider finds it later
 def _tracer() -> Tracer:
     from opentelemetry.trace import get_tracer
 
@@ -256,16 +258,16 @@ def _tracer() -> Tracer:
 
 
 def _parent(trace: str | None) -> Context:
-    """A context with nothing in it but the enqueuer's span: what is current in a worker's own threads is not meant."""
+    """A context with only the enqueuing span: the current span of a worker thread is not the parent of an attempt."""
     from opentelemetry.context import Context
     from opentelemetry.trace import set_span_in_context
 
-    span = _remote(trace)
+    span = _remote_span(trace)
     return Context() if span is None else set_span_in_context(span, Context())
 
 
-def _remote(trace: str | None) -> Span | None:
-    """The span that a traceparent names. An odd one (a newer dibs may know other versions) is no reason to fail."""
+def _remote_span(trace: str | None) -> Span | None:
+    """The span of a traceparent; None for an unknown format, which a newer version of dibs may have stored."""
     if trace is None:
         return None
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
@@ -278,17 +280,17 @@ def _remote(trace: str | None) -> Span | None:
     return NonRecordingSpan(context) if context.is_valid else None
 
 
-def _written(context: SpanContext) -> str | None:
+def _to_traceparent(context: SpanContext) -> str | None:
     if not context.is_valid:
         return None
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
-def _tell_of_failure(span: Span, outcome: Failed) -> None:
+def _record_failure(span: Span, outcome: Failed) -> None:
     from opentelemetry.trace import StatusCode
 
     failure = outcome.failure
-    message = redact(failure.message)[:REASON]
+    message = redact(failure.message)[:MAX_MESSAGE]
     span.set_status(StatusCode.ERROR, f"{failure.type}: {message}")
     span.set_attribute("error.type", failure.type)
     about = {"exception.type": failure.type, "exception.message": message}
@@ -297,7 +299,7 @@ def _tell_of_failure(span: Span, outcome: Failed) -> None:
     span.add_event("exception", about)
 
 
-def _about_tasks(tasks: Sequence[NewTask]) -> dict[str, Any]:
+def _task_attributes(tasks: Sequence[NewTask]) -> dict[str, Any]:
     about: dict[str, Any] = {} if len(tasks) == 1 else {"messaging.batch.message_count": len(tasks)}
     queues, types = {task.queue for task in tasks}, {task.type for task in tasks}
     if len(queues) == 1:
@@ -307,17 +309,17 @@ def _about_tasks(tasks: Sequence[NewTask]) -> dict[str, Any]:
     return about
 
 
-def _about_workflow(new: NewWorkflow) -> dict[str, Any]:
-    return _about_tasks(list(new.tasks())) | {"dibs.workflow.name": new.name}
+def _workflow_attributes(new: NewWorkflow) -> dict[str, Any]:
+    return _task_attributes(list(new.tasks())) | {"dibs.workflow.name": new.name}
 
 
-def _about_steps(steps: Sequence[NewStep]) -> dict[str, Any]:
+def _step_attributes(steps: Sequence[NewStep]) -> dict[str, Any]:
     return {"messaging.batch.message_count": len(steps)}
 
 
-def _attributes_of(answer: Any) -> dict[str, Any]:
-    if isinstance(answer, Workflow):
-        return {"dibs.workflow.id": answer.id, "dibs.deduplicated": answer.deduplicated}
-    if isinstance(answer, Task):
-        return {"messaging.message.id": str(answer.id), "dibs.deduplicated": answer.deduplicated}
+def _attributes_of(result: Any) -> dict[str, Any]:
+    if isinstance(result, Workflow):
+        return {"dibs.workflow.id": result.id, "dibs.deduplicated": result.deduplicated}
+    if isinstance(result, Task):
+        return {"messaging.message.id": str(result.id), "dibs.deduplicated": result.deduplicated}
     return {}

@@ -1,4 +1,4 @@
-"""Check a recorded history offline: each claim went to one worker, no stale write was honoured, no task was lost."""
+"""Check a recorded history offline: each claim went to one worker, no stale write was accepted, no task was lost."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dibs.errors import InvalidValue
 from dibs.model.history import HistoryEntry
 from dibs.model.task import FINAL, MOVES, Event, State, Task
 
-SHOWN = 20
-"""Violations that a printed report lists; the list in the report itself has all of them."""
+MAX_LISTED = 20
+"""The number of violations in a printed report; `violations` has all of them."""
 
 
 class Code(StrEnum):
@@ -28,24 +28,24 @@ class Code(StrEnum):
     NO_BEGINNING = "no_beginning"  # the first entry is not `enqueued`
     OUT_OF_ORDER = "out_of_order"  # the ids of a task's entries do not grow
     MOVE_NOT_ALLOWED = "move_not_allowed"  # not in MOVES
-    BROKEN_CHAIN = "broken_chain"  # it leaves another state than the entry before reached
+    BROKEN_CHAIN = "broken_chain"  # the old state of an entry is not the new state of the entry before
     LIFE_AFTER_END = "life_after_end"
     LIFE_AFTER_PRUNING = "life_after_pruning"
     DOUBLE_CLAIM = "double_claim"  # claimed while claimed, or a token issued twice
     SKIPPED_TOKEN = "skipped_token"
     STALE_TOKEN = "stale_token_honoured"
     FOREIGN_WORKER = "foreign_worker_honoured"
-    WRONG_TOKEN = "wrong_token"  # nobody's write, and still not under the task's own token
+    WRONG_TOKEN = "wrong_token"  # an entry that needs no claim has another token than the task
     LOST_TASK = "lost_task"
     UNRECORDED_TASK = "unrecorded_task"
-    STATE_DIFFERS = "state_differs"  # the store holds another state than the history ends in
+    STATE_DIFFERS = "state_differs"  # the state in the store is not the last state of the history
     TOKEN_DIFFERS = "token_differs"
     NOT_RECORDED = "acknowledged_not_recorded"
     DOUBLED_COMPLETION = "doubled_completion"
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """One broken rule, and the entry that broke it (None where no single entry did)."""
+    """A broken rule, and the entry that broke it (None if no single entry did)."""
 
     code: Code
     task_id: int
@@ -58,10 +58,10 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """Something a client was told had succeeded.
+    """A success that a client has received as a response.
 
-    `event` is what the answer said: enqueued (token 0, no worker), claimed, completed, failed or released; an
-    outcome that was answered with the state `cancelled`, because somebody had asked for that, is `cancelled`.
+    `event`: enqueued (token 0, no worker), claimed, completed, failed or released; `cancelled` for an outcome whose
+    response had the state `cancelled`, because the cancellation of the task was requested.
     """
 
     task_id: int
@@ -70,8 +70,8 @@ class Acknowledged(msgspec.Struct, frozen=True):
     worker_id: str | None = None
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What was checked, and everything that was wrong with it."""
+class VerifyReport(msgspec.Struct, frozen=True):
+    """The result of a check: the number of checked operations, and all violations."""
 
     operations: int
     tasks: int
@@ -95,9 +95,9 @@ class Report(msgspec.Struct, frozen=True):
         return "no violation" if self.ok else f"violations: {len(self.violations):,}"
 
     def _listed(self) -> Iterator[str]:
-        yield from (f"  {violation}" for violation in self.violations[:SHOWN])
-        if len(self.violations) > SHOWN:
-            yield f"  … and {len(self.violations) - SHOWN:,} more"
+        yield from (f"  {violation}" for violation in self.violations[:MAX_LISTED])
+        if len(self.violations) > MAX_LISTED:
+            yield f"  … and {len(self.violations) - MAX_LISTED:,} more"
 
 
 def verify(
@@ -106,25 +106,25 @@ def verify(
     tasks: Iterable[Task] | None = None,
     acknowledged: Iterable[Acknowledged] | None = None,
     complete: bool = True,
-) -> Report:
+) -> VerifyReport:
     """Check a history, read once, in the order of its ids.
 
-    `tasks`: all that the store holds after the last entry. `acknowledged`: what clients were told. `complete`: False
-    when the oldest history has been pruned, so that a task may begin in the middle; nothing is then held against it
-    that the missing part could explain.
+    `tasks`: all tasks of the store after the last entry. `acknowledged`: responses that clients received. `complete`:
+    False if the oldest history has been pruned, so that the history of a task may begin in the middle; what the missing
+    part could explain is then not a violation.
     """
-    told = _Told(acknowledged or ())
-    books = _Books(told, complete)
-    violations = [violation for entry in entries for violation in books.enter(entry)]
+    writes = _AcknowledgedWrites(acknowledged or ())
+    records = _TaskRecords(writes, complete)
+    violations = [violation for entry in entries for violation in records.enter(entry)]
     if tasks is not None:
-        violations += _compare(books, tasks)
-    violations += told.broken(books)
-    count = books.count
-    return Report(count.total(), len(books.lives), count[Event.CLAIMED], count[Event.COMPLETED], violations)
+        violations += _compare(records, tasks)
+    violations += writes.broken(records)
+    count = records.count
+    return VerifyReport(count.total(), len(records.tasks), count[Event.CLAIMED], count[Event.COMPLETED], violations)
 
 
 def dump(entries: Iterable[HistoryEntry], path: str | PathLike[str]) -> int:
-    """Write a recording, one entry a line as JSON; how many."""
+    """Write a recording, one JSON entry per line. Returns the number of entries."""
     encoder, count = msgspec.json.Encoder(), 0
     with create_for_owner(path) as file:
         for entry in entries:
@@ -134,12 +134,12 @@ def dump(entries: Iterable[HistoryEntry], path: str | PathLike[str]) -> int:
 
 
 def create_for_owner(path: str | PathLike[str]) -> BinaryIO:
-    """A file to write a recording to, which nobody but its owner may read: the history has the errors of all tasks."""
+    """Create a file that only its owner can read: the history contains the errors of all tasks."""
     return open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def load(path: str | PathLike[str]) -> Iterator[HistoryEntry]:
-    """Read a recording entry by entry; a line that is none raises InvalidValue when it is reached."""
+    """Read a recording entry by entry. Raises InvalidValue at a line that is not an entry."""
     decoder = msgspec.json.Decoder(HistoryEntry)
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -152,20 +152,22 @@ def load(path: str | PathLike[str]) -> Iterator[HistoryEntry]:
 
 def _malformed(path: str | PathLike[str], number: int, error: Exception) -> InvalidValue:
     message = f"Line {number} of {path} is not an entry of a history: {error}."
-    return InvalidValue(message, hint="A recording cut short by a crash ends in half a line: remove that line.")
+    return InvalidValue(
+        message, hint="A recording that was cut off by a crash ends with an incomplete line: remove that line."
+    )
 
 
 @dataclass(slots=True)
-class _Life:
-    """All that is remembered of a task while its history is read: as much after a thousand entries as after one."""
+class _TaskRecord:
+    """The state of a task while its history is read. Its size does not grow with the number of entries."""
 
     state: State | None = None
     token: int = 0  # the highest issued
-    live: int | None = None  # the token of the claim that holds now
+    live: int | None = None  # the token of the valid claim
     worker: str | None = None
     pruned: bool = False
     last_id: int = -1
-    known_from: int = 0  # everything done under this token and later ones is in the recording
+    known_from: int = 0  # the recording has all entries from this token on
 
 
 Fault = tuple[Code, str]
@@ -175,26 +177,26 @@ _ENDS_CLAIM = frozenset({Event.COMPLETED, Event.FAILED, Event.RELEASED, Event.CA
 _FENCED = _ENDS_CLAIM | {Event.RECOVERED, Event.CANCEL_REQUESTED}
 
 
-class _Books:
-    """The life of every task, as far as the history has been read."""
+class _TaskRecords:
+    """The records of all tasks, up to the last read entry."""
 
-    def __init__(self, told: _Told, complete: bool) -> None:
-        self.told = told
+    def __init__(self, acknowledged: _AcknowledgedWrites, complete: bool) -> None:
+        self.acknowledged = acknowledged
         self.complete = complete
-        self.lives: dict[int, _Life] = {}
+        self.tasks: dict[int, _TaskRecord] = {}
         self.count: Counter[Event] = Counter()
 
     def enter(self, entry: HistoryEntry) -> list[Violation]:
-        """Judge the entry by the life it belongs to, then believe it: one fault is not to be charged twice."""
-        life = self.lives.get(entry.task_id)
+        """Check the entry against the record of its task, then apply it, so that one fault is not reported twice."""
+        record = self.tasks.get(entry.task_id)
         faults: list[Fault] = []
-        if life is None:
-            life = self.lives[entry.task_id] = _begin(entry)
+        if record is None:
+            record = self.tasks[entry.task_id] = _record_before(entry)
             faults += self._judge_beginning(entry)
-        faults += _judge(life, entry)
-        _advance(life, entry)
+        faults += _faults(record, entry)
+        _advance(record, entry)
         self.count[entry.event] += 1
-        self.told.tick_off(entry)
+        self.acknowledged.confirm(entry)
         return [Violation(code, entry.task_id, message, entry.id) for code, message in faults]
 
     def _judge_beginning(self, entry: HistoryEntry) -> list[Fault]:
@@ -203,12 +205,12 @@ class _Books:
         return [(Code.NO_BEGINNING, f"the history begins with {entry.event}")]
 
 
-def _begin(entry: HistoryEntry) -> _Life:
-    """The life before its first entry: nothing, or, where the beginning is missing, what the entry implies."""
+def _record_before(entry: HistoryEntry) -> _TaskRecord:
+    """The record before the first entry: empty, or what the entry implies if the beginning is missing."""
     if entry.event == Event.ENQUEUED:
-        return _Life()
+        return _TaskRecord()
     claims = entry.event == Event.CLAIMED
-    return _Life(
+    return _TaskRecord(
         state=entry.from_state,
         token=entry.token - claims,
         live=entry.token if entry.from_state == State.CLAIMED else None,
@@ -217,160 +219,169 @@ def _begin(entry: HistoryEntry) -> _Life:
     )
 
 
-def _advance(life: _Life, entry: HistoryEntry) -> None:
-    life.last_id = max(life.last_id, entry.id)
-    life.state = entry.to_state
+def _advance(record: _TaskRecord, entry: HistoryEntry) -> None:
+    record.last_id = max(record.last_id, entry.id)
+    record.state = entry.to_state
     if entry.event == Event.CLAIMED:
-        life.token = max(life.token, entry.token)
-        life.live, life.worker = entry.token, entry.worker_id
+        record.token = max(record.token, entry.token)
+        record.live, record.worker = entry.token, entry.worker_id
     elif entry.to_state != State.CLAIMED:
-        life.live = life.worker = None
+        record.live = record.worker = None
     if entry.event == Event.PRUNED:
-        life.pruned = True
+        record.pruned = True
 
 
-def _judge(life: _Life, entry: HistoryEntry) -> Iterator[Fault]:
-    held, placed = _misheld(life, entry), _misplaced(life, entry)
+def _faults(record: _TaskRecord, entry: HistoryEntry) -> Iterator[Fault]:
+    held, placed = _token_fault(record, entry), _transition_fault(record, entry)
     if held:
         yield held
-    # A second claim leaves `pending`, a late write leaves `claimed`: that chain is broken by the same fault.
+    # A second claim starts from `pending`, a late write from `claimed`: the same fault also breaks the chain.
     echo = held and held[0] in (Code.DOUBLE_CLAIM, Code.STALE_TOKEN) and placed and placed[0] is Code.BROKEN_CHAIN
     if placed and not echo:
         yield placed
 
 
-def _misplaced(life: _Life, entry: HistoryEntry) -> Fault | None:
-    """What is wrong with the place of the entry in its task's life."""
-    if entry.id <= life.last_id:
-        return Code.OUT_OF_ORDER, f"{entry.event} comes after entry {life.last_id}"
-    if life.pruned:
+def _transition_fault(record: _TaskRecord, entry: HistoryEntry) -> Fault | None:
+    """The fault in the transition of the entry, if there is one."""
+    if entry.id <= record.last_id:
+        return Code.OUT_OF_ORDER, f"{entry.event} comes after entry {record.last_id}"
+    if record.pruned:
         return Code.LIFE_AFTER_PRUNING, f"{entry.event} after the task was pruned"
-    if life.state in FINAL and entry.event not in _AFTER_END:
-        return Code.LIFE_AFTER_END, f"{entry.event} after the task was {life.state}"
+    if record.state in FINAL and entry.event not in _AFTER_END:
+        return Code.LIFE_AFTER_END, f"{entry.event} after the task was {record.state}"
     if not _allowed(entry):
         return Code.MOVE_NOT_ALLOWED, f"{entry.event} cannot lead from {entry.from_state} to {entry.to_state}"
-    if entry.from_state != life.state:
-        return Code.BROKEN_CHAIN, f"{entry.event} leaves {entry.from_state}, but the task was {life.state}"
+    if entry.from_state != record.state:
+        return Code.BROKEN_CHAIN, f"{entry.event} leaves {entry.from_state}, but the task was {record.state}"
     return None
 
 
 def _allowed(entry: HistoryEntry) -> bool:
     leaves, reaches = MOVES[entry.event]
     if entry.event == Event.PRUNED and entry.from_state != entry.to_state:
-        return False  # the table cannot say it: pruning ends a life, it does not rewrite how it ended
+        return False  # not in the table: pruning does not change the state
     return entry.from_state in leaves and entry.to_state in reaches
 
 
-def _misheld(life: _Life, entry: HistoryEntry) -> Fault | None:
-    """What is wrong with the token of the entry, or with its worker."""
+def _token_fault(record: _TaskRecord, entry: HistoryEntry) -> Fault | None:
+    """The fault in the token or the worker of the entry, if there is one."""
     if entry.event == Event.CLAIMED:
-        return _misclaimed(life, entry)
+        return _claim_fault(record, entry)
     if entry.event in _FENCED and (entry.event != Event.CANCELLED or entry.from_state == State.CLAIMED):
-        return _miswritten(life, entry)
-    if entry.token != life.token:
-        return Code.WRONG_TOKEN, f"{entry.event} is noted under token {entry.token}, the task's is {life.token}"
+        return _write_fault(record, entry)
+    if entry.token != record.token:
+        return (
+            Code.WRONG_TOKEN,
+            f"{entry.event} is recorded under token {entry.token}, the task's token is {record.token}",
+        )
     return None
 
 
-def _misclaimed(life: _Life, entry: HistoryEntry) -> Fault | None:
+def _claim_fault(record: _TaskRecord, entry: HistoryEntry) -> Fault | None:
     claim = f"claimed by {entry.worker_id} under token {entry.token}"
-    if life.live is not None:
-        return Code.DOUBLE_CLAIM, f"{claim} while {life.worker} held it under token {life.live}"
-    if entry.token <= life.token:
-        return Code.DOUBLE_CLAIM, f"{claim}, though token {life.token} had been issued"
-    if entry.token > life.token + 1:
-        return Code.SKIPPED_TOKEN, f"{claim}, though the next token was {life.token + 1}"
+    if record.live is not None:
+        return Code.DOUBLE_CLAIM, f"{claim} while {record.worker} held it under token {record.live}"
+    if entry.token <= record.token:
+        return Code.DOUBLE_CLAIM, f"{claim}, though token {record.token} had been issued"
+    if entry.token > record.token + 1:
+        return Code.SKIPPED_TOKEN, f"{claim}, though the next token was {record.token + 1}"
     return None
 
 
-def _miswritten(life: _Life, entry: HistoryEntry) -> Fault | None:
-    if entry.token != life.live:
-        held = "no claim was live" if life.live is None else f"the live one was {life.live}"
+def _write_fault(record: _TaskRecord, entry: HistoryEntry) -> Fault | None:
+    if entry.token != record.live:
+        held = "no claim was live" if record.live is None else f"the live one was {record.live}"
         return Code.STALE_TOKEN, f"{entry.event} under token {entry.token} by {entry.worker_id}, but {held}"
-    if entry.event in _ENDS_CLAIM and entry.worker_id != life.worker:
-        return Code.FOREIGN_WORKER, f"{entry.event} by {entry.worker_id}, but {life.worker} held the task"
+    if entry.event in _ENDS_CLAIM and entry.worker_id != record.worker:
+        return Code.FOREIGN_WORKER, f"{entry.event} by {entry.worker_id}, but {record.worker} held the task"
     return None
 
 
-def _compare(books: _Books, tasks: Iterable[Task]) -> Iterator[Violation]:
-    """Conservation: what the store holds is what the history left there, no less and no more."""
+def _compare(records: _TaskRecords, tasks: Iterable[Task]) -> Iterator[Violation]:
+    """Compare the tasks of the store with the end of their histories."""
     held: set[int] = set()
     for task in tasks:
         held.add(task.id)
-        life = books.lives.get(task.id)
-        if life is not None:
-            yield from (Violation(code, task.id, message, life.last_id) for code, message in _differences(task, life))
-        elif books.complete:
+        record = records.tasks.get(task.id)
+        if record is not None:
+            yield from (
+                Violation(code, task.id, message, record.last_id) for code, message in _differences(task, record)
+            )
+        elif records.complete:
             yield Violation(Code.UNRECORDED_TASK, task.id, f"it is {task.state}, but has no history")
-    for task_id, life in books.lives.items():
-        if not life.pruned and task_id not in held:
-            yield Violation(Code.LOST_TASK, task_id, f"its history ends {life.state}, but it is gone", life.last_id)
+    for task_id, record in records.tasks.items():
+        if not record.pruned and task_id not in held:
+            yield Violation(
+                Code.LOST_TASK, task_id, f"its history ends {record.state}, but the task does not exist", record.last_id
+            )
 
 
-def _differences(task: Task, life: _Life) -> Iterator[Fault]:
-    if life.pruned:
-        yield Code.LIFE_AFTER_PRUNING, f"it was pruned, but is still there, {task.state}"
-    if task.state != life.state:
-        yield Code.STATE_DIFFERS, f"it is {task.state}, but its history ends {life.state}"
-    if task.token != life.token:
-        yield Code.TOKEN_DIFFERS, f"its token is {task.token}, but its history issued {life.token}"
+def _differences(task: Task, record: _TaskRecord) -> Iterator[Fault]:
+    if record.pruned:
+        yield Code.LIFE_AFTER_PRUNING, f"it was pruned, but still exists, {task.state}"
+    if task.state != record.state:
+        yield Code.STATE_DIFFERS, f"it is {task.state}, but its history ends {record.state}"
+    if task.token != record.token:
+        yield Code.TOKEN_DIFFERS, f"its token is {task.token}, but its history issued {record.token}"
 
 
-class _Told:
-    """What clients were told, ticked off as the history confirms it. To be told the same twice is no harm."""
+class _AcknowledgedWrites:
+    """Responses that clients received, removed as the history confirms them. The same response twice is not a fault."""
 
     def __init__(self, acknowledged: Iterable[Acknowledged]) -> None:
         self.unconfirmed = dict.fromkeys(acknowledged)  # a set that keeps its order
-        self.double_claims = list(_claims_told_twice(self.unconfirmed))
-        self.completions = _completions_told_twice(self.unconfirmed)
+        self.double_claims = list(_claims_acknowledged_twice(self.unconfirmed))
+        self.completions = _completions_acknowledged_twice(self.unconfirmed)
         self.retried: dict[int, list[int]] = {task_id: [] for task_id in self.completions}
 
-    def tick_off(self, entry: HistoryEntry) -> None:
-        """The history says this happened."""
+    def confirm(self, entry: HistoryEntry) -> None:
+        """Remove the response that this entry confirms."""
         if self.unconfirmed:
             self.unconfirmed.pop(Acknowledged(entry.task_id, entry.token, entry.event, entry.worker_id), None)
         if entry.event == Event.RETRIED and entry.task_id in self.retried:
             self.retried[entry.task_id].append(entry.token)
 
-    def broken(self, books: _Books) -> Iterator[Violation]:
-        """What clients were told that cannot have been so."""
+    def broken(self, records: _TaskRecords) -> Iterator[Violation]:
+        """The responses that the history contradicts."""
         yield from self.double_claims
         for task_id, tokens in self.completions.items():
             yield from _doubled(task_id, sorted(tokens), self.retried[task_id])
-        for told in self.unconfirmed:
-            life = books.lives.get(told.task_id)
-            if books.complete or (life is not None and told.token >= life.known_from):
-                yield _unconfirmed(told)
+        for response in self.unconfirmed:
+            record = records.tasks.get(response.task_id)
+            if records.complete or (record is not None and response.token >= record.known_from):
+                yield _unconfirmed(response)
 
 
-def _claims_told_twice(acknowledged: Iterable[Acknowledged]) -> Iterator[Violation]:
+def _claims_acknowledged_twice(acknowledged: Iterable[Acknowledged]) -> Iterator[Violation]:
     holders: dict[tuple[int, int], str | None] = {}
-    for told in acknowledged:
-        if told.event != Event.CLAIMED:
+    for response in acknowledged:
+        if response.event != Event.CLAIMED:
             continue
-        first = holders.setdefault((told.task_id, told.token), told.worker_id)
-        if first != told.worker_id:
-            message = f"{first} and {told.worker_id} were both told that they hold it under token {told.token}"
-            yield Violation(Code.DOUBLE_CLAIM, told.task_id, message)
+        first = holders.setdefault((response.task_id, response.token), response.worker_id)
+        if first != response.worker_id:
+            message = f"{first} and {response.worker_id} both received the claim under token {response.token}"
+            yield Violation(Code.DOUBLE_CLAIM, response.task_id, message)
 
 
-def _completions_told_twice(acknowledged: Iterable[Acknowledged]) -> dict[int, set[int]]:
+def _completions_acknowledged_twice(acknowledged: Iterable[Acknowledged]) -> dict[int, set[int]]:
     tokens: dict[int, set[int]] = {}
-    for told in acknowledged:
-        if told.event == Event.COMPLETED:
-            tokens.setdefault(told.task_id, set()).add(told.token)
+    for response in acknowledged:
+        if response.event == Event.COMPLETED:
+            tokens.setdefault(response.task_id, set()).add(response.token)
     return {task_id: several for task_id, several in tokens.items() if len(several) > 1}
 
 
 def _doubled(task_id: int, tokens: list[int], retried: list[int]) -> Iterator[Violation]:
     for first, second in pairwise(tokens):
-        # A retry notes the highest token issued before it, so it lies between two claims when its token does.
+        # A retry records the highest token before it, so the retry lies between two claims if its token does.
         if not any(first <= token < second for token in retried):
-            message = f"told completed under token {first} and again under token {second}, not retried in between"
+            message = (
+                f"acknowledged as completed under token {first} and under token {second}, without a retry in between"
+            )
             yield Violation(Code.DOUBLED_COMPLETION, task_id, message)
 
 
-def _unconfirmed(told: Acknowledged) -> Violation:
-    who = "a client" if told.worker_id is None else told.worker_id
-    message = f"{who} was told {told.event} under token {told.token}, which the history does not say"
-    return Violation(Code.NOT_RECORDED, told.task_id, message)
+def _unconfirmed(response: Acknowledged) -> Violation:
+    who = "a client" if response.worker_id is None else response.worker_id
+    message = f"{who} received {response.event} under token {response.token}, which is not in the history"
+    return Violation(Code.NOT_RECORDED, response.task_id, message)

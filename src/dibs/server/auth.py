@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dibs.model.key import NOBODY, ApiKey, Scope, matches, split
+from dibs.model.key import UNKNOWN_KEY_DIGEST, ApiKey, Scope, matches, split
 from dibs.store.contract import DatabaseStore
 from dibs.wire.errors import RequestRefused
 
@@ -155,7 +155,7 @@ class KeyRing:
 
 def _proves(secret: str, known: _Known) -> bool:
     """True if the secret is the key's; an unknown id is compared as well, with what no secret has."""
-    return matches(secret, known.key.digest if known.key else NOBODY)
+    return matches(secret, known.key.digest if known.key else UNKNOWN_KEY_DIGEST)
 
 
 def _live(known: _Known) -> bool:

@@ -11,10 +11,9 @@ from dibs.model.finalization import unique_processor
 from dibs.server.config import ServerConfig
 from dibs.store.contract import Store
 from dibs.worker.config import WorkerConfig
-from dibs.worker.finalizer import Finalizer
-from dibs.worker.service import Part
-from dibs.worker.store_access import Contact
-from dibs.worker.upkeep import Upkeep
+from dibs.worker.service import ServiceThread
+from dibs.worker.store_access import StoreAccess
+from dibs.worker.upkeep import UpkeepService, WorkflowFinalizer
 
 logger = logging.getLogger("dibs.server")
 
@@ -31,9 +30,9 @@ class Keeper:
 
     def __init__(self, store: Store, config: ServerConfig) -> None:
         settings = WorkerConfig(upkeep_every=config.upkeep_every)
-        contact, processor = Contact(store, by=None), unique_processor(f"server-{os.getpid()}")
-        self._finalizer = Finalizer(contact, processor) if config.upkeep else None
-        self._upkeep = Upkeep(contact, settings, processor) if config.upkeep else None
+        contact, processor = StoreAccess(store, by=None), unique_processor(f"server-{os.getpid()}")
+        self._finalizer = WorkflowFinalizer(contact, processor) if config.upkeep else None
+        self._upkeep = UpkeepService(contact, settings, processor) if config.upkeep else None
 
     def start(self) -> None:
         """Begin."""
@@ -51,5 +50,5 @@ class Keeper:
         if not all(await asyncio.gather(*ends)):
             logger.warning("the upkeep did not end in time; it is left behind")
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[ServiceThread]:
         return [part for part in (self._finalizer, self._upkeep) if part is not None]

@@ -20,7 +20,7 @@ from dibs.model.task import DEFAULT_QUEUE, WAITING, NewTask, State, Task
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, drive, drive_async
 from dibs.testing.trial import AnyHandler, LiveContext, Trial, run, run_async
-from dibs.worker.run import misfit
+from dibs.worker.run import permanent_failure
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -141,7 +141,7 @@ class Sandbox:
         outcome = yield trial
         answer = self._run(self._store.queue.finish([(claim, outcome)]))[0]
         if isinstance(answer, InvalidValue):  # a result that cannot be kept fails the task, as in a worker
-            outcome = misfit(answer)
+            outcome = permanent_failure(answer)
             answer = self._run(self._store.queue.finish([(claim, outcome)]))[0]
         or_raise(answer)
         if trial.error is None and isinstance(outcome, Failed):

@@ -14,7 +14,7 @@ from dibs.handlers.handler import Handler
 from dibs.model.claim import Claim, ClaimStatus, Outcome
 from dibs.store.contract import Store
 from dibs.worker.run import perform, perform_async
-from dibs.worker.store_access import StoreShelf
+from dibs.worker.store_access import StoreTaskData
 
 AnyHandler = Handler[..., Any, Any]
 
@@ -84,7 +84,7 @@ class LiveContext(Context):
 
     def __init__(self, claim: Claim, store: Store) -> None:
         self._store = store
-        super().__init__(claim, self._write, StoreShelf(store, store.run))
+        super().__init__(claim, self._write, StoreTaskData(store, store.run))
 
     @property
     def cancelled(self) -> bool:

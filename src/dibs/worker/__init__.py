@@ -1,1 +1,1 @@
-"""The worker: claim, run, finish. Threads on one store, handlers in lanes."""
+"""The worker: service threads that claim tasks, renew leases and write outcomes, and lanes that run handlers."""

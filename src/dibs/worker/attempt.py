@@ -1,4 +1,5 @@
-"""An attempt in progress, and all that this worker has: what it holds, renews, runs and has yet to tell the store."""
+"""An attempt in progress, and the set of attempts that a worker holds from their claims until their outcomes are
+written."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from dibs.model.claim import Claim, Outcome
 from dibs.observe import tracing
 
 
-class Stop(StrEnum):
-    """Why a handler is told to stop."""
+class StopReason(StrEnum):
+    """Why a handler has to stop."""
 
-    CANCELLED = "cancelled"  # somebody asked the task to stop
-    TIMED_OUT = "timed out"  # its time is up
-    LOST = "lost"  # the claim is no longer ours
-    SHUTDOWN = "shutdown"  # the worker stops, and its grace is over
+    CANCELLED = "cancelled"  # a client requested the cancellation of the task
+    TIMED_OUT = "timed out"  # the timeout of the task has passed
+    LOST = "lost"  # this worker no longer holds the claim
+    SHUTDOWN = "shutdown"  # the worker stops, and the grace period is over
 
 
 class Attempt:
@@ -52,39 +53,42 @@ class Attempt:
         self.begun_at: float | None = None
         self.ended_at: float | None = None
         self.span: Any = None
-        self.head_start = 0.0  # seconds on top of its timeout, for what has to happen before its handler can begin
+        self.head_start = 0.0  # seconds added to the timeout for the start of a child process and its imports
         self.settled = False
-        self.replaced = False  # True when a failed attempt took the place of an outcome that could not be stored
-        self.on_stop: Callable[[Stop], None] = _nothing
+        self.replaced = False  # True when a failure has replaced an outcome that could not be stored
+        self.on_stop: Callable[[StopReason], None] = _not_running
 
     @property
     def suspect(self) -> bool:
-        """True when a worker died with this task claimed ahead: it may be what killed it, so its start is noted."""
+        """True when an earlier worker died while it held this task claimed ahead.
+
+        The task may have killed that worker, so the start of this attempt is stored before its handler runs."""
         return self.ahead and self.claim.task.dropped > 0
 
     @property
     def deadline(self) -> float | None:
-        """The moment (monotonic) at which its time is up."""
+        """The time on the monotonic clock at which the attempt times out; None without a timeout or before the
+        start."""
         timeout = self.claim.task.timeout
         return None if timeout is None or self.begun_at is None else self.begun_at + timeout + self.head_start
 
     def begin(self) -> None:
-        """Its handler begins now; in a child process, which may have had to start first, later than the attempt."""
+        """Record that the handler starts now: in a child process that is later than the start of the attempt."""
         self.begun_at = now()
         self.head_start = 0.0
 
     def traced(self) -> AbstractContextManager[Any]:
-        """While this holds, its handler runs, in a span of its own where the program traces."""
+        """A context manager around the run of the handler: opens a span where the program uses OpenTelemetry."""
         self.span = tracing.begin(self.claim)
         return tracing.active(self.span)
 
     @property
     def seconds(self) -> float | None:
-        """How long its handler ran."""
+        """Seconds for which the handler ran; None before its end."""
         return None if self.begun_at is None or self.ended_at is None else round(self.ended_at - self.begun_at, 6)
 
-    def about(self, event: str, **more: Any) -> dict[str, Any]:
-        """The fields of an entry of the log that tells of it."""
+    def log_fields(self, event: str, **more: Any) -> dict[str, Any]:
+        """The `extra` fields of a log entry about this attempt."""
         claim = self.claim
         fields = {
             "event": event,
@@ -100,20 +104,21 @@ class Attempt:
             fields["trace_id"] = tracing.trace_id(trace)
         return fields
 
-    def stop(self, why: Stop) -> None:
-        """Tell the handler to stop."""
+    def stop(self, reason: StopReason) -> None:
+        """Ask the handler to stop."""
         self.context.cancelled = True
-        self.on_stop(why)
+        self.on_stop(reason)
 
     def __repr__(self) -> str:
         return f"task {self.claim.task_id} ({self.handler.name}, attempt {self.claim.attempt})"
 
 
-class Attempts:
-    """All attempts that this worker holds. Each is settled once: by its handler, its timeout, or the shutdown."""
+class HeldAttempts:
+    """All attempts that this worker holds. Each is settled (given its outcome) once: by the handler, timeout or
+    shutdown."""
 
-    def __init__(self, tell: Callable[[Attempt, Outcome], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_settled: Callable[[Attempt, Outcome], None]) -> None:
+        self._on_settled = on_settled
         self._held: set[Attempt] = set()
         self._lock = threading.Lock()
         self._empty = threading.Condition()
@@ -122,30 +127,30 @@ class Attempts:
         return len(self._held)
 
     def hold(self, attempts: Iterable[Attempt]) -> None:
-        """These are ours now: renew them."""
+        """Add attempts, whose leases are renewed from now on."""
         self._held.update(attempts)
 
     def all(self) -> list[Attempt]:
-        """Those that are held now, whether queued, running or settled and not yet written."""
+        """All held attempts: queued, running, or settled and not yet written."""
         return list(self._held.copy())
 
     def unsettled(self) -> list[Attempt]:
-        """Those whose outcome is still open."""
+        """The held attempts that have no outcome yet."""
         return [attempt for attempt in self.all() if not attempt.settled]
 
     def settle(self, attempt: Attempt, outcome: Outcome) -> bool:
-        """This is how the attempt ended. False if that was decided before."""
+        """Set the outcome of the attempt. False, and no change, if it already has one."""
         with self._lock:
             if attempt.settled:
                 return False
             attempt.settled = True
         attempt.ended_at = now()
         tracing.end(attempt.span, outcome)
-        self._tell(attempt, outcome)
+        self._on_settled(attempt, outcome)
         return True
 
     def forget(self, attempts: Iterable[Attempt]) -> None:
-        """Their outcomes are written, or their claims lost: nothing to renew any more."""
+        """Remove attempts whose outcomes are written or whose claims are lost: their leases are no longer renewed."""
         for attempt in attempts:
             attempt.settled = True
         self._held.difference_update(attempts)
@@ -154,15 +159,15 @@ class Attempts:
                 self._empty.notify_all()
 
     def wait_until_none(self, timeout: float) -> bool:
-        """True as soon as nothing is held; False after `timeout` seconds."""
+        """Wait until no attempt is held. False if some are still held after `timeout` seconds."""
         with self._empty:
             return self._empty.wait_for(lambda: not self._held, max(0.0, timeout))
 
 
 def now() -> float:
-    """The worker's own clock, which only measures durations."""
+    """The time on the monotonic clock, by which the worker measures durations."""
     return time.monotonic()
 
 
-def _nothing(why: Stop) -> None:
-    """How to stop a handler that has not begun."""
+def _not_running(reason: StopReason) -> None:
+    """Do nothing: the handler has not started, so there is nothing to stop."""

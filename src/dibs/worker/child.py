@@ -1,7 +1,7 @@
-"""The child process of a process lane: it runs one task at a time and tells its parent how each ended.
+"""The child process of a process lane: runs one task at a time and sends each outcome to the parent process.
 
-Parent and child speak msgpack over a pipe, never pickle. The child finds a handler where the parent found it, in its
-module; nothing that a task holds decides what is imported.
+Parent and child exchange msgpack messages over a pipe, never pickle. The child imports a handler from the module in
+which the parent found it; the content of a task never decides what is imported.
 """
 
 from __future__ import annotations
@@ -30,63 +30,63 @@ from dibs.handlers.handler import Handler
 from dibs.model.claim import Claim, Failed, Outcome
 from dibs.model.workflow import StepResult
 from dibs.observe import log, tracing
-from dibs.worker.run import misfit, perform
+from dibs.worker.run import perform, permanent_failure
 
-FLUSH_WITHIN = 2000
-"""Milliseconds that a child has to tell a collector what its last handlers traced, when it is let go."""
+TRACE_FLUSH_TIMEOUT = 2000
+"""Milliseconds for which a child that ends waits for the export of its last trace spans."""
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a handler is defined."""
+class HandlerPath(msgspec.Struct, frozen=True):
+    """The module and the qualified name under which a handler can be imported."""
 
     module: str
     qualname: str
 
 
-class Run(msgspec.Struct, frozen=True, tag=True):
-    """Parent to child: run this."""
+class RunTask(msgspec.Struct, frozen=True, tag=True):
+    """Parent to child: run the handler under this claim."""
 
-    place: Place
+    handler: HandlerPath
     claim: Claim
     trace: str | None = None
 
 
-class Stopping(msgspec.Struct, frozen=True, tag=True):
-    """Parent to child: somebody wants the handler to stop."""
+class StopRequested(msgspec.Struct, frozen=True, tag=True):
+    """Parent to child: the handler has to stop."""
 
 
-class Answer(msgspec.Struct, frozen=True, tag=True):
-    """Parent to child: what the shelf says to the last question, or why it refuses (`lost`: the claim is)."""
+class DataReply(msgspec.Struct, frozen=True, tag=True):
+    """Parent to child: the reply to the last DataRequest, or the reason of a refusal. `lost`: the claim is lost."""
 
     value: Any = None
     refused: str | None = None
     lost: bool = False
 
 
-class Began(msgspec.Struct, frozen=True, tag=True):
-    """Child to parent: the handler is found and begins."""
+class HandlerStarted(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: the handler is imported and starts now."""
 
 
-class OfClaim(msgspec.Struct, frozen=True, tag=True):
-    """Child to parent: said for this claim. A thread that a task left behind speaks while another one runs."""
+class ClaimMessage(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: a message about one claim. A thread left behind by an earlier task can still send messages."""
 
     task_id: int
     token: int
 
-    def is_of(self, claim: Claim) -> bool:
-        """True if it was said by the attempt that has this claim."""
+    def is_about(self, claim: Claim) -> bool:
+        """True if the attempt with this claim sent the message."""
         return (self.task_id, self.token) == (claim.task_id, claim.token)
 
 
-class Noted(OfClaim, frozen=True, tag=True):
-    """Child to parent: the handler is this far."""
+class ProgressMade(ClaimMessage, frozen=True, tag=True):
+    """Child to parent: the handler has reported progress."""
 
     percent: int
     message: str | None
 
 
-class Logged(msgspec.Struct, frozen=True, tag=True):
-    """Child to parent: an entry for the log, as far as it is made of plain values."""
+class LogEntry(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: a log entry, its fields converted to plain values."""
 
     name: str
     level: int
@@ -94,195 +94,200 @@ class Logged(msgspec.Struct, frozen=True, tag=True):
     traceback: str | None = None
     fields: dict[str, str | int | float | bool | None] = {}
 
-    def pass_on(self) -> None:
-        """Log it here, as if it had been said here."""
+    def log(self) -> None:
+        """Log the entry in this process under its original logger."""
         logger = logging.getLogger(self.name)
         if logger.isEnabledFor(self.level):
-            about = {"name": self.name, "levelno": self.level, "levelname": logging.getLevelName(self.level)}
-            said = {"msg": self.text, "args": None, "exc_text": self.traceback}
-            logger.handle(logging.makeLogRecord({**self.fields, **about, **said}))
+            origin = {"name": self.name, "levelno": self.level, "levelname": logging.getLevelName(self.level)}
+            content = {"msg": self.text, "args": None, "exc_text": self.traceback}
+            logger.handle(logging.makeLogRecord({**self.fields, **origin, **content}))
 
 
-class AskedResults(OfClaim, frozen=True, tag=True):
-    """Child to parent: what did the parents of this step come to? The handler waits for the answer."""
+class GetResults(ClaimMessage, frozen=True, tag=True):
+    """Child to parent: send the results of the parent steps. The handler waits for the reply."""
 
 
-class AskedCheckpoints(OfClaim, frozen=True, tag=True):
-    """Child to parent: what did earlier attempts keep?"""
+class GetCheckpoints(ClaimMessage, frozen=True, tag=True):
+    """Child to parent: send the checkpoints that earlier attempts have kept."""
 
 
-class AskedToKeep(OfClaim, frozen=True, tag=True):
-    """Child to parent: keep this for later attempts."""
+class KeepCheckpoint(ClaimMessage, frozen=True, tag=True):
+    """Child to parent: store a checkpoint for later attempts."""
 
     name: str
     value: Any
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
-    """Child to parent: how the attempt ended, and how many bytes of memory the child has now (0: unknown)."""
+class AttemptEnded(msgspec.Struct, frozen=True, tag=True):
+    """Child to parent: the outcome of the attempt, and the bytes of memory that the child uses (0: unknown)."""
 
     outcome: Outcome
     memory: int
 
 
-Asked = AskedResults | AskedCheckpoints | AskedToKeep
-Told = Began | Noted | Logged | Ended | Asked
+DataRequest = GetResults | GetCheckpoints | KeepCheckpoint
+ChildMessage = HandlerStarted | ProgressMade | LogEntry | AttemptEnded | DataRequest
 
 pack = msgspec.msgpack.encode
-_read_order = msgspec.msgpack.Decoder(Run | Stopping | Answer).decode
-unpack = msgspec.msgpack.Decoder(Told).decode
+_unpack_parent_message = msgspec.msgpack.Decoder(RunTask | StopRequested | DataReply).decode
+unpack = msgspec.msgpack.Decoder(ChildMessage).decode
 
 
 def main(pipe: Connection, log_level: int) -> None:
-    """The life of a child."""
-    _leave_signals_to_the_parent()
-    _die_with_the_parent()
-    _Child(pipe, log_level).work()
+    """Run tasks until the parent closes the pipe: the entry point of the child process."""
+    _ignore_stop_signals()
+    _request_death_with_parent()
+    _TaskRunner(pipe, log_level).work()
 
 
-class _Child:
+class _TaskRunner:
     def __init__(self, pipe: Connection, log_level: int) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()
-        self._orders: queue.SimpleQueue[tuple[Run, Context]] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[RunTask, Context]] = queue.SimpleQueue()
         self._context: Context | None = None
-        self._shelf = _ParentsShelf(self._tell)
+        self._task_data = _ParentTaskData(self._send)
         root = logging.getLogger()
-        root.handlers[:] = [_ToParent(self._tell)]  # what the main module set up when it was imported here writes twice
+        # Handlers that the main module has configured on its import here would write each entry a second time.
+        root.handlers[:] = [_ParentLogHandler(self._send)]
         root.setLevel(log_level)
-        threading.Thread(target=self._listen, name="dibs-orders", daemon=True).start()
+        threading.Thread(target=self._listen, name="dibs-messages", daemon=True).start()
 
     def work(self) -> None:
-        """One task after the other, until the parent closes the pipe."""
+        """Run one task after the other; the listening thread ends the process when the parent closes the pipe."""
         while True:
-            outcome = self._run(*self._orders.get())
-            _flush()
+            outcome = self._run(*self._tasks.get())
+            _flush_output()
             try:
-                self._tell(Ended(outcome, _memory()))
-            except (TypeError, ValueError, OverflowError, RecursionError) as error:  # not even msgpack can hold it
-                self._tell(Ended(misfit(InvalidValue(f"The handler returned what is not JSON: {error}.")), _memory()))
+                self._send(AttemptEnded(outcome, _memory_in_use()))
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:  # msgpack cannot encode it
+                failure = permanent_failure(InvalidValue(f"The handler's result cannot be stored as JSON: {error}."))
+                self._send(AttemptEnded(failure, _memory_in_use()))
 
-    def _run(self, order: Run, context: Context) -> Outcome:
+    def _run(self, message: RunTask, context: Context) -> Outcome:
         try:
-            handler = _find(order.place)
-        except Exception as error:  # what imports in the parent need not import here
+            handler = _load_handler(message.handler)
+        except Exception as error:  # an import that works in the parent can fail in the child
             return Failed(describe(error), permanent=True)
-        self._tell(Began())
+        self._send(HandlerStarted())
         try:
-            with tracing.inside(order.trace):
+            with tracing.remote_parent(message.trace):
                 return perform(handler, context)
-        except KeyboardInterrupt as error:  # of the handler's own: Ctrl-C is the parent's
+        except KeyboardInterrupt as error:  # raised by the handler itself: the child ignores Ctrl-C
             return outcome_of(error)
 
     def _listen(self) -> None:
-        """Orders, in a thread of its own: a request to stop comes while a handler runs, or before it has begun."""
+        """Receive messages of the parent, in a separate thread: a request to stop can arrive while a handler runs."""
         with contextlib.suppress(EOFError, OSError):
             while True:
-                order = _read_order(self._pipe.recv_bytes())
-                if isinstance(order, Run):
-                    self._context = Context(order.claim, self._note, self._shelf)
-                    self._orders.put((order, self._context))
-                elif isinstance(order, Answer):
-                    self._shelf.answers.put(order)
+                message = _unpack_parent_message(self._pipe.recv_bytes())
+                if isinstance(message, RunTask):
+                    self._context = Context(message.claim, self._report_progress, self._task_data)
+                    self._tasks.put((message, self._context))
+                elif isinstance(message, DataReply):
+                    self._task_data.replies.put(message)
                 elif self._context is not None:
                     self._context.cancelled = True
-        tracing.leave(FLUSH_WITHIN)
-        os._exit(0)  # the parent has let us go, or is gone: whatever runs here is nobody's
+        tracing.flush(TRACE_FLUSH_TIMEOUT)
+        os._exit(0)  # the parent has closed the pipe or died: no process waits for the outcome of a running handler
 
-    def _note(self, claim: Claim, percent: int, message: str | None) -> None:
-        self._tell(Noted(claim.task_id, claim.token, percent, message))
+    def _report_progress(self, claim: Claim, percent: int, message: str | None) -> None:
+        self._send(ProgressMade(claim.task_id, claim.token, percent, message))
 
-    def _tell(self, message: Told) -> None:
+    def _send(self, message: ChildMessage) -> None:
         packed = pack(message)
         with self._sending:
             self._pipe.send_bytes(packed)
 
 
-class _ParentsShelf:
-    """The shelf of the parent, asked over the pipe, one question at a time."""
+class _ParentTaskData:
+    """Reads and writes task data through the parent process, one request at a time."""
 
-    def __init__(self, tell: Callable[[Asked], None]) -> None:
-        self._tell = tell
-        self._asking = threading.Lock()
-        self.answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+    def __init__(self, send: Callable[[DataRequest], None]) -> None:
+        self._send = send
+        self._one_request = threading.Lock()
+        self.replies: queue.SimpleQueue[DataReply] = queue.SimpleQueue()
 
     def results(self, claim: Claim) -> Sequence[StepResult]:
-        """See Shelf."""
-        return msgspec.convert(self._ask(claim, AskedResults(claim.task_id, claim.token)), list[StepResult])
+        """See TaskData."""
+        return msgspec.convert(self._request(claim, GetResults(claim.task_id, claim.token)), list[StepResult])
 
     def checkpoints(self, claim: Claim) -> dict[str, Any]:
-        """See Shelf."""
-        kept: dict[str, Any] = self._ask(claim, AskedCheckpoints(claim.task_id, claim.token))
+        """See TaskData."""
+        kept: dict[str, Any] = self._request(claim, GetCheckpoints(claim.task_id, claim.token))
         return kept
 
     def keep(self, claim: Claim, name: str, value: Any) -> Any:
-        """See Shelf."""
-        return self._ask(claim, AskedToKeep(claim.task_id, claim.token, name, value))
+        """See TaskData."""
+        return self._request(claim, KeepCheckpoint(claim.task_id, claim.token, name, value))
 
-    def _ask(self, claim: Claim, question: Asked) -> Any:
-        with self._asking:
-            self._tell(question)
-            answer = self.answers.get()  # a parent that is gone takes us along
-        if answer.lost:
-            raise ClaimLost(answer.refused or "", task_id=claim.task_id, token=claim.token)
-        if answer.refused is not None:
-            raise StoreError(answer.refused)
-        return answer.value
+    def _request(self, claim: Claim, request: DataRequest) -> Any:
+        with self._one_request:
+            self._send(request)
+            reply = self.replies.get()  # no timeout: the death of the parent ends this process too
+        if reply.lost:
+            raise ClaimLost(reply.refused or "", task_id=claim.task_id, token=claim.token)
+        if reply.refused is not None:
+            raise StoreError(reply.refused)
+        return reply.value
 
 
 @functools.cache
-def _find(place: Place) -> Handler[..., Any, Any]:
+def _load_handler(path: HandlerPath) -> Handler[..., Any, Any]:
     # The parent's main module is this process's __mp_main__, as for every spawned process.
-    name = "__mp_main__" if place.module == "__main__" else place.module
+    name = "__mp_main__" if path.module == "__main__" else path.module
     found: Any = sys.modules.get(name) or importlib.import_module(name)
-    for part in place.qualname.split("."):
+    for part in path.qualname.split("."):
         found = getattr(found, part)
     if not isinstance(found, Handler):
-        raise TypeError(f"{place.module}.{place.qualname} is {found!r}, not a handler.")
+        raise TypeError(f"{path.module}.{path.qualname} is {found!r}, not a handler.")
     return found
 
 
-class _ToParent(logging.Handler):
-    """Log lines go to the parent, which knows where they belong."""
+class _ParentLogHandler(logging.Handler):
+    """Sends log entries to the parent process, which logs them with its own configuration."""
 
-    def __init__(self, tell: Any) -> None:
+    def __init__(self, send: Callable[[LogEntry], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._send = send
         self._formatter = logging.Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
         try:
             trace = self._formatter.formatException(record.exc_info) if record.exc_info else record.exc_text
-            fields = {name: _plain(value) for name, value in (tracing.ids() | log.given(record)).items()}
-            self._tell(
-                Logged(
+            fields = {
+                name: _to_plain_value(value) for name, value in (tracing.ids() | log.extra_fields(record)).items()
+            }
+            self._send(
+                LogEntry(
                     record.name,
                     record.levelno,
-                    _storable(record.getMessage()),
-                    trace and _storable(trace),
+                    _replace_surrogates(record.getMessage()),
+                    trace and _replace_surrogates(trace),
                     fields,
                 )
             )
         except OSError:
-            pass  # the parent is gone, and so are we
-        except Exception:  # a line that cannot be formatted is told as everywhere, and does not fail its task
+            pass  # the parent has died, and this process is about to end
+        except Exception:  # an entry that cannot be formatted must not fail its task
             self.handleError(record)
 
 
-def _plain(value: Any) -> str | int | float | bool | None:
+def _to_plain_value(value: Any) -> str | int | float | bool | None:
     if value is None or type(value) in (bool, float) or (type(value) is int and abs(value) < 2**63):
         plain: int | float | bool | None = value
         return plain
-    return _storable(str(value))
+    return _replace_surrogates(str(value))
 
 
-def _storable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode(errors="replace").decode()  # a file's name may hold lone surrogates
 
 
-def _leave_signals_to_the_parent() -> None:
-    # A terminal's Ctrl-C and a service manager's SIGTERM reach the whole group; the parent decides what becomes of us.
+def _ignore_stop_signals() -> None:
+    # A terminal's Ctrl-C and a service manager's SIGTERM reach the whole process group; the parent decides when its
+    # children end.
     # A handler that does nothing, unlike SIG_IGN, is not inherited by programs that a task starts.
     signal.signal(signal.SIGINT, _ignore)
     signal.signal(signal.SIGTERM, _ignore)
@@ -292,22 +297,23 @@ def _ignore(number: int, frame: Any) -> None:
     """Do nothing."""
 
 
-def _die_with_the_parent() -> None:
-    """On Linux the kernel kills us when the parent is gone, even while a handler holds the interpreter's lock.
-    Elsewhere the thread that reads the pipe notices as soon as it gets to run."""
+def _request_death_with_parent() -> None:
+    """Let the kernel kill this process when the parent dies, even while a handler holds the interpreter's lock.
+
+    Only Linux can. On other systems the thread that reads the pipe ends the process as soon as that thread runs."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def _flush() -> None:
-    """What a handler has printed must not wait in a buffer: a child may be let go, or killed, at any time."""
+def _flush_output() -> None:
+    """Write out what the handler has printed: the parent may close or kill this process at any time."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the stream is closed, or None
             stream.flush()
 
 
-def _memory() -> int:
+def _memory_in_use() -> int:
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

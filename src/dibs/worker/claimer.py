@@ -1,7 +1,7 @@
-"""The claimer: asks the store for tasks whenever a lane has room, and waits well when there are none.
+"""The claimer: claims tasks whenever a lane has room, and waits for new tasks when there are none.
 
-A wake-up makes it look at once; looking by itself, at growing intervals, is the truth, because a hint can be lost.
-The store also says when the next task becomes due, so a delayed task is not late by a whole interval.
+A wake-up makes the claimer poll at once. Because a wake-up can be lost, the claimer also polls by itself, at growing
+intervals. The store returns when the next task becomes due, so a delayed task does not wait for a whole interval.
 """
 
 from __future__ import annotations
@@ -14,41 +14,44 @@ from dibs.model.claim import MAX_BATCH, Claim, ClaimRequest
 from dibs.procedures import claim_now
 from dibs.worker.attempt import Attempt, now
 from dibs.worker.config import WorkerConfig
-from dibs.worker.lanes import Lane
-from dibs.worker.service import Part
-from dibs.worker.store_access import Contact
+from dibs.worker.lanes import LaneRunner
+from dibs.worker.service import ServiceThread
+from dibs.worker.store_access import StoreAccess
 
 FIRST_POLL = 0.25
-FULL = 0.25
-"""Seconds after which a claimer whose lanes are full looks around anyway."""
+"""Seconds until the first poll after a claim that found nothing; each further interval is twice as long."""
 
-TOO_LONG = 2.0
-"""Seconds after which a task that was claimed ahead and has not begun is given back, for others to run."""
+FULL_WAIT = 0.25
+"""Seconds after which a claimer whose lanes are full checks for tasks claimed ahead that wait too long."""
 
-QUIET = 0.02
-"""Seconds for which a lane that found nothing is passed over while another is busy."""
+AHEAD_TIMEOUT = 2.0
+"""Seconds after which a task that was claimed ahead and has not started is released, so that another worker can run
+it."""
 
-AT_ONCE, A_SECOND = 20, 50
-"""Wake-ups that are followed at once, and how many more with every second that passes. A wake-up says that something
-changed, not that it was for us: on a busy store an idle worker must not ask after each of them."""
+EMPTY_LANE_PAUSE = 0.02
+"""Seconds for which a lane whose claim found nothing is skipped while another lane is busy."""
 
-Received = Callable[[Sequence[Claim], Lane, bool], Sequence[Attempt]]
+WAKEUP_BURST, WAKEUPS_PER_SECOND = 20, 50
+"""A token bucket: the number of wake-ups after which the claimer polls at once, and how many the bucket regains each
+second. A wake-up does not name the changed queue, so on a busy store an idle worker must not poll after each one."""
+
+OnClaimed = Callable[[Sequence[Claim], LaneRunner, bool], Sequence[Attempt]]
 
 
-class Claimer(Part):
-    """Fills the lanes."""
+class Claimer(ServiceThread):
+    """The service thread that claims tasks for all lanes."""
 
     name = "claimer"
 
     def __init__(
         self,
-        contact: Contact,
+        contact: StoreAccess,
         config: WorkerConfig,
         identity: tuple[str, str],
-        lanes: Sequence[Lane],
+        lanes: Sequence[LaneRunner],
         *,
-        received: Received,
-        give_back: Callable[[Sequence[Attempt]], None],
+        on_claimed: OnClaimed,
+        release: Callable[[Sequence[Attempt]], None],
         idle: Callable[[], bool],
     ) -> None:
         super().__init__()
@@ -56,71 +59,76 @@ class Claimer(Part):
         self._config = config
         self._worker_id, self._incarnation = identity
         self._lanes = lanes
-        self._received = received
-        self._give_back = give_back
+        self._on_claimed = on_claimed
+        self._release = release
         self._idle = idle
         self._room = threading.Event()
         self._poll = FIRST_POLL
-        self._looks = Looks()
+        self._wakeup_limiter = WakeupLimiter()
         self._busy = False
         self._polling = False
         self._wants_room = True
-        self._dry: set[Lane] = set()
-        """Lanes for all of whose types the last look brought less than they had room for: nothing else is pending."""
+        self._dry: set[LaneRunner] = set()
+        """Lanes whose last claim for all their types returned fewer tasks than they had room for: nothing more is
+        pending."""
         self.dry_since: float | None = None
-        """When the last look began that found nothing at all, although nothing was held before it; None if it did."""
+        """The start of the last round of claims that found nothing while the worker held nothing; None after any other
+        round."""
 
     def room(self) -> None:
-        """A lane has room again. That is no news while all have more room than there are tasks."""
+        """Report that a lane has room again. The claimer is not woken while all lanes have more room than pending
+        tasks."""
         if not self._room.is_set():
             self._room.set()
             if self._wants_room:
                 self._contact.wake()
 
     def wake(self) -> None:
-        """See Part."""
+        """See ServiceThread."""
         self._room.set()
         self._contact.wake()
 
     def step(self) -> None:
-        """Claim for every lane; wait once there is nothing left to claim, or no room for it."""
+        """Claim for every lane; then wait if nothing is left to claim, or if no lane has room."""
         self._room.clear()
         self._wants_room = True
         seen = self._contact.wakeups.generation
         idle = self._idle()
-        began, self.dry_since = now(), None  # before looking: what is found may have ended before we are back here
-        looked, found = self._claim_for_all()
+        began, self.dry_since = now(), None  # before the claims: a claimed task may end before this function returns
+        claimed, found = self._claim_for_all()
         self._polling = False
         self._wants_room = len(self._dry) < len(self._lanes)
         if found:
             self._poll = FIRST_POLL
             if self._wants_room:
                 return
-        if looked:
+        if claimed:
             if idle and not found:
                 self.dry_since = began
             self._wait_for_work(seen)
         else:
-            self._room.wait(FULL)
-            self._relieve()
+            self._room.wait(FULL_WAIT)
+            self._release_waiting()
 
     def _claim_for_all(self) -> tuple[bool, bool]:
-        """Whether any lane had room, and whether anything was found."""
-        looked = found = False
+        """Claim for all lanes. Returns whether any lane had room, and whether any task was found."""
+        claimed = found = False
         self._dry.clear()
         for lane in self._lanes:
             if lane.quiet_until > now() and self._busy:
-                continue  # another lane has so much to do that we come round often
+                continue  # another lane is busy, so the next round follows soon
             counts = self._claim_for(lane)
-            looked, found = looked or bool(counts), found or any(counts)
-            lane.quiet_until = now() + QUIET if counts and not any(counts) else 0.0
+            claimed, found = claimed or bool(counts), found or any(counts)
+            lane.quiet_until = now() + EMPTY_LANE_PAUSE if counts and not any(counts) else 0.0
         self._busy = found
-        return looked, found
+        return claimed, found
 
-    def _claim_for(self, lane: Lane) -> list[int]:
-        """How many each request brought. First what can begin now; ahead only if there was enough of that."""
+    def _claim_for(self, lane: LaneRunner) -> list[int]:
+        """Claim for one lane and return the number of tasks of each claim.
+
+        The first claim fills the free places. Tasks are claimed ahead only if the first claim was filled."""
         if lane.flooded:
-            return self._claim_from_flood(lane)
+            return self._claim_short_tasks(lane)
         counts = []
         free = lane.free
         if free > 0:
@@ -132,13 +140,14 @@ class Claimer(Part):
             counts.append(self._claim(lane, short, wanted, ahead=True))
             lane.flooded = counts[-1] == wanted and len(short) == len(lane.types)
         if short and free <= 0 and len(short) < len(lane.types):
-            others, places = lane.others_wanted()
+            others, places = lane.long_types_wanted()
             if places > 0 and others:
                 counts.append(self._claim(lane, others, places, ahead=True))
         return counts
 
-    def _claim_from_flood(self, lane: Lane) -> list[int]:
-        """Everything is very short and there is more of it than we can hold: one request instead of two."""
+    def _claim_short_tasks(self, lane: LaneRunner) -> list[int]:
+        """Claim where all types are short and more tasks are pending than the lane may hold: one claim instead of
+        two."""
         short, wanted = lane.wanted_ahead()
         if wanted <= 0 and short:
             return []
@@ -146,7 +155,7 @@ class Claimer(Part):
         lane.flooded = count == wanted and len(short) == len(lane.types)
         return [count]
 
-    def _claim(self, lane: Lane, types: Sequence[str], count: int, *, ahead: bool) -> int:
+    def _claim(self, lane: LaneRunner, types: Sequence[str], count: int, *, ahead: bool) -> int:
         request = ClaimRequest(
             worker_id=self._worker_id,
             incarnation=self._incarnation,
@@ -161,7 +170,7 @@ class Claimer(Part):
         if len(claims) < request.count and types == lane.types:
             self._dry.add(lane)
         if claims:
-            lane.submit(self._received(claims, lane, ahead))
+            lane.submit(self._on_claimed(claims, lane, ahead))
         return len(claims)
 
     def _wait_for_work(self, seen: int) -> None:
@@ -169,32 +178,35 @@ class Claimer(Part):
         due = self._contact.run(self._contact.store.upkeep.next_due())
         pause = self._poll * random.uniform(0.9, 1.1)
         if due is not None:
-            pause = min(pause, max(due, 0.05))  # overdue: it is for others, or upkeep is about to enqueue it
+            pause = min(
+                pause, max(due, 0.05)
+            )  # overdue: the task is not for this worker, or upkeep is about to promote it
         began = now()
         wakeups.wait(seen, pause)
         if now() - began < pause * 0.9:
-            self._ending.wait(self._looks.rest())
+            self._ending.wait(self._wakeup_limiter.delay())
         else:
             self._poll, self._polling = min(self._poll * 2, self._config.poll), True
-        self._relieve()
+        self._release_waiting()
 
-    def _relieve(self) -> None:
+    def _release_waiting(self) -> None:
+        """Release tasks that were claimed ahead and have waited too long in a lane."""
         for lane in self._lanes:
-            if lane.free < 0 and (stuck := lane.take_back(now() - TOO_LONG)):
+            if lane.free < 0 and (waiting := lane.take_back(now() - AHEAD_TIMEOUT)):
                 lane.stuck = True
-                self._give_back(stuck)
+                self._release(waiting)
 
 
-class Looks:
-    """How often the claimer may follow a wake-up."""
+class WakeupLimiter:
+    """Limits the rate of polls after wake-ups: a token bucket."""
 
     def __init__(self) -> None:
-        self._left = float(AT_ONCE)
+        self._left = float(WAKEUP_BURST)
         self._counted_at = now()
 
-    def rest(self) -> float:
-        """Seconds to rest before the next look."""
+    def delay(self) -> float:
+        """Take one token. Seconds to wait before the next poll."""
         moment = now()
-        self._left = min(AT_ONCE, self._left + (moment - self._counted_at) * A_SECOND) - 1
+        self._left = min(WAKEUP_BURST, self._left + (moment - self._counted_at) * WAKEUPS_PER_SECOND) - 1
         self._counted_at = moment
-        return max(0.0, -self._left / A_SECOND)
+        return max(0.0, -self._left / WAKEUPS_PER_SECOND)

@@ -1,4 +1,4 @@
-"""How a worker works: one small frozen value, checked when it is made."""
+"""The configuration of a worker, checked when it is created."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEBIBYTE = 2**20
 
 
 class WorkerOptions(TypedDict, total=False):
-    """Options of `app.worker`; see WorkerConfig for what each means."""
+    """The options of `app.worker`; WorkerConfig describes each."""
 
     concurrency: int
     children: int
@@ -36,43 +36,44 @@ class WorkerOptions(TypedDict, total=False):
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works. Times are seconds."""
+    """The configuration of a worker. Durations are in seconds."""
 
     concurrency: int = 10
-    """Tasks that each lane runs at once: threads, and coroutines on the event loop."""
+    """Number of tasks that each lane runs at once: threads, and coroutines on the event loop."""
 
     children: int = os.cpu_count() or 1
-    """Child processes at once, for handlers of the lane "process"."""
+    """Number of child processes for handlers of the lane "process"."""
 
     queues: Sequence[str] | None = None
-    """Only tasks of these queues; None: of all."""
+    """Queues to claim from; None: all."""
 
     order: str = Order.PRIORITY
-    """Which pending task comes first."""
+    """Which pending task is claimed first."""
 
     lease: float = DEFAULT_LEASE
-    """How long a claim holds if the worker falls silent; renewed every third of it."""
+    """How long a claim stays valid without a renewal. The worker renews after each third of the lease."""
 
     grace: float = 25.0
-    """How long running tasks may go on after the worker was asked to stop, before they are released."""
+    """How long running tasks may continue after a request to stop the worker, before they are released."""
 
     burst: bool = False
-    """Stop when nothing is left to claim."""
+    """Stop when there is nothing left to claim."""
 
     worker_id: str | None = None
-    """The name of this worker; None: made of the host's name, the process and a random part."""
+    """The name of this worker; None: HOST-PID-RANDOM."""
 
     poll: float = 2.0
-    """The longest pause between two looks at the queue while nothing wakes the worker."""
+    """The longest interval between two polls of the store without a wake-up."""
 
     upkeep_every: float = 5.0
-    """Between two rounds of upkeep: due tasks promoted, lost tasks recovered. Pruning runs once a minute."""
+    """The interval between two rounds of upkeep, which promote due tasks and recover lost tasks. Pruning runs once a
+    minute."""
 
     recycle_after: int = 1000
     """A child process is replaced after this many tasks."""
 
     recycle_above: int | None = None
-    """A child process is replaced when its memory has grown above this many MiB (where the system tells)."""
+    """A child process is replaced when it uses more than this many MiB of memory (on systems that have /proc)."""
 
     def __post_init__(self) -> None:
         Filters(queues=self.queues, order=self.order)
@@ -87,7 +88,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.lease < 1:
             raise InvalidValue(
                 f"A worker's lease must be at least 1 second, not {self.lease}.",
-                hint="It is renewed every third of it; what ends a slow task is `timeout`, not the lease.",
+                hint="The worker renews leases by itself; to end slow tasks, set their `timeout`.",
             )
         check_seconds(self.grace, "grace")
         check_seconds(self.poll, "poll", least=0.01)
@@ -95,6 +96,6 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_worker_id() -> str:
-    """A name that says where the worker runs, and that no other worker has."""
+    """A unique worker id that names the host and the process: HOST-PID-RANDOM."""
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname())[:60] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(2)}"

@@ -1,4 +1,4 @@
-"""The lane of coroutine functions: one event loop, in a thread of its own or the one the worker is embedded in."""
+"""The lane of coroutine functions: one event loop, either in a separate thread or the loop that runs the worker."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from functools import partial
 
 from dibs.handlers.endings import outcome_of
 from dibs.model.claim import Cancelled
-from dibs.worker.attempt import Attempt, Stop, now
-from dibs.worker.lanes import Duties, Lane
+from dibs.worker.attempt import Attempt, StopReason, now
+from dibs.worker.lanes import LaneCallbacks, LaneRunner
 from dibs.worker.run import perform_async
 
-LEAVE_WITHIN = 1.0
-"""Seconds that coroutines have to end when the lane is closed; their tasks have been released before."""
+CLOSE_TIMEOUT = 1.0
+"""Seconds for coroutines to end when the lane is closed; their tasks have already been released."""
 
 
-class LoopLane(Lane):
-    """Coroutines on an event loop. A batch is handed over at once; the loop's own thread does the rest."""
+class LoopLane(LaneRunner):
+    """Runs coroutine functions on an event loop."""
 
     def __init__(
-        self, types: Sequence[str], places: int, duties: Duties, loop: asyncio.AbstractEventLoop | None
+        self, types: Sequence[str], places: int, callbacks: LaneCallbacks, loop: asyncio.AbstractEventLoop | None
     ) -> None:
-        super().__init__(types, places, duties)
+        super().__init__(types, places, callbacks)
         self._waiting: deque[Attempt] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._thread: threading.Thread | None = None
@@ -36,13 +36,13 @@ class LoopLane(Lane):
         self._loop = loop
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
-        """See Lane."""
+        """See LaneRunner."""
         self._active.update(attempts)
         self._waiting.extend(attempts)
-        self._loop.call_soon_threadsafe(self._begin_some)
+        self._loop.call_soon_threadsafe(self._start_waiting)
 
     def take_back(self, waiting_since: float) -> list[Attempt]:
-        """See Lane."""
+        """See LaneRunner."""
         taken: list[Attempt] = []
         kept: list[Attempt] = []
         with contextlib.suppress(IndexError):
@@ -54,25 +54,26 @@ class LoopLane(Lane):
         return taken
 
     def close(self) -> None:
-        """See Lane."""
+        """See LaneRunner."""
         if self._thread is None:
             return
         with contextlib.suppress(TimeoutError):  # a handler may block the loop, or refuse to be cancelled
-            asyncio.run_coroutine_threadsafe(self._wind_up(), self._loop).result(timeout=LEAVE_WITHIN)
+            asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(timeout=CLOSE_TIMEOUT)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=LEAVE_WITHIN)
+        self._thread.join(timeout=CLOSE_TIMEOUT)
         if not self._thread.is_alive():
             self._loop.close()
 
-    async def _wind_up(self) -> None:
-        """What asyncio.run does at its end: whatever handlers have left running on the loop ends as well."""
+    async def _cancel_all(self) -> None:
+        """Cancel every asyncio task on the loop, as asyncio.run does at its end: handlers may have started some."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
 
-    def _begin_some(self) -> None:
+    def _start_waiting(self) -> None:
+        """Start waiting attempts while places are free."""
         while len(self._running) < self.places:
             try:
                 attempt = self._waiting.popleft()
@@ -80,27 +81,27 @@ class LoopLane(Lane):
                 return
             task = self._loop.create_task(self._run(attempt))
             self._running.add(task)  # a loop keeps only weak references
-            task.add_done_callback(partial(self._over, attempt))
+            task.add_done_callback(partial(self._task_done, attempt))
             attempt.on_stop = partial(self._stop, task)
 
-    def _stop(self, task: asyncio.Task[None], why: Stop) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop may be gone
-            self._loop.call_soon_threadsafe(task.cancel, f"dibs: {why}")
+    def _stop(self, task: asyncio.Task[None], reason: StopReason) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop may be closed
+            self._loop.call_soon_threadsafe(task.cancel, f"dibs: {reason}")
 
     async def _run(self, attempt: Attempt) -> None:
-        begin, reached = self._duties.begin, now()
-        if not (await asyncio.to_thread(begin, attempt) if attempt.suspect else begin(attempt)):
+        may_begin, reached = self._callbacks.may_begin, now()
+        if not (await asyncio.to_thread(may_begin, attempt) if attempt.suspect else may_begin(attempt)):
             return
         attempt.begun_at = begun = now()
         with attempt.traced():
             outcome = await perform_async(attempt.handler, attempt.context)
         self._finished(attempt, begun, outcome, reached)
 
-    def _over(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
+    def _task_done(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._active.discard(attempt)
-        if task.cancelled():  # before its first step: no handler was there to see it
-            self._duties.ended(attempt, Cancelled())
+        if task.cancelled():  # before its first step, so `_run` has reported no outcome
+            self._callbacks.ended(attempt, Cancelled())
         elif (error := task.exception()) is not None:
-            self._duties.ended(attempt, outcome_of(error))
-        self._begin_some()
+            self._callbacks.ended(attempt, outcome_of(error))
+        self._start_waiting()

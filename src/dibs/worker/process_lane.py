@@ -1,7 +1,7 @@
-"""The lane of child processes: for handlers that hog the CPU, crash, or must be killed when their time is up.
+"""The lane of child processes: for handlers that compute for long, crash, or must be killed at their timeout.
 
-Each place is a thread here and a process there. The parent renews the leases, so nothing a handler does to its own
-interpreter can cost them. Children are spawned, never forked: no locks, sockets or database files come along.
+Each place is a thread of the worker and a child process. The parent renews the leases, so a handler that blocks its
+own interpreter loses no lease. Children are spawned, never forked: they inherit no locks, sockets or database files.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from dibs.handlers.handler import Handler
 from dibs.model.claim import Cancelled, Claim, Failed, Outcome
 from dibs.model.task import Failure
 from dibs.observe import tracing
-from dibs.worker.attempt import Attempt, Stop
+from dibs.worker.attempt import Attempt, StopReason
 from dibs.worker.child import (
-    Answer,
-    Asked,
-    AskedCheckpoints,
-    AskedResults,
-    AskedToKeep,
-    Began,
-    Ended,
-    Logged,
-    Noted,
-    Place,
-    Run,
-    Stopping,
+    AttemptEnded,
+    DataReply,
+    DataRequest,
+    GetCheckpoints,
+    GetResults,
+    HandlerPath,
+    HandlerStarted,
+    KeepCheckpoint,
+    LogEntry,
+    ProgressMade,
+    RunTask,
+    StopRequested,
     main,
     pack,
     unpack,
 )
 from dibs.worker.config import MEBIBYTE, WorkerConfig
-from dibs.worker.lanes import Duties, ThreadLane
-from dibs.workflow.task_data import Shelf
+from dibs.worker.lanes import LaneCallbacks, ThreadLane
+from dibs.workflow.task_data import TaskData
 
 logger = logging.getLogger("dibs.worker")
 
-STOP_WITHIN = 10.0
-"""Seconds that a handler has to stop after a request to do so, before its process is killed."""
+STOP_GRACE = 10.0
+"""Seconds between a request to stop and the kill of the process whose handler has not stopped."""
 
-START_WITHIN = 60.0
-"""Seconds that a child has to start and to import its handler, which its task's timeout does not count: if they did,
-a task whose timeout is shorter than its imports could never run."""
+START_ALLOWANCE = 60.0
+"""Seconds for the start of a child and the import of its handler. The timeout of the task does not include them:
+otherwise a task whose timeout is shorter than its imports could never run."""
 
-LOOK_EVERY = 0.5
-"""Seconds between two looks whether a silent child still lives."""
+ALIVE_CHECK_INTERVAL = 0.5
+"""Seconds between two checks whether a child that sends nothing is alive."""
 
 
 class ProcessLane(ThreadLane):
@@ -63,98 +63,102 @@ class ProcessLane(ThreadLane):
     _thread_name = "process"
 
     def __init__(
-        self, types: Sequence[str], duties: Duties, config: WorkerConfig, handlers: Sequence[Handler[..., Any, Any]]
+        self,
+        types: Sequence[str],
+        callbacks: LaneCallbacks,
+        config: WorkerConfig,
+        handlers: Sequence[Handler[..., Any, Any]],
     ) -> None:
-        super().__init__(types, config.children, duties)
+        super().__init__(types, config.children, callbacks)
         self._config = config
-        self._functions = {handler.name: _place(handler) for handler in handlers}
-        self._own = threading.local()
-        self._running: dict[Attempt, Child] = {}
-        self._children: set[Child] = set()
+        self._paths = {handler.name: _handler_path(handler) for handler in handlers}
+        self._local = threading.local()
+        self._running: dict[Attempt, ChildProcess] = {}
+        self._children: set[ChildProcess] = set()
 
     def wanted_ahead(self) -> tuple[list[str], int]:
-        """Nothing: the time of these tasks goes into running them."""
+        """Never claim ahead: the run of such a task takes far longer than its claim."""
         return [], 0
 
     def close(self) -> None:
-        """See Lane. A child that has nothing to do leaves when its pipe is closed; that comes first, because the kernel
-        takes the end of the thread that started a child for the end of its parent."""
+        """See LaneRunner. The idle children end first, by closing their pipes: the kernel treats the end of the thread
+        that started a child as the death of its parent."""
         for child in self._children.copy():
-            child.dismiss()
+            child.close()
         super().close()
 
     def _perform(self, attempt: Attempt) -> Outcome:
-        attempt.head_start = START_WITHIN
+        attempt.head_start = START_ALLOWANCE
         try:
             child = self._running[attempt] = self._child()
-        except OSError as error:  # too many processes, or open files: later there may be fewer
+        except OSError as error:  # too many processes or open files: a later attempt may succeed
             return outcome_of(error)
         try:
-            outcome = child.run(attempt, self._functions[attempt.handler.name])
+            outcome = child.run(attempt, self._paths[attempt.handler.name])
         finally:
             del self._running[attempt]
-        if child.worn_out(self._config):
-            child.dismiss()
+        if child.needs_replacement(self._config):
+            child.close()
         if not child.alive:
             self._children.discard(child)
-            self._own.child = None
+            self._local.child = None
         return outcome
 
-    def _child(self) -> Child:
-        child: Child | None = getattr(self._own, "child", None)
+    def _child(self) -> ChildProcess:
+        child: ChildProcess | None = getattr(self._local, "child", None)
         if child is None or not child.alive:
-            child = self._own.child = Child(logging.getLogger().getEffectiveLevel(), self._duties.shelf)
+            child = self._local.child = ChildProcess(logging.getLogger().getEffectiveLevel(), self._callbacks.task_data)
             self._children.add(child)
         return child
 
-    def _stop(self, attempt: Attempt, why: Stop) -> None:
-        """See ThreadLane: a process can be killed."""
+    def _stop(self, attempt: Attempt, reason: StopReason) -> None:
+        """Stop the handler; unlike a thread, a process that does not stop can be killed."""
         child = self._running.get(attempt)
         if child is None:
             return
-        if why is not Stop.CANCELLED:
+        if reason is not StopReason.CANCELLED:
             child.kill(attempt)
             return
-        child.ask_to_stop(attempt)
-        timer = threading.Timer(STOP_WITHIN, child.kill, [attempt])
+        child.request_stop(attempt)
+        timer = threading.Timer(STOP_GRACE, child.kill, [attempt])
         timer.daemon = True
         timer.start()
 
 
-class Child:
-    """A process that runs one task at a time, and the pipe to it."""
+class ChildProcess:
+    """A child process that runs one task at a time, and the pipe to it."""
 
-    def __init__(self, log_level: int, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, log_level: int, task_data: TaskData) -> None:
+        self._task_data = task_data
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=main, args=(theirs, log_level), name="dibs-child")
+        self._pipe, child_end = context.Pipe()
+        self._process = context.Process(target=main, args=(child_end, log_level), name="dibs-child")
         self._process.start()
-        theirs.close()
+        child_end.close()
         self._lock = threading.Lock()
         self._attempt: Attempt | None = None
-        self._sent = self._asked = False
+        self._sent = self._stop_requested = False
         self._memory = 0
         self.tasks = 0
         self._owner = os.getpid()
-        _living.add(self)
+        _running_children.add(self)
 
     @property
     def alive(self) -> bool:
-        """True while it can be given tasks."""
+        """True while the child can run tasks."""
         return not self._pipe.closed and self._process.is_alive()
 
-    def run(self, attempt: Attempt, place: Place) -> Outcome:
-        """Let the child run the attempt; whatever happens to it becomes an outcome."""
+    def run(self, attempt: Attempt, handler: HandlerPath) -> Outcome:
+        """Run the attempt in the child and return its outcome; the death of the child is a failed attempt."""
         with self._lock:
-            self._attempt, self._sent, self._asked = attempt, False, False
+            self._attempt, self._sent, self._stop_requested = attempt, False, False
             self.tasks += 1
         try:
-            if attempt.context.cancelled:  # while the child was starting; from now on, we are asked
+            if attempt.context.cancelled:  # during the start of the child; later requests come through `request_stop`
                 return Cancelled()
-            order = Run(place, attempt.claim, attempt.span and tracing.traceparent(attempt.span))
-            self._pipe.send_bytes(pack(order))  # may block, so not under the lock
-            self._pass_on_what_was_asked()
+            message = RunTask(handler, attempt.claim, attempt.span and tracing.traceparent(attempt.span))
+            self._pipe.send_bytes(pack(message))  # may block, so not under the lock
+            self._send_pending_stop()
             return self._listen(attempt)
         except (EOFError, OSError):
             return self._died()
@@ -162,27 +166,27 @@ class Child:
             with self._lock:
                 self._attempt = None
 
-    def ask_to_stop(self, attempt: Attempt) -> None:
-        """Let the handler know that somebody wants it to stop, if it still runs: the next task is not meant."""
+    def request_stop(self, attempt: Attempt) -> None:
+        """Ask the handler to stop, unless the attempt has ended: the next task in this child must not be stopped."""
         with self._lock:
             if self._attempt is attempt:
-                self._asked = True
+                self._stop_requested = True
                 if self._sent:
                     self._send_stop()
 
     def kill(self, attempt: Attempt) -> None:
-        """End the process now, if the attempt still runs in it."""
+        """Kill the process if the attempt still runs in it."""
         with self._lock:
             if self._attempt is attempt:
                 self._process.kill()
 
-    def worn_out(self, config: WorkerConfig) -> bool:
+    def needs_replacement(self, config: WorkerConfig) -> bool:
         """True when the child has run enough tasks, or has grown too large."""
         too_large = config.recycle_above is not None and self._memory > config.recycle_above * MEBIBYTE
         return too_large or self.tasks >= config.recycle_after
 
-    def dismiss(self) -> None:
-        """Let the child go: it leaves when it reads the end of its pipe."""
+    def close(self) -> None:
+        """Close the pipe, after which an idle child ends, and wait for its end."""
         with self._lock:
             if self._attempt is not None:
                 return
@@ -191,67 +195,69 @@ class Child:
         if self._process.is_alive():
             self._process.kill()
 
-    def end_with_the_program(self) -> None:
-        """Kill the process, unless it is that of a parent from which this program was forked."""
+    def kill_at_exit(self) -> None:
+        """Kill the process, unless another process (from which this one was forked) started it."""
         if self._owner == os.getpid():
             self._process.kill()
 
-    def _pass_on_what_was_asked(self) -> None:
+    def _send_pending_stop(self) -> None:
         with self._lock:
             self._sent = True
-            if self._asked:
+            if self._stop_requested:
                 self._send_stop()
 
     def _send_stop(self) -> None:
         try:
-            self._pipe.send_bytes(pack(Stopping()))
+            self._pipe.send_bytes(pack(StopRequested()))
         except OSError:
-            logger.debug("the child was gone before it could be asked to stop")
+            logger.debug("the child process ended before the request to stop reached it")
 
     def _listen(self, attempt: Attempt) -> Outcome:
         while True:
             match unpack(self._receive()):
-                case Ended(outcome, memory):
+                case AttemptEnded(outcome, memory):
                     self._memory = memory
                     return outcome
-                case Began():
+                case HandlerStarted():
                     attempt.begin()
-                case Noted() as note:
-                    if note.is_of(attempt.claim):
-                        attempt.context.progress(note.percent, note.message)
-                case Logged() as entry:
-                    entry.pass_on()
-                case question:
-                    self._answer(question, attempt.claim)
+                case ProgressMade() as progress:
+                    if progress.is_about(attempt.claim):
+                        attempt.context.progress(progress.percent, progress.message)
+                case LogEntry() as entry:
+                    entry.log()
+                case request:
+                    self._reply(request, attempt.claim)
 
-    def _answer(self, question: Asked, claim: Claim) -> None:
+    def _reply(self, request: DataRequest, claim: Claim) -> None:
         try:
-            answer = Answer(self._ask_shelf(question, claim))
-        except Exception as error:  # the handler's to see, wherever it comes from
-            answer = Answer(refused=str(error), lost=isinstance(error, ClaimLost))
+            reply = DataReply(self._read_or_keep(request, claim))
+        except Exception as error:  # raised again in the handler, whatever its type
+            reply = DataReply(refused=str(error), lost=isinstance(error, ClaimLost))
         with self._lock:
-            self._sent = False  # a request to stop waits until the answer is through
-        self._pipe.send_bytes(pack(answer))
-        self._pass_on_what_was_asked()
+            self._sent = False  # a request to stop waits until the reply is sent
+        self._pipe.send_bytes(pack(reply))
+        self._send_pending_stop()
 
-    def _ask_shelf(self, question: Asked, claim: Claim) -> Any:
-        if not question.is_of(claim):
+    def _read_or_keep(self, request: DataRequest, claim: Claim) -> Any:
+        if not request.is_about(claim):
             raise ClaimLost(
-                f"Task {question.task_id} has ended in this process; a thread that it left behind asks for it.",
-                task_id=question.task_id,
-                token=question.token,
+                f"Task {request.task_id} has ended in this process, but a thread that its handler left running asks for"
+                " its data.",
+                task_id=request.task_id,
+                token=request.token,
             )
-        match question:
-            case AskedResults():
-                return self._shelf.results(claim)
-            case AskedCheckpoints():
-                return self._shelf.checkpoints(claim)
-            case AskedToKeep(name=name, value=value):
-                return self._shelf.keep(claim, name, value)
+        match request:
+            case GetResults():
+                return self._task_data.results(claim)
+            case GetCheckpoints():
+                return self._task_data.checkpoints(claim)
+            case KeepCheckpoint(name=name, value=value):
+                return self._task_data.keep(claim, name, value)
 
     def _receive(self) -> bytes:
-        """The next message. Only looking tells that a child is dead whose own children hold its end of the pipe."""
-        while not self._pipe.poll(LOOK_EVERY):
+        """The next message. A dead child's own children may keep its end of the pipe open, so the process is checked
+        too."""
+        while not self._pipe.poll(ALIVE_CHECK_INTERVAL):
             if not self._process.is_alive() and not self._pipe.poll():
                 raise EOFError
         return self._pipe.recv_bytes()
@@ -260,20 +266,21 @@ class Child:
         self._pipe.close()
         self._process.join(timeout=5)
         code = self._process.exitcode
-        if self._asked:
+        if self._stop_requested:
             return Cancelled()
         how = _signal_name(code) if code is not None and code < 0 else f"the exit code {code}"
         return Failed(Failure("ProcessDied", f"The process that ran the task ended with {how}."))
 
 
-_living: weakref.WeakSet[Child] = weakref.WeakSet()
+_running_children: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
 
 @atexit.register
-def _end_all() -> None:
-    """A program may end without stopping its worker. multiprocessing would then wait for its children, for ever."""
-    for child in list(_living):
-        child.end_with_the_program()
+def _kill_remaining_children() -> None:
+    """Kill the children of a program that ends without stopping its worker: multiprocessing would wait for them for
+    ever."""
+    for child in list(_running_children):
+        child.kill_at_exit()
 
 
 def _signal_name(code: int) -> str:
@@ -283,11 +290,11 @@ def _signal_name(code: int) -> str:
         return f"signal {-code}"
 
 
-def _place(handler: Handler[..., Any, Any]) -> Place:
+def _handler_path(handler: Handler[..., Any, Any]) -> HandlerPath:
     function = handler.function
     if "<" in function.__qualname__:
         raise InvalidValue(
             f"The handler {handler.name!r} ({function.__qualname__}) cannot run in a child process.",
             hint="Define it at the top level of a module, where a new process can import it.",
         )
-    return Place(function.__module__, function.__qualname__)
+    return HandlerPath(function.__module__, function.__qualname__)

@@ -1,4 +1,4 @@
-"""Progress that handlers have reported and that is not written yet."""
+"""Progress reports of handlers that are not written yet."""
 
 from __future__ import annotations
 
@@ -7,68 +7,73 @@ import threading
 from collections.abc import Iterable
 
 from dibs.errors import DibsError, StoreError, StoreRefused
-from dibs.model.claim import MAX_BATCH, Claim
-from dibs.worker.store_access import Contact
+from dibs.model.claim import MAX_BATCH, AnyClaim, Claim, ProgressReport
+from dibs.worker.store_access import StoreAccess
 
 logger = logging.getLogger("dibs.worker")
 
-Note = tuple[Claim, int, str | None]
-Key = tuple[int, int]
+ClaimKey = tuple[int, int]
+"""Task id and token of a claim."""
 
 
-class Notes:
-    """The latest progress of each attempt.
+class ProgressReports:
+    """The latest progress report of each attempt.
 
-    The lease keeper writes all notes now and then. The finisher writes those of an attempt before its outcome: the
-    outcome ends the claim, and progress after that would be refused.
+    The lease keeper writes all reports periodically. The finisher writes the report of an attempt before its outcome:
+    the outcome ends the claim, and a later progress report would be refused.
     """
 
-    def __init__(self, contact: Contact) -> None:
+    def __init__(self, contact: StoreAccess) -> None:
         self._contact = contact
-        self._latest: dict[Key, Note] = {}
+        self._latest: dict[ClaimKey, ProgressReport] = {}
         self._writing = threading.Lock()
-        """Held from before a note is taken until it is written. So a note that is neither in `_latest` nor being
-        written is in the store, and an older note never arrives after a newer one."""
+        """Held from before a report is removed from `_latest` until it is written. So a report that is neither in
+        `_latest` nor being written is in the store, and an older report is never written after a newer one."""
 
-    def note(self, claim: Claim, percent: int, message: str | None) -> None:
-        """The handler is this far; only its latest note is written."""
-        self._latest[claim.task_id, claim.token] = (claim, percent, message)
+    def add(self, claim: Claim, percent: int, message: str | None) -> None:
+        """Add a report, which replaces an earlier one of the same attempt."""
+        self._latest[_key(claim)] = (claim, percent, message)
 
     def clear(self) -> None:
-        """Forget all notes: no attempt is held any more."""
+        """Drop all reports: the worker holds no attempt."""
         self._latest.clear()
 
     def write_all(self) -> None:
-        """Write every note."""
+        """Write all reports."""
         while self._latest:
             with self._writing:
                 self._write(list(self._latest)[:MAX_BATCH])
 
-    def write_of(self, claims: Iterable[Claim]) -> None:
-        """Write the notes of these claims. Costs nothing while no handler has reported progress."""
+    def write_for(self, claims: Iterable[Claim]) -> None:
+        """Write the reports of these claims. Takes no time while no handler has reported progress."""
         if not self._latest and not self._writing.locked():
             return
         with self._writing:
-            self._write([(claim.task_id, claim.token) for claim in claims])
+            self._write([_key(claim) for claim in claims])
 
-    def _write(self, keys: Iterable[Key]) -> None:
-        notes = [note for key in keys if (note := self._latest.pop(key, None)) is not None]
-        if not notes:
+    def _write(self, keys: Iterable[ClaimKey]) -> None:
+        reports = [report for key in keys if (report := self._latest.pop(key, None)) is not None]
+        if not reports:
             return
         try:
-            self._contact.run(self._contact.store.queue.progress(notes))
+            self._contact.run(self._contact.store.queue.progress(reports))
         except DibsError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
-                for claim, percent, message in notes:  # unless the handler has reported a newer one meanwhile
-                    self._latest.setdefault((claim.task_id, claim.token), (claim, percent, message))
+                for report in reports:  # unless the handler has added a newer report in the meantime
+                    self._latest.setdefault(_key(report[0]), report)
                 raise
-            self._write_one_by_one(notes, error)
+            self._write_one_by_one(reports, error)
 
-    def _write_one_by_one(self, notes: list[Note], error: DibsError) -> None:
-        """The store refused one of the notes: find out which, and drop it."""
-        if len(notes) == 1:
-            logger.warning("the progress of task %d could not be stored: %s", notes[0][0].task_id, error.message)
+    def _write_one_by_one(self, reports: list[ProgressReport], error: DibsError) -> None:
+        """Write each report on its own, after the store has refused one of them; drop the refused one."""
+        if len(reports) == 1:
+            logger.warning("the progress of task %d could not be stored: %s", reports[0][0].task_id, error.message)
             return
-        for note in notes:
-            self._latest.setdefault((note[0].task_id, note[0].token), note)
-            self._write([(note[0].task_id, note[0].token)])
+        for report in reports:
+            key = _key(report[0])
+            self._latest.setdefault(key, report)
+            self._write([key])
+
+
+def _key(claim: AnyClaim) -> ClaimKey:
+    return claim.task_id, claim.token

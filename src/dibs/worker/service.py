@@ -1,4 +1,4 @@
-"""A part of the worker: a thread that takes step after step, and that no error ends."""
+"""Service threads: the threads of a worker that run one step after the other and survive every error."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from dibs.errors import StoreError
 
 logger = logging.getLogger("dibs.worker")
 
-SHORTEST, LONGEST = 0.1, 5.0
-"""Seconds to rest after a failed step: doubling, so that a broken store is not hammered by all who wait for it."""
+MIN_RETRY_DELAY, MAX_RETRY_DELAY = 0.1, 5.0
+"""Seconds to wait after a failed step. The delay doubles with each failure, so that workers do not overload a store
+that is failing."""
 
 
-class Part(ABC):
-    """One thread. A step does a bounded piece of work, or waits for a bounded time."""
+class ServiceThread(ABC):
+    """A thread that calls `step` until `end`. A step does a bounded piece of work, or waits for a bounded time."""
 
-    name = "part"
+    name = "service"
 
     def __init__(self) -> None:
         self._ending = threading.Event()
@@ -30,29 +31,29 @@ class Part(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """Do the next piece of work."""
+        """Do the next piece of work, or wait for it."""
 
     @property
     def alive(self) -> bool:
-        """False once the thread has ended, which nothing but `end` should bring about."""
+        """False once the thread has ended; only `end` should cause that."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self, timeout: float | None = None) -> bool:
-        """Ask the thread to end after its step and wait for it; False if it did not in time."""
+        """Ask the thread to end after its current step and wait for its end. False if it has not ended in time."""
         self._ending.set()
         self.wake()
-        # Not alive yet while it is just being started, and not to be joined then; it ends by itself at its first step.
+        # A thread that is being started is not alive yet and cannot be joined; it ends by itself before its first step.
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
     @abstractmethod
     def wake(self) -> None:
-        """Let a step that waits return early."""
+        """Make a step that waits return at once."""
 
     def _run(self) -> None:
         failures = 0
@@ -62,25 +63,25 @@ class Part(ABC):
                 failures = 0
             except Exception as error:
                 failures += 1
-                self._tell(error)
-                self._ending.wait(rest(failures))
+                self._log(error)
+                self._ending.wait(retry_delay(failures))
 
-    def _tell(self, error: Exception) -> None:
-        if not isinstance(error, StoreError):  # of those the contact has told already, once for all parts
+    def _log(self, error: Exception) -> None:
+        if not isinstance(error, StoreError):  # StoreAccess logs those, once for all service threads
             about = {"event": "part.failed", "part": self.name}
-            logger.error("%s failed and goes on", self.name, exc_info=error, extra=about)
+            logger.error("%s failed and will try again", self.name, exc_info=error, extra=about)
 
 
-def rest(failures: int) -> float:
-    """Seconds to wait after the n-th failure in a row."""
-    return min(LONGEST, SHORTEST * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)
+def retry_delay(failures: int) -> float:
+    """Seconds to wait after the n-th failure in a row: exponential, with jitter."""
+    return min(MAX_RETRY_DELAY, MIN_RETRY_DELAY * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)
 
 
 class Signals:
-    """How often SIGTERM or SIGINT (Ctrl-C) came.
+    """Counts the signals SIGTERM and SIGINT (Ctrl-C).
 
-    The handler only counts. It runs in the middle of whatever the main thread was doing, which may hold the very lock
-    that setting an event or writing a log line would wait for.
+    The signal handler only counts. It interrupts the main thread, which may hold the lock that setting an event or
+    writing a log entry would wait for.
     """
 
     def __init__(self) -> None:
@@ -88,7 +89,8 @@ class Signals:
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
-        """Count signals inside the block. Only the main thread can; elsewhere nothing changes."""
+        """Count signals inside the block. Only the main thread can handle signals; in other threads this does
+        nothing."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,4 +1,4 @@
-"""The worker's line to the store: every part speaks over it, so one place knows since when nobody gets through."""
+"""Access to the store for all threads of a worker, with one record of when the store last answered."""
 
 from __future__ import annotations
 
@@ -17,60 +17,61 @@ from dibs.procedures import Plan, Wait
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, drive
 from dibs.store.wakeups import Wakeups
-from dibs.worker.service import rest
+from dibs.worker.service import retry_delay
 
 T = TypeVar("T")
 
 logger = logging.getLogger("dibs.worker")
 
-SAY_AGAIN = 60.0
+WARNING_INTERVAL = 60.0
+"""Seconds between two warnings while the store fails."""
 
-_AWAY = (StoreUnavailable, StoreBusy, OutcomeUnknown)
+_UNAVAILABLE_ERRORS = (StoreUnavailable, StoreBusy, OutcomeUnknown)
 
 
-class Contact:
-    """Runs operations, and remembers when one last succeeded."""
+class StoreAccess:
+    """Runs operations, logs failures of the store, and records when an operation last succeeded."""
 
     def __init__(self, store: Store, by: str | None) -> None:
         self.store = store
         self._by = by
         self._lock = threading.Lock()
-        self._last = time.monotonic()
-        self._said_at: float | None = None
+        self._answered_at = time.monotonic()
+        self._warned_at: float | None = None
 
     @property
     def silent_for(self) -> float:
         """Seconds since the store last answered."""
-        return time.monotonic() - self._last
+        return time.monotonic() - self._answered_at
 
     @property
     def wakeups(self) -> Wakeups:
-        """Where to wait for changes; StoreError where the store cannot be opened."""
+        """The wake-ups of the store. Raises StoreError if the store cannot be opened."""
         try:
             return self.store.wakeups
         except StoreError as error:
-            self._complain("open", error)
+            self._warn("open", error)
             raise
 
     def wake(self) -> None:
-        """Let the one who waits for changes look again."""
-        with contextlib.suppress(StoreError):  # a store that is not open has nobody waiting
+        """Wake the thread of this process that waits for changes of the store."""
+        with contextlib.suppress(StoreError):  # no thread waits on a store that is not open
             self.store.wakeups.wake()
 
     def run(self, operation: Operation[T], *, idle: bool = False) -> T:
-        """Run the operation; StoreError where the store could not be reached. `idle`: nothing waits for its result."""
+        """Run the operation. Raises StoreError if the store cannot be reached. `idle`: no caller waits."""
         try:
-            answer: T = self.store.run(operation, by=self._by, idle=idle)
+            result: T = self.store.run(operation, by=self._by, idle=idle)
         except StoreError as error:
-            self._complain(operation.name, error)
+            self._warn(operation.name, error)
             raise
-        if self._said_at is not None:
-            self._rejoice()
-        self._last = time.monotonic()
-        return answer
+        if self._warned_at is not None:
+            self._log_recovery()
+        self._answered_at = time.monotonic()
+        return result
 
     def follow(self, procedure: Plan[T], *, idle: bool = False) -> T:
-        """Run the operations of a procedure that does not wait."""
+        """Run a procedure that never waits for a change of the store."""
         return drive(procedure, partial(self._step, idle=idle))
 
     def _step(self, step: Operation[Any] | Wait, idle: bool) -> Any:
@@ -78,66 +79,67 @@ class Contact:
         return self.run(step, idle=idle)
 
     def maintain(self) -> None:
-        """Whatever the engine itself needs now and then."""
+        """Run the periodic maintenance of the engine."""
         try:
             self.store.maintain()
         except StoreError as error:
-            self._complain("maintenance", error)
+            self._warn("maintenance", error)
             raise
 
-    def _complain(self, doing: str, error: StoreError) -> None:
-        with self._lock:  # once for all parts, and once a minute while it lasts
+    def _warn(self, doing: str, error: StoreError) -> None:
+        with self._lock:  # once for all service threads, and once a minute while the store fails
             now = time.monotonic()
-            if self._said_at is not None and now - self._said_at < SAY_AGAIN:
+            if self._warned_at is not None and now - self._warned_at < WARNING_INTERVAL:
                 return
-            self._said_at = now
+            self._warned_at = now
         reason = error.message.splitlines()[0]
-        what = "does not answer" if isinstance(error, _AWAY) else "refuses"
+        what = "does not answer" if isinstance(error, _UNAVAILABLE_ERRORS) else "refuses"
         about = {"event": "store.failed", "code": error.code, "operation": doing, "reason": reason}
         logger.warning(
             "the store %s (%s; last answer %.1f s ago): %s", what, doing, self.silent_for, reason, extra=about
         )
 
-    def _rejoice(self) -> None:
+    def _log_recovery(self) -> None:
         with self._lock:
-            said, self._said_at = self._said_at, None
-        if said is not None:
+            warned_at, self._warned_at = self._warned_at, None
+        if warned_at is not None:
             about = {"event": "store.recovered", "seconds": round(self.silent_for, 3)}
             logger.info("the store answers again, after %.1f s", self.silent_for, extra=about)
 
 
-PATIENCE = 10.0
-"""Seconds for which a handler waits for a store that is away."""
+HANDLER_WAIT = 10.0
+"""Seconds for which a handler waits for a store that is unavailable."""
 
 
-class StoreShelf:
-    """See Shelf."""
+class StoreTaskData:
+    """Reads and writes task data in the store. See TaskData."""
 
     def __init__(self, store: Store, run: Callable[[Operation[Any]], Any]) -> None:
         self._store = store
         self._run = run
 
     def results(self, claim: Claim) -> Sequence[StepResult]:
-        """See Shelf."""
-        return self._ask(self._store.workflows.results(claim.task_id))
+        """See TaskData."""
+        return self._run_patiently(self._store.workflows.results(claim.task_id))
 
     def checkpoints(self, claim: Claim) -> dict[str, Any]:
-        """See Shelf."""
-        return self._ask(self._store.queue.checkpoints(claim.task_id))
+        """See TaskData."""
+        return self._run_patiently(self._store.queue.checkpoints(claim.task_id))
 
     def keep(self, claim: Claim, name: str, value: Any) -> Any:
-        """See Shelf."""
-        return self._ask(self._store.queue.keep_checkpoint(claim, name, value))
+        """See TaskData."""
+        return self._run_patiently(self._store.queue.keep_checkpoint(claim, name, value))
 
-    def _ask(self, operation: Operation[T]) -> T:
-        ends, failures = time.monotonic() + PATIENCE, 0
+    def _run_patiently(self, operation: Operation[T]) -> T:
+        """Run the operation again and again while the store is unavailable, for up to HANDLER_WAIT seconds."""
+        ends, failures = time.monotonic() + HANDLER_WAIT, 0
         while True:
             try:
-                answer: T = self._run(operation)
-            except (StoreUnavailable, StoreBusy, OutcomeUnknown):
+                result: T = self._run(operation)
+            except _UNAVAILABLE_ERRORS:
                 failures += 1
                 if time.monotonic() >= ends:
                     raise
-                time.sleep(rest(failures))
+                time.sleep(retry_delay(failures))
             else:
-                return answer
+                return result

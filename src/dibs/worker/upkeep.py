@@ -1,13 +1,16 @@
-"""Upkeep, done by every worker and server: ticks, promotions, recoveries, finalizations that nobody saw to, pruning;
-and a worker's own sign of life.
+"""Upkeep by every worker and server: schedule ticks, promotions, recoveries, pruning, heartbeats; and finalization.
 
-Any number of them may do this at once: each statement moves only rows that still are what it expects. A round is
-small, and they are spread by chance, so many workers do little more than one.
+Any number of processes may do upkeep at the same time: each statement changes only rows that are still in the expected
+state. A round is small, and its interval has jitter, so many workers do little more work than one.
+
+The process that writes the last outcome of a workflow also finalizes the workflow, at once. If that process dies, the
+workflow stays due in the store, and the upkeep of any other process finalizes it.
 """
 
 from __future__ import annotations
 
 import logging
+import queue
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -20,79 +23,82 @@ from dibs.model.registry import Heartbeat
 from dibs.observe import log
 from dibs.worker.attempt import now
 from dibs.worker.config import WorkerConfig
-from dibs.worker.service import Part
-from dibs.worker.store_access import Contact
+from dibs.worker.service import ServiceThread
+from dibs.worker.store_access import StoreAccess
 
 logger = logging.getLogger("dibs.worker")
 
-BEAT_EVERY = 30.0
-PRUNE_EVERY = 60.0
-TICK_EVERY = 1.0
+HEARTBEAT_INTERVAL = 30.0
+PRUNE_INTERVAL = 60.0
+TICK_INTERVAL = 1.0
 
 
-class Upkeep(Part):
-    """Keeps the house."""
+class UpkeepService(ServiceThread):
+    """The service thread that does upkeep and sends the heartbeats of a worker."""
 
     name = "upkeep"
 
     def __init__(
         self,
-        contact: Contact,
+        contact: StoreAccess,
         config: WorkerConfig,
         processor: str,
         handlers: Sequence[Handler[..., Any, Any]] = (),
-        beat: Callable[[bool], Heartbeat] | None = None,
+        heartbeat: Callable[[bool], Heartbeat] | None = None,
     ) -> None:
         super().__init__()
         self._contact = contact
         self._config = config
         self._processor = processor
-        self.tending = False
-        self.tended_at = 0.0
-        """When it last made something claimable, or may have; `tending`: it may be about to."""
+        self.in_round = False
+        """True during a round, which may make tasks claimable."""
+        self.changed_at = 0.0
+        """The end of the last round that made tasks claimable."""
         self._undeclared = [schedule for handler in handlers if (schedule := handler.schedule) is not None]
-        self._beat = beat
+        self._heartbeat = heartbeat
         self._woken = threading.Event()
         self._pruning = procedures.Pruning()
-        self._every: dict[Callable[[], None], float] = {} if beat is None else {self._beat_heart: BEAT_EVERY}
-        if not contact.store.served:  # a server keeps the house itself, and its keys for workers may not
-            self._every |= {self._tick: TICK_EVERY, self._tend: config.upkeep_every, self._clear: PRUNE_EVERY}
-        self._next = dict.fromkeys(self._every, 0.0)
+        self._intervals: dict[Callable[[], None], float] = (
+            {} if heartbeat is None else {self._send_heartbeat: HEARTBEAT_INTERVAL}
+        )
+        if not contact.store.served:  # a server does its own upkeep, and the API key of a worker does not allow it
+            self._intervals |= {self._tick: TICK_INTERVAL, self._tend: config.upkeep_every, self._prune: PRUNE_INTERVAL}
+        self._next = dict.fromkeys(self._intervals, 0.0)
 
     def wake(self) -> None:
-        """See Part."""
+        """See ServiceThread."""
         self._woken.set()
 
     def step(self) -> None:
-        """Do what is due, and wait for what is next."""
+        """Run the jobs that are due, and wait for the next one."""
         self._declare_schedules()
-        for chore, due in self._next.items():
+        for job, due in self._next.items():
             if now() >= due:
-                chore()
-                self._next[chore] = now() + self._every[chore] * random.uniform(0.9, 1.1)
-        log.tell()
+                job()
+                self._next[job] = now() + self._intervals[job] * random.uniform(0.9, 1.1)
+        log.log_recoveries()
         self._woken.wait(max(0.0, min(self._next.values()) - now()))
 
     def leave(self) -> None:
-        """Say goodbye."""
-        self._beat_heart(leaving=True)
+        """Record that the worker has stopped."""
+        self._send_heartbeat(leaving=True)
 
-    def _beat_heart(self, leaving: bool = False) -> None:
-        if self._beat is not None:  # a server is no worker
-            self._contact.run(self._contact.store.registry.heartbeat(self._beat(leaving)))
+    def _send_heartbeat(self, leaving: bool = False) -> None:
+        if self._heartbeat is not None:  # None in a server, which is not a worker
+            self._contact.run(self._contact.store.registry.heartbeat(self._heartbeat(leaving)))
 
     def _tend(self) -> None:
-        self.tending = True
+        self.in_round = True
         try:
             if any(self._contact.follow(procedures.tend(self._contact.store, self._processor))):
-                self.tended_at = now()
+                self.changed_at = now()
         finally:
-            self.tending = False
+            self.in_round = False
 
     def _tick(self) -> None:
         self._contact.follow(procedures.tick(self._contact.store))
 
-    def _clear(self) -> None:
+    def _prune(self) -> None:
         self._contact.follow(procedures.clear(self._contact.store, self._pruning))
         self._contact.maintain()
 
@@ -105,5 +111,72 @@ class Upkeep(Part):
                 if isinstance(error, StoreError) and not isinstance(error, NotAllowed):
                     raise
                 about = {"event": "schedule.refused", "schedule": schedule.name}
-                logger.error("the schedule of %r is refused: %s", schedule.name, error, extra=about)
+                logger.error("the schedule %r of the handler was refused: %s", schedule.name, error, extra=about)
             self._undeclared.pop()
+
+
+QUEUE_TIMEOUT = 1.0
+
+
+class WorkflowFinalizer(ServiceThread):
+    """The service thread that finalizes workflows, one after the other."""
+
+    name = "finalizer"
+
+    def __init__(self, contact: StoreAccess, processor: str) -> None:
+        super().__init__()
+        self._contact = contact
+        self._processor = processor
+        self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._pending = 0
+        self.done_at = 0.0
+        """The end of the last finalization, which may have made a task claimable."""
+        self._changed = threading.Condition()
+
+    def put(self, workflow_id: int) -> None:
+        """Queue a workflow for finalization."""
+        with self._changed:
+            self._pending += 1
+        self._queue.put(workflow_id)
+
+    @property
+    def idle(self) -> bool:
+        """True when no workflow is queued for finalization."""
+        return not self._pending
+
+    def wait_until_idle(self, timeout: float) -> bool:
+        """Wait until no workflow is queued. False if some are still queued after `timeout` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.idle, timeout)
+
+    def queue_due(self) -> bool:
+        """Queue the workflows in the store that are due for finalization. Returns whether there were any."""
+        due = self._contact.run(self._contact.store.finalization.due_finalizations())
+        for workflow_id in due:
+            self.put(workflow_id)
+        return bool(due)
+
+    def wake(self) -> None:
+        """See ServiceThread."""
+        self._queue.put(None)
+
+    def step(self) -> None:
+        """Finalize the next queued workflow. If the store is unavailable, the workflow goes to the end of the queue."""
+        try:
+            workflow_id = self._queue.get(timeout=QUEUE_TIMEOUT)
+        except queue.Empty:
+            return
+        if workflow_id is not None:
+            self._finalize(workflow_id)
+
+    def _finalize(self, workflow_id: int) -> None:
+        try:
+            self._contact.follow(procedures.finalize_one(self._contact.store, workflow_id, self._processor))
+        except StoreError:
+            self.put(workflow_id)
+            raise
+        finally:
+            with self._changed:
+                self._pending -= 1
+                self.done_at = now()
+                self._changed.notify_all()

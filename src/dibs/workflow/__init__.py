@@ -1,1 +1,1 @@
-"""Workflows in Python: graphs written down, results read, finalizations claimed. Nothing in here knows a store."""
+"""Workflows in Python: building graphs, reading results, claiming finalizations. The package does not use a store."""

@@ -1,6 +1,6 @@
-"""Workflows written down in Python: steps, what they come after, and a finalizer.
+"""Workflow builders: steps, their dependencies, and a finalizer.
 
-A graph is made in memory and stored when its block ends; after an error in the block, nothing is stored.
+A graph is built in memory and stored at the end of its `with` block; after an error in the block nothing is stored.
 """
 
 from __future__ import annotations
@@ -21,37 +21,38 @@ from dibs.model.workflow import NewStep, NewWorkflow, OnFailure, Workflow, check
 
 
 class TaskMaker(Protocol):
-    """A handler: it has a name, and makes a task of a call's arguments."""
+    """The interface of a handler: a name, and a method that creates a task from the arguments of a call."""
 
     name: str
 
     def new(self, *args: Any, **kwargs: Any) -> NewTask:
-        """The task of this call."""
+        """Create the task for these arguments."""
 
 
-Which = TaskMaker | str
+HandlerOrType = TaskMaker | str
 """A handler, or the name of a task type."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRef:
-    """A step that was added, to be named in `after`."""
+    """A reference to an added step, for use in `after`."""
 
     name: str
     draft: Draft = field(repr=False)
 
 
 class Draft:
-    """Steps that are being written down: those of a flow, or those that a running step adds to its workflow."""
+    """Collects steps: those of a new workflow, or those that a running step adds to its workflow."""
 
     def __init__(self) -> None:
         self._steps: dict[str, NewStep | SubFlow] = {}
         self._numbers: dict[str, int] = {}
 
-    def step(self, which: Which, /, *args: Any, after: After = None, **params: Any) -> StepRef:
-        """A step for this handler with these arguments, or for this task type with these params.
+    def step(self, which: HandlerOrType, /, *args: Any, after: After = None, **params: Any) -> StepRef:
+        """Add a step for this handler with these arguments, or for this task type with these params.
 
-        It begins when the steps in `after` are done: a step, a sub-flow, the name of one, or a list of them.
+        The step starts when the steps in `after` have ended: a step, a sub-workflow, the name of one, or a list of
+        them.
         """
         return self.options().step(which, *args, after=after, **params)
 
@@ -63,15 +64,15 @@ class Draft:
         on_failure: str = OnFailure.FAIL,
         deadline: float | datetime | None = None,
     ) -> SubFlow:
-        """A step that is a workflow of its own: `with flow.workflow("pages", after=fetched) as pages: …`."""
+        """Add a sub-workflow as a step: `with flow.workflow("pages", after=fetched) as pages: …`."""
         return self.options().workflow(name, after=after, on_failure=on_failure, deadline=deadline)
 
-    def options(self, *, name: str | None = None, on_failure: str | None = None) -> Adding:
-        """The next step with a name of its own, or another policy for its failure: `flow.options(name="a").step(…)`."""
-        return Adding(self, name, on_failure)
+    def options(self, *, name: str | None = None, on_failure: str | None = None) -> StepBuilder:
+        """Set the name or the failure policy of the next step: `flow.options(name="a").step(…)`."""
+        return StepBuilder(self, name, on_failure)
 
-    def written(self) -> list[NewStep]:
-        """The steps, in the order in which they were added."""
+    def new_steps(self) -> list[NewStep]:
+        """The steps to store, in the order in which they were added."""
         return [each.as_step() if isinstance(each, SubFlow) else each for each in self._steps.values()]
 
     def _add(self, name: str, step: NewStep | SubFlow) -> StepRef:
@@ -80,15 +81,15 @@ class Draft:
         return StepRef(name, self)
 
     def _check_open(self) -> None:
-        """Nothing is stored yet, so there may be more."""
+        """Raise if the steps are already stored. Steps that a running step adds are never stored before it ends."""
 
-    def _name(self, wish: str | None, otherwise: str) -> str:
-        """The wished name, which must be new; else the other one, numbered where it is taken."""
-        if wish is not None:
-            if check_name(wish, "The name of a step") in self._steps:
-                raise InvalidGraph(f"Two steps are named {wish!r}.", hint="Give one of them another name.")
-            return wish
-        return free_name(otherwise, self._steps, self._numbers)
+    def _name(self, name: str | None, default: str) -> str:
+        """The given name, which must be unique; else the default, with a number if it is taken."""
+        if name is not None:
+            if check_name(name, "The name of a step") in self._steps:
+                raise InvalidGraph(f"Two steps are named {name!r}.", hint="Give one of them another name.")
+            return name
+        return free_name(default, self._steps, self._numbers)
 
     def _names(self, after: After) -> list[str]:
         if after is None:
@@ -101,18 +102,18 @@ class Draft:
         if isinstance(ref, str):
             return ref
         if not isinstance(ref, StepRef):
-            raise InvalidValue(f"{ref!r} is no step.", hint="`after` takes what step() gave, or the name of a step.")
+            raise InvalidValue(f"{ref!r} is not a step.", hint="`after` takes results of step(), or names of steps.")
         if ref.draft is not self:
             raise InvalidGraph(
                 f"The step {ref.name!r} belongs to another workflow.",
-                hint="Steps come after steps of their own workflow; a sub-flow as a whole may come after others.",
+                hint="A step can only be after steps of its own workflow. Set `after` of the sub-workflow instead.",
             )
         return ref.name
 
 
 @dataclass(frozen=True, slots=True)
-class Adding:
-    """The next step of a draft, with its options."""
+class StepBuilder:
+    """Adds the next step of a draft, with options."""
 
     draft: Draft
     name: str | None
@@ -121,7 +122,7 @@ class Adding:
     def __post_init__(self) -> None:
         check_policy(self.on_failure)
 
-    def step(self, which: Which, /, *args: Any, after: After = None, **params: Any) -> StepRef:
+    def step(self, which: HandlerOrType, /, *args: Any, after: After = None, **params: Any) -> StepRef:
         """See Draft.step."""
         task = _new_task(which, args, params)
         name = self.draft._name(self.name, task.type)
@@ -136,7 +137,8 @@ class Adding:
         on_failure: str = OnFailure.FAIL,
         deadline: float | datetime | None = None,
     ) -> SubFlow:
-        """See Draft.workflow. `on_failure`: of the steps inside; that of the whole is the option."""
+        """See Draft.workflow. `on_failure` applies to the steps inside; the option of this builder to the
+        sub-workflow."""
         empty = NewWorkflow(name=name, on_failure=on_failure, deadline=deadline)
         names = self.draft._names(after)
         sub = SubFlow(empty, StepRef(self.draft._name(self.name, name), self.draft), names, self.on_failure)
@@ -144,31 +146,31 @@ class Adding:
         return sub
 
 
-class Graph(Draft):
-    """A whole workflow that is being written down."""
+class GraphBuilder(Draft):
+    """Builds a complete workflow: steps and a finalizer."""
 
     def __init__(self, empty: NewWorkflow) -> None:
         super().__init__()
         self._empty = empty
         self._finalizer: NewTask | None = None
 
-    def finalize(self, which: Which, /, *args: Any, **params: Any) -> None:
-        """What to run once, when every step is done. At most one."""
+    def finalize(self, which: HandlerOrType, /, *args: Any, **params: Any) -> None:
+        """Set the finalizer: a task that runs once, after every step has ended. At most one."""
         self._check_open()
         if self._finalizer is not None:
             raise InvalidGraph(
                 f"The workflow {self._empty.name!r} already has a finalizer: {self._finalizer.type!r}.",
-                hint="What else there is to do can be a step.",
+                hint="Add further work as a step.",
             )
         self._finalizer = _new_task(which, args, params)
 
     def new(self) -> NewWorkflow:
-        """The workflow as written so far, checked: InvalidGraph where it could not run to its end."""
-        return msgspec.structs.replace(self._empty, steps=self.written(), finalizer=self._finalizer)
+        """The workflow to store. Raises InvalidGraph if it could not run to its end."""
+        return msgspec.structs.replace(self._empty, steps=self.new_steps(), finalizer=self._finalizer)
 
 
-class SubFlow(Graph):
-    """A workflow inside another, where it is a step. Dropped if its block raises."""
+class SubFlow(GraphBuilder):
+    """Builds a sub-workflow, which is a step of another workflow. Dropped if its block raises."""
 
     def __init__(self, empty: NewWorkflow, ref: StepRef, after: Sequence[str], on_failure: str | None) -> None:
         super().__init__(empty)
@@ -178,11 +180,11 @@ class SubFlow(Graph):
 
     @property
     def name(self) -> str:
-        """Its name among the steps of the workflow around it."""
+        """The name of its step in the outer workflow."""
         return self.ref.name
 
     def as_step(self) -> NewStep:
-        """What it is to the workflow around it."""
+        """The step that represents the sub-workflow in the outer workflow."""
         return NewStep(name=self.name, workflow=self.new(), after=self._after, on_failure=self._on_failure)
 
     def __enter__(self) -> Self:
@@ -196,8 +198,8 @@ class SubFlow(Graph):
         self.ref.draft._check_open()
 
 
-class Flow(Graph):
-    """A workflow in its block, `with app.workflow(…) as flow:`, at whose end it is stored."""
+class Flow(GraphBuilder):
+    """Builds a workflow in a block, `with app.workflow(…) as flow:`, and stores it at the end of the block."""
 
     def __init__(self, empty: NewWorkflow, start: Callable[[NewWorkflow], Any]) -> None:
         super().__init__(empty)
@@ -206,22 +208,24 @@ class Flow(Graph):
 
     @property
     def stored(self) -> Workflow:
-        """The workflow, after the block."""
+        """The stored workflow; available after the block."""
         if self._stored is None:
             raise InvalidValue(
                 f"The workflow {self._empty.name!r} is not stored.",
-                hint="It is at the end of its block, unless that raises.",
+                hint="It is stored at the end of its `with` block, unless the block raises.",
             )
         return self._stored
 
     @property
     def id(self) -> int:
-        """The workflow's id, after the block."""
+        """The id of the stored workflow; available after the block."""
         return self.stored.id
 
     def __enter__(self) -> Self:
         if inspect.iscoroutinefunction(self._start):
-            raise InvalidValue("The workflows of an AsyncDibs are awaited.", hint="Write `async with app.workflow(…)`.")
+            raise InvalidValue(
+                "A workflow of AsyncDibs needs `async with`.", hint="Write `async with app.workflow(…)`."
+            )
         self._check_open()
         return self
 
@@ -231,7 +235,9 @@ class Flow(Graph):
 
     async def __aenter__(self) -> Self:
         if not inspect.iscoroutinefunction(self._start):
-            raise InvalidValue("The workflows of a Dibs are not awaited.", hint="Write `with app.workflow(…)`.")
+            raise InvalidValue(
+                "A workflow of Dibs needs `with`, not `async with`.", hint="Write `with app.workflow(…)`."
+            )
         self._check_open()
         return self
 
@@ -242,18 +248,18 @@ class Flow(Graph):
     def _check_open(self) -> None:
         if self._stored is not None:
             raise InvalidValue(
-                f"The workflow {self._stored.id} is stored.", hint="add_steps() adds to a workflow that runs."
+                f"The workflow {self._stored.id} is already stored.", hint="Use add_steps() to add steps to it."
             )
 
 
 After = StepRef | SubFlow | str | Sequence[StepRef | SubFlow | str] | None
 
 
-def _new_task(which: Which, args: tuple[Any, ...], params: dict[str, Any]) -> NewTask:
+def _new_task(which: HandlerOrType, args: tuple[Any, ...], params: dict[str, Any]) -> NewTask:
     if not isinstance(which, str):
         if not hasattr(which, "new"):
             raise InvalidValue(f"{which!r} is neither a handler nor the name of a task type.", hint="Use @app.task.")
         return which.new(*args, **params)
     if args:
-        raise InvalidValue(f"The params of {which!r} have no names.", hint="Give them by name: step(type, page=1).")
+        raise InvalidValue(f"The params of {which!r} must be passed by name.", hint="For example: step(type, page=1).")
     return NewTask(which, params)

@@ -1,4 +1,4 @@
-"""The finalization claims of one processor: for programs that decide themselves when their workflows end."""
+"""Finalization claims of one processor, for programs that finalize their workflows themselves."""
 
 from __future__ import annotations
 
@@ -8,79 +8,81 @@ from typing import Generic, Protocol, TypeVar
 from dibs.codec import check_name
 from dibs.model.finalization import DEFAULT_FINALIZATION_LEASE, unique_processor
 
-Answer_co = TypeVar("Answer_co", covariant=True)
-"""A FinalizationClaim, or something to await."""
+Claim_co = TypeVar("Claim_co", covariant=True)
+"""A FinalizationClaim, or an awaitable."""
 
-Given_co = TypeVar("Given_co", covariant=True)
-"""A bool, or something to await."""
+Released_co = TypeVar("Released_co", covariant=True)
+"""A bool, or an awaitable."""
 
-Done_co = TypeVar("Done_co", covariant=True)
-"""A Finalized, or something to await."""
+Finalized_co = TypeVar("Finalized_co", covariant=True)
+"""A Finalized, or an awaitable."""
 
 
-class Finalizing(Protocol[Answer_co, Given_co, Done_co]):
-    """A client: Dibs, or AsyncDibs."""
+class FinalizationClient(Protocol[Claim_co, Released_co, Finalized_co]):
+    """The interface of a client: Dibs or AsyncDibs."""
 
-    def claim_finalization(self, workflow_id: int, processor: str, timeout: float = ...) -> Answer_co:
+    def claim_finalization(self, workflow_id: int, processor: str, timeout: float = ...) -> Claim_co:
         """See Dibs."""
 
-    def renew_finalization(self, workflow_id: int, processor: str, token: int, timeout: float = ...) -> Answer_co:
+    def renew_finalization(self, workflow_id: int, processor: str, token: int, timeout: float = ...) -> Claim_co:
         """See Dibs."""
 
-    def release_finalization(self, workflow_id: int, processor: str, token: int) -> Given_co:
+    def release_finalization(self, workflow_id: int, processor: str, token: int) -> Released_co:
         """See Dibs."""
 
-    def finalize(self, workflow_id: int, processor: str, token: int) -> Done_co:
+    def finalize(self, workflow_id: int, processor: str, token: int) -> Finalized_co:
         """See Dibs."""
 
 
-class FinalizationClaimer(Generic[Answer_co, Given_co, Done_co]):
-    """Claims finalizations for one processor, each for `timeout` seconds. With AsyncDibs the answers are awaited.
+class FinalizationClaimer(Generic[Claim_co, Released_co, Finalized_co]):
+    """Claims finalizations for one processor, each for `timeout` seconds. With AsyncDibs the methods return awaitables.
 
-    The processor's name is the given one with a random part, because a claim under the name of its holder is an
-    extension: two processes of one name would share their claims. A forked process has a name of its own.
-    `unique=False` keeps the name as it is given; use that only for a name that no other process has.
+    The processor's name is the given id with a random suffix, because a claim by its holder extends the claim: two
+    processes with the same name would share their claims. A forked process gets another suffix. `unique=False` uses the
+    id without a suffix; use it only for an id that no other process has.
     """
 
     def __init__(
         self,
-        app: Finalizing[Answer_co, Given_co, Done_co],
+        app: FinalizationClient[Claim_co, Released_co, Finalized_co],
         processor_id: str,
         timeout: float = DEFAULT_FINALIZATION_LEASE,
         *,
         unique: bool = True,
     ) -> None:
         self._app = app
-        self._given = check_name(processor_id, "The processor's id")
+        self._base_id = check_name(processor_id, "The processor's id")
         self.timeout = timeout
         self._unique = unique
-        self._named = ""
-        self._process = 0
+        self._unique_id = ""
+        self._pid = 0
 
     @property
     def processor_id(self) -> str:
-        """The name under which this process claims."""
+        """The processor id with which this process claims."""
         if not self._unique:
-            return self._given
-        if self._process != os.getpid():  # also after a fork
-            self._named, self._process = unique_processor(self._given), os.getpid()
-        return self._named
+            return self._base_id
+        if self._pid != os.getpid():  # on first use, and after a fork
+            self._unique_id, self._pid = unique_processor(self._base_id), os.getpid()
+        return self._unique_id
 
-    def claim(self, workflow: int) -> Answer_co:
-        """Ask for the right to finalize the workflow. The answer has the token, or says why the claim was refused."""
+    def claim(self, workflow: int) -> Claim_co:
+        """Claim the finalization of the workflow. The result has the token, or the reason of a refusal."""
         return self._app.claim_finalization(workflow, self.processor_id, self.timeout)
 
-    def renew(self, workflow: int, token: int) -> Answer_co:
-        """Extend the claim with this token; grants no new claim."""
+    def renew(self, workflow: int, token: int) -> Claim_co:
+        """Extend the claim with this token. Never grants a new claim."""
         return self._app.renew_finalization(workflow, self.processor_id, token, self.timeout)
 
     extend = renew
 
-    def release(self, workflow: int, token: int) -> Given_co:
-        """Give up the claim with this token. False, and nothing changes, where this processor does not have it."""
+    def release(self, workflow: int, token: int) -> Released_co:
+        """Release the claim with this token. Returns False, and changes nothing, if this processor does not hold it."""
         return self._app.release_finalization(workflow, self.processor_id, token)
 
-    def finalize(self, workflow: int, token: int) -> Done_co:
-        """Act on how the workflow stands, under the claim with this token. Where this processor does not have it,
-        FinalizationLost is raised and nothing changes."""
+    def finalize(self, workflow: int, token: int) -> Finalized_co:
+        """Finalize the workflow according to its execution status, under the claim with this token.
+
+        Raises FinalizationLost, and changes nothing, if this processor does not hold the claim.
+        """
         return self._app.finalize(workflow, self.processor_id, token)

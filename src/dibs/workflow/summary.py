@@ -1,7 +1,7 @@
-"""Steps that are equal in a picture, folded into one: a fan-out of a thousand is one node with its counts.
+"""Summaries of workflow graphs: equal steps are folded into one node, such as a fan-out of a thousand steps.
 
-Two steps are equal if they are of one type and stand in equal places: after equal steps and before equal steps. So
-parallel chains fold as well, link by link. What is still too much to look at is folded layer by layer.
+Two steps are equal if they have the same type, equal parents and equal children. So parallel chains are folded as
+well, step by step. A graph that is still too large is folded layer by layer.
 """
 
 from __future__ import annotations
@@ -15,87 +15,87 @@ from dibs.model.task import State
 from dibs.model.workflow import OnFailure, Step, StepKind
 
 MANY = 6
-"""Equal steps are folded from this number on; fewer are easier to read one by one."""
+"""The number of equal steps from which on they are folded; fewer are easier to read one by one."""
 
 IGNORED = "ignored"
-"""The word for a failure that its workflow does not mind."""
+"""The shown state of a failed step whose failure is ignored."""
 
 _RANK = ("failed", "claimed", "scheduled", "pending", "blocked", "cancelled", IGNORED, "completed")
 _WORKFLOW = StepKind.WORKFLOW.value
 _NUMBER = re.compile(r"-\d+$")
 
 Parents = Sequence[Sequence[int]]
-"""A graph: for each node, by their numbers, those directly before it."""
+"""A graph: for each node the numbers of its parents."""
 
-Parts = Sequence[Sequence[int]]
-"""Which steps belong together, by their places in the list of all."""
+StepGroups = Sequence[Sequence[int]]
+"""Groups of steps, by their positions in the list of all steps."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Equal steps, mostly one, and the groups that come directly before it by their number."""
+    """A node of the summary: one step or several equal ones, and the numbers of its parent groups."""
 
     steps: Sequence[Step]
     after: Sequence[int]
 
     @property
     def folded(self) -> bool:
-        """True where the picture shows it as one for many."""
+        """True if the group has several steps."""
         return len(self.steps) > 1
 
     @property
     def name(self) -> str:
-        """What to call it: the name that its steps have in common but for their number, else their type."""
+        """The name of the group: the common name of its steps without the number, else their type."""
         if not self.folded:
             return self.steps[0].name
         return common_name([step.name for step in self.steps], (step.type for step in self.steps))
 
 
 def fold(steps: Sequence[Step], many: int = MANY) -> list[Group]:
-    """The groups of a workflow's steps, each after the groups that it comes after."""
-    graph = _Graph(*_read(steps))
-    equal = graph.equal(many)
-    assert equal is not None
-    return graph.folding(equal).groups(steps)
+    """Fold equal steps into groups; every group is listed after its parents."""
+    graph = _StepGraph(*_graph_of(steps))
+    equal_steps = graph.equal_steps(many)
+    assert equal_steps is not None
+    return graph.folding(equal_steps).groups(steps)
 
 
 @dataclass(frozen=True)
 class Folding:
-    """Which steps go together, by their places in the list of all, and which groups come before each. It stays true,
-    whatever becomes of the steps, until one is added."""
+    """Groups of steps by their positions in the list of all steps, and the parents of each group. The folding stays
+    valid until a step is added, whatever the states of the steps."""
 
-    parts: Parts
+    parts: StepGroups
     after: Parents
 
     def groups(self, steps: Sequence[Step]) -> list[Group]:
-        """The groups as their steps are now."""
+        """The groups with the given steps."""
         pairs = zip(self.parts, self.after, strict=True)
         return [Group([steps[place] for place in places], after) for places, after in pairs]
 
 
 def folding_within(sorts: Sequence[Hashable], parents: Parents, most: int, tallest: int) -> Folding:
-    """The finest folding of steps of these sorts (see sort_of) with at most `most` groups, of which at most `tallest`
-    stand beside each other in a layer.
+    """The finest folding of steps of these sorts (see sort_of) with at most `most` groups in all and at most `tallest`
+    in a layer.
 
-    Every step alone; else equal steps as one; else those of one sort in one layer; else whole layers, some of them
-    together where there are too many.
+    In this order: every step alone; equal steps as one group; steps of one sort in one layer; whole layers, several of
+    them as one group if there are too many.
     """
-    graph = _Graph(sorts, parents)
-    return graph.folding(graph.finest(most, tallest) or graph.bands(most))
+    graph = _StepGraph(sorts, parents)
+    return graph.folding(graph.finest_partition(most, tallest) or graph.layer_bands(most))
 
 
 def fold_within(steps: Sequence[Step], most: int, tallest: int) -> list[Group]:
-    """The groups of the finest folding that stays within this."""
-    return folding_within(*_read(steps), most, tallest).groups(steps)
+    """The groups of the finest folding within these limits."""
+    return folding_within(*_graph_of(steps), most, tallest).groups(steps)
 
 
 def sort_of(kind: str, type_name: str, name: str) -> Hashable:
-    """What steps that go together have in common: their type; sub-workflows their name but for its number."""
+    """The sort of a step, which groups steps: its type; for sub-workflows the name without its number."""
     return (kind, family(name)) if kind == _WORKFLOW else type_name
 
 
 def common_name(names: Sequence[str], types: Iterable[str]) -> str:
-    """What to call many: the name that they have in common but for their number, else their type."""
+    """The common name of several steps without the number, else their type."""
     common = family(names[0])
     if all(family(name) == common for name in names):
         return common
@@ -109,32 +109,32 @@ def family(name: str) -> str:
 
 
 def word(step: Step) -> str:
-    """How a step is shown: its state, unless its failure is ignored."""
+    """The shown state of a step: its state, or "ignored" for an ignored failure."""
     return word_for(step.state, step.on_failure)
 
 
 def word_for(state: State, on_failure: OnFailure) -> str:
-    """How a step in this state is shown."""
+    """The shown state of a step with this state and policy."""
     return IGNORED if state is State.FAILED and on_failure is OnFailure.IGNORE else state.value
 
 
 def worst(steps: Sequence[Step]) -> str:
-    """The one state that stands for many: what needs somebody first, what is done last."""
+    """The shown state of a group: the most urgent of its steps. Failed is the most urgent, completed the least."""
     return worst_of({word(step) for step in steps})
 
 
 def worst_of(words: Container[str]) -> str:
-    """The one of these words that stands for all."""
+    """The most urgent of these shown states."""
     return next(each for each in _RANK if each in words)
 
 
 def counted(steps: Sequence[Step], word: Callable[[Step], str]) -> Mapping[str, int]:
-    """How many steps there are of each word, in the order of their first."""
+    """The number of steps for each value of `word`, in the order of first occurrence."""
     return dict(Counter(map(word, steps)))
 
 
 def children_of(parents: Parents) -> list[list[int]]:
-    """The other direction of the same edges."""
+    """The children of each node."""
     children: list[list[int]] = [[] for _ in parents]
     for node, above in enumerate(parents):
         for parent in above:
@@ -143,51 +143,51 @@ def children_of(parents: Parents) -> list[list[int]]:
 
 
 def layers_of(parents: Parents) -> list[int]:
-    """For each node how many come before it one after the other, at most."""
+    """The layer of each node: the length of the longest path to it."""
     return _layers(parents, children_of(parents))
 
 
-class _Graph:
-    """The steps of a workflow by their places, and the ways to put them together."""
+class _StepGraph:
+    """The steps of a workflow by position, and the ways to partition them."""
 
     def __init__(self, sorts: Sequence[Hashable], parents: Parents) -> None:
         self._sorts = sorts
         self._parents = parents
         self._children = children_of(parents)
         self._layers = _layers(parents, self._children)
-        # Layer by layer, and within one in the order in which they were added: equal steps are in one layer, so that
-        # a group as a whole comes after the groups that it comes after.
+        # Layer by layer, and within a layer in the order in which they were added. Equal steps are in one layer, so
+        # every group is listed after its parents.
         self._order = sorted(range(len(sorts)), key=self._layers.__getitem__)
 
-    def finest(self, most: int, tallest: int) -> Parts | None:
-        """The finest parts that are few and low enough; None where all are too many or too high.
+    def finest_partition(self, most: int, tallest: int) -> StepGroups | None:
+        """The finest partition within these limits; None if every partition exceeds them.
 
-        Equal steps are of one sort in one layer. So where those are too many, there is no need to look for equals,
-        which takes longest; and the look for them ends when they are too many.
+        Equal steps are of one sort in one layer. So if the sorts in the layers are too many, the search for equal
+        steps, which takes longest, is not needed; and the search ends as soon as it finds too many.
         """
-        if len(self._sorts) <= most and self._fit(alone := [[place] for place in self._order], most, tallest):
+        if len(self._sorts) <= most and self._fits(alone := [[place] for place in self._order], most, tallest):
             return alone
-        of_a_sort = self._together(list(zip(self._layers, self._sorts, strict=True)))
-        if not self._fit(of_a_sort, most, tallest):
+        of_a_sort = self._grouped_by(list(zip(self._layers, self._sorts, strict=True)))
+        if not self._fits(of_a_sort, most, tallest):
             return None
-        equal = self.equal(MANY, most)
-        return equal if equal is not None and self._fit(equal, most, tallest) else of_a_sort
+        equal_steps = self.equal_steps(MANY, most)
+        return equal_steps if equal_steps is not None and self._fits(equal_steps, most, tallest) else of_a_sort
 
-    def bands(self, most: int) -> Parts:
-        """Whole layers, and several of them as one where there are more than `most`."""
+    def layer_bands(self, most: int) -> StepGroups:
+        """Whole layers; several layers as one group if there are more than `most`."""
         deep = max(self._layers, default=0) // most + 1
-        return self._together([layer // deep for layer in self._layers])
+        return self._grouped_by([layer // deep for layer in self._layers])
 
-    def equal(self, many: int, most: int | None = None) -> Parts | None:
-        """Equal steps, where there are many of them; None where there are more than `most` kinds of steps."""
-        alike = self._alike(most)
+    def equal_steps(self, many: int, most: int | None = None) -> StepGroups | None:
+        """Groups of at least `many` equal steps; None if there are more than `most` different steps."""
+        alike = self._equality_marks(most)
         if alike is None:
             return None
-        groups = self._together(alike)
+        groups = self._grouped_by(alike)
         return [part for places in groups for part in ([places] if len(places) >= many else [[one] for one in places])]
 
-    def folding(self, parts: Parts) -> Folding:
-        """The parts with what each comes after."""
+    def folding(self, parts: StepGroups) -> Folding:
+        """The folding with these groups: adds the parents of each."""
         group_of = [0] * len(self._sorts)
         for number, places in enumerate(parts):
             for place in places:
@@ -196,30 +196,31 @@ class _Graph:
         for place, parents in enumerate(self._parents):
             above[group_of[place]].update(map(group_of.__getitem__, parents))
         after = [sorted(found - {number}) for number, found in enumerate(above)]
-        return Folding(parts, [_direct(after, number) for number in range(len(parts))])
+        return Folding(parts, [_direct_parents(after, number) for number in range(len(parts))])
 
-    def _fit(self, parts: Parts, most: int, tallest: int) -> bool:
-        """True if there are at most `most` of them, and `tallest` in the largest layer."""
+    def _fits(self, parts: StepGroups, most: int, tallest: int) -> bool:
+        """True if there are at most `most` groups, and at most `tallest` in the largest layer."""
         return len(parts) <= most and self._height(parts) <= tallest
 
-    def _height(self, parts: Parts) -> int:
+    def _height(self, parts: StepGroups) -> int:
         return max(Counter(self._layers[places[0]] for places in parts).values(), default=0)
 
-    def _together(self, marks: Sequence[Hashable]) -> Parts:
+    def _grouped_by(self, marks: Sequence[Hashable]) -> StepGroups:
         members: dict[Hashable, list[int]] = {}
         for place in self._order:
             members.setdefault(marks[place], []).append(place)
         return list(members.values())
 
-    def _alike(self, most: int | None) -> list[Hashable] | None:
-        """A mark for each step, the same for equal ones: one look from the beginning down, one from the end up."""
-        down = _marks(self._order, self._parents, self._sorts, most)
-        up = None if down is None else _marks(self._order[::-1], self._children, self._sorts, most)
+    def _equality_marks(self, most: int | None) -> list[Hashable] | None:
+        """A mark for each step, the same for equal steps: from one pass over ancestors and one pass over
+        descendants."""
+        down = _canonical_numbers(self._order, self._parents, self._sorts, most)
+        up = None if down is None else _canonical_numbers(self._order[::-1], self._children, self._sorts, most)
         return None if down is None or up is None else list(zip(down, up, strict=True))
 
 
-def _read(steps: Sequence[Step]) -> tuple[list[Hashable], Parents]:
-    """The sort of each step, and which come before it."""
+def _graph_of(steps: Sequence[Step]) -> tuple[list[Hashable], Parents]:
+    """The sort and the parents of each step."""
     places = {step.task_id: place for place, step in enumerate(steps)}
     parents = [[places[each] for each in step.after if each in places] for step in steps]
     return [sort_of(step.kind, step.type, step.name) for step in steps], parents
@@ -240,11 +241,12 @@ def _layers(parents: Parents, children: Parents) -> list[int]:
     return layers
 
 
-def _marks(
+def _canonical_numbers(
     order: Sequence[int], before: Parents, sorts: Sequence[Hashable], most: int | None = None
 ) -> list[int] | None:
-    """Small numbers stand for whole histories, so that a long chain costs no more than its length. None as soon as
-    there are more than `most`."""
+    """Number each step so that steps of the same sort with the same numbers before them have the same number.
+
+    A number replaces a whole history, so a long chain takes linear time. None if there are more than `most` numbers."""
     numbers: dict[Hashable, int] = {}
     marks = [0] * len(order)
     for place in order:
@@ -255,8 +257,9 @@ def _marks(
     return marks
 
 
-def _direct(after: Parents, number: int) -> list[int]:
-    """Without parents that are already a parent's parent. What waits for a step also waits for the steps that this one
-    added: drawn, the line past them would only be in the way."""
+def _direct_parents(after: Parents, number: int) -> list[int]:
+    """The parents of a group without those that are also a parent's parent.
+
+    A step that waits for another also waits for the steps that the other has added: the edge past them is redundant."""
     further = {each for parent in after[number] for each in after[parent]}
     return [parent for parent in after[number] if parent not in further]

@@ -56,7 +56,7 @@ def test_a_new_key_is_shown_once_on_a_page_that_nobody_keeps(site: Site, app: di
     [
         ({"name": "x"}, "A key needs at least one scope."),
         ({"read": "on"}, "The key's name"),
-        ({"name": "x", "read": "on", "rate_limit": "often"}, "'often' is no rate limit."),
+        ({"name": "x", "read": "on", "rate_limit": "often"}, "'often' is not a valid rate limit."),
         ({"name": "x" * 300, "read": "on"}, "The key's name"),
     ],
 )

@@ -38,7 +38,7 @@ def test_an_admin_sets_and_removes_rules_and_is_recorded(site: Site, app: dibs.D
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ({"records": "completed", "scope": "store", "keep": "soon"}, "is not a length of time"),
+        ({"records": "completed", "scope": "store", "keep": "soon"}, "is not a valid duration"),
         ({"records": "completed", "scope": "queue", "keep": "1d"}, "queue of a retention rule"),
         ({"records": "completed", "scope": "store", "name": "mail", "keep": "1d"}, "has no name"),
         ({"records": "history", "scope": "queue", "name": "mail", "keep": "1d"}, "applies to the whole store"),

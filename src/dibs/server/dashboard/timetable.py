@@ -10,7 +10,7 @@ from itertools import islice
 from zoneinfo import ZoneInfo
 
 from dibs.errors import InvalidValue
-from dibs.model.cron import NICKNAMES, busy, next_after
+from dibs.model.cron import NICKNAMES, next_after, ticks_per_quarter_hour
 from dibs.model.schedule import Schedule
 
 QUARTERS = 96
@@ -93,7 +93,7 @@ def _wall(timezone: str) -> tzinfo:
 @lru_cache(4096)
 def _busy(cron: str, timezone: str, start: datetime) -> tuple[int, ...]:
     try:
-        return tuple(busy(cron, timezone, start, QUARTERS))
+        return tuple(ticks_per_quarter_hour(cron, timezone, start, QUARTERS))
     except InvalidValue:
         return (0,) * QUARTERS
 
