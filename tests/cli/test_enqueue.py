@@ -56,10 +56,7 @@ def test_params_come_from_standard_input(run: Run, client: dibs.Dibs) -> None:
 def test_the_same_key_gives_the_same_task_and_says_so(run: Run, client: dibs.Dibs) -> None:
     first = run("enqueue", "charge", '{"order": 1}', "--key", "order-1", "--json").json
     again = run("enqueue", "charge", '{"order": 1}', "--key", "order-1")
-    assert (
-        again.out
-        == f"Task {first['task']['id']} of type charge is pending. It was there already, under the same key.\n"
-    )
+    assert again.out == f"Task {first['task']['id']} of type charge is pending. It already existed with this key.\n"
     assert run("enqueue", "charge", '{"order": 1}', "--key", "order-1", "--json").json["deduplicated"] is True
     assert len(client.list_tasks()) == 1
 
