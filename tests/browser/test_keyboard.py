@@ -49,7 +49,7 @@ def test_a_task_is_ticked_and_retried(site: Site) -> None:
     page.get_by_role("button", name="Retry").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_visible()
-    expect(page.get_by_role("button", name="Keep it")).to_be_focused()
+    expect(page.get_by_role("button", name="Back")).to_be_focused()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator(f"#row-{failed}")).to_have_count(0)
@@ -82,7 +82,7 @@ def test_the_shortcuts_are_told(site: Site) -> None:
 def test_the_menu_can_be_skipped(site: Site) -> None:
     page = site.visitor("read", at="/tasks")
     page.keyboard.press("Tab")
-    skip = page.get_by_role("link", name="Skip to the content")
+    skip = page.get_by_role("link", name="Skip to content")
     expect(skip).to_be_focused()
     expect(skip).to_be_in_viewport()
     page.keyboard.press("Enter")

@@ -342,12 +342,12 @@ def test_how_long_it_took_is_said_in_the_unit_that_tells(seconds: float, said: s
 def test_the_lines_of_any_graph_lead_exactly_where_its_dependencies_do(seed: int) -> None:
     chance = random.Random(seed)
     parents = [sorted(chance.sample(range(node), min(node, chance.randint(0, 3)))) for node in range(12)]
-    assert read_back(rows(parents, most=99)) == [set(above) for above in parents]
+    assert read_back(rows(parents, max_lanes=99)) == [set(above) for above in parents]
 
 
 def test_a_graph_with_more_lanes_than_there_may_be_is_refused() -> None:
     with pytest.raises(TooWide):
-        list(rows([[], [0], [0], [0]], most=2))
+        list(rows([[], [0], [0], [0]], max_lanes=2))
 
 
 def read_back(drawn: Iterable[GraphLine]) -> list[set[int]]:

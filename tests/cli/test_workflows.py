@@ -165,7 +165,7 @@ def test_a_file_that_is_not_there_is_wrong_usage(run: Run, client: dibs.Dibs) ->
     done = run("workflows", "start", "missing.json")
     assert (done.code, done.err.splitlines()[0]) == (
         2,
-        "error: missing.json cannot be read: No such file or directory.",
+        "error: Cannot read missing.json: No such file or directory.",
     )
 
 

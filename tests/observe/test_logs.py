@@ -146,7 +146,7 @@ def test_the_format_is_chosen_by_option_or_environment(
 
 def test_a_format_that_there_is_not_is_refused(tmp_path: Path) -> None:
     done = run_dibs("worker", "jobs", "--log-format", "xml", cwd=tmp_path)
-    assert (done.code, done.err) == (2, "error: There is no log format 'xml'.\nhint: Use one of: auto, human, json.\n")
+    assert (done.code, done.err) == (2, "error: 'xml' is not a log format.\nhint: Use one of: auto, human, json.\n")
 
 
 @on_sqlite

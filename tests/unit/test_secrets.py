@@ -13,7 +13,7 @@ import dibs
 from dibs.handlers.endings import describe
 from dibs.server.api.keys import Minted
 from dibs.server.dashboard.session import Visitor
-from dibs.server.dashboard.signin import Given
+from dibs.server.dashboard.signin import SignInForm
 from dibs.store.remote.address import Address
 from dibs.store.remote.wire import WireKey
 
@@ -110,7 +110,7 @@ def test_a_key_is_not_shown_where_another_store_does_not_want_it() -> None:
     "make",
     [
         lambda: Visitor(SECRET, None),
-        lambda: Given(key=KEY),
+        lambda: SignInForm(key=KEY),
         lambda: WireKey(
             id="mfqxk4tcmezd", name="n", scopes=[], queues=None, rate_limit="none", created_at=None, key=KEY
         ),

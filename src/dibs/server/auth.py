@@ -15,8 +15,8 @@ from dibs.model.key import NOBODY, ApiKey, Scope, matches, split
 from dibs.server.refusing import Refusal
 from dibs.store.contract import DatabaseStore
 
-KEPT_FOR = 1.0
-FORGOTTEN_AFTER = 600.0
+CACHE_SECONDS = 1.0
+FORGET_AFTER = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +70,27 @@ class Caller:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedKey:
     key: ApiKey | None
     epoch: int
     read_at: float
 
 
-_UNKNOWN = _Known(None, 0, 0.0)
+_NO_KEY = _CachedKey(None, 0, 0.0)
 
 
-class KeyRing:
+class KeyCache:
     """The keys as this process knows them."""
 
     def __init__(self, store: DatabaseStore) -> None:
         self._store = store
-        self._known: dict[str, _Known] = {}
-        self._asking: dict[tuple[str, int], asyncio.Task[_Known]] = {}
+        self._known: dict[str, _CachedKey] = {}
+        self._asking: dict[tuple[str, int], asyncio.Task[_CachedKey]] = {}
         self._epoch = 0
         self.used: set[str] = set()
         """The keys that were used since somebody last took note of it."""
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         """Something changed, maybe a key."""
         self._epoch += 1
 
@@ -105,7 +105,7 @@ class KeyRing:
         if (parts := split(text)) is None:
             return None
         key_id, secret = parts
-        known = self._kept(key_id) or _UNKNOWN
+        known = self._kept(key_id) or _NO_KEY
         if not _proves(secret, known):
             # Also for a key that is known: a wrong secret takes as long as an id that nobody has.
             known = await self._look_up(key_id)
@@ -126,24 +126,24 @@ class KeyRing:
 
     def forget_old(self) -> None:
         """Let go of keys that nobody has used for long."""
-        long_ago = time.monotonic() - FORGOTTEN_AFTER
+        long_ago = time.monotonic() - FORGET_AFTER
         self._known = {key_id: known for key_id, known in self._known.items() if known.read_at > long_ago}
 
-    def _kept(self, key_id: str) -> _Known | None:
+    def _kept(self, key_id: str) -> _CachedKey | None:
         known = self._known.get(key_id)
-        fresh = known is not None and known.epoch == self._epoch and time.monotonic() - known.read_at < KEPT_FOR
+        fresh = known is not None and known.epoch == self._epoch and time.monotonic() - known.read_at < CACHE_SECONDS
         return known if fresh else None
 
-    async def _look_up(self, key_id: str) -> _Known:
+    async def _look_up(self, key_id: str) -> _CachedKey:
         question = (key_id, self._epoch)  # what was asked before a key was revoked must not answer afterwards
         if (asking := self._asking.get(question)) is None:  # of many requests that come at once, one asks for all
             asking = self._asking[question] = asyncio.create_task(self._ask(*question))
         return await asyncio.shield(asking)
 
-    async def _ask(self, key_id: str, epoch: int) -> _Known:
+    async def _ask(self, key_id: str, epoch: int) -> _CachedKey:
         read_at = time.monotonic()
         try:
-            known = _Known(await self._store.run_async(self._store.get_key(key_id)), epoch, read_at)
+            known = _CachedKey(await self._store.run_async(self._store.get_key(key_id)), epoch, read_at)
         finally:
             del self._asking[key_id, epoch]
         if known.key is None:  # anybody can make up ids: they are not kept
@@ -153,12 +153,12 @@ class KeyRing:
         return known
 
 
-def _proves(secret: str, known: _Known) -> bool:
+def _proves(secret: str, known: _CachedKey) -> bool:
     """True if the secret is the key's; an unknown id is compared as well, with what no secret has."""
     return matches(secret, known.key.digest if known.key else NOBODY)
 
 
-def _live(known: _Known) -> bool:
+def _live(known: _CachedKey) -> bool:
     """Neither revoked nor expired, counted on by this machine's monotonic clock since it was read."""
     key = known.key
     assert key is not None

@@ -6,27 +6,27 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 
-from dibs.server.http import SAFE, Gone, Headers, Send
+from dibs.server.http import SAFE_HEADERS, ClientDisconnected, Headers, Send
 
-MEDIA = "text/event-stream"
+MEDIA_TYPE = "text/event-stream"
 HEADERS: Headers = (
-    (b"content-type", MEDIA.encode()),
+    (b"content-type", MEDIA_TYPE.encode()),
     (b"x-accel-buffering", b"no"),  # a proxy must pass each event on at once
-    *SAFE,
+    *SAFE_HEADERS,
 )
 RETRY = b"retry: 2000\n\n"
 
 KEEP_ALIVE = 15.0
 """Seconds of silence after which something is said, so that nobody on the way takes the connection for dead."""
 
-CHECK_EVERY = 2.0
+CHECK_INTERVAL = 2.0
 """Seconds between two looks at whether the listener may still listen."""
 
-STALL = 30.0
+SEND_TIMEOUT = 30.0
 """Seconds for which a client may take nothing of what it is sent."""
 
 
-class Stream(ABC):
+class EventStream(ABC):
     """What one client is sent."""
 
     def __init__(self, send: Send) -> None:
@@ -48,7 +48,7 @@ class Stream(ABC):
             await self.say(content)
         elif time.monotonic() - self._spoke_at >= KEEP_ALIVE:
             await self.say(b": keep-alive\n\n")
-        if time.monotonic() - self._checked_at < CHECK_EVERY:
+        if time.monotonic() - self._checked_at < CHECK_INTERVAL:
             return True
         self._checked_at = time.monotonic()
         return await self.still_admitted()
@@ -61,7 +61,7 @@ class Stream(ABC):
         """Send it, to a client that takes it in time."""
         self._spoke_at = time.monotonic()
         try:
-            async with asyncio.timeout(STALL):
+            async with asyncio.timeout(SEND_TIMEOUT):
                 await self._send({"type": "http.response.body", "body": content, "more_body": more})
         except TimeoutError:
-            raise Gone from None
+            raise ClientDisconnected from None

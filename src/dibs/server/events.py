@@ -29,28 +29,28 @@ from dibs.store.contract import DatabaseStore
 
 logger = logging.getLogger("dibs.server")
 
-HOLD = 2.0
+GAP_TIMEOUT = 2.0
 """Seconds for which a gap in the ids may still be filled."""
 
-GAP = 0.05
+READ_PAUSE = 0.05
 """Seconds between two looks, however much happens."""
 
-POLL = 0.25
+POLL_INTERVAL = 0.25
 """Seconds after which the reader looks even if nothing woke it: a hint can be lost, and not every change gives one."""
 
-REST = 1.0
+ERROR_PAUSE = 1.0
 """Seconds to rest after the database did not answer."""
 
-PATIENCE = 5.0
+JOIN_TIMEOUT = 5.0
 """Seconds for which a new follower waits for the reader to begin."""
 
 PAGE = 1000
-BEHIND = 2000
+MAX_BACKLOG = 2000
 """Entries that a follower may lag behind before it is cut off: it comes back, and goes on where it was."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class EventFilter:
     """Which entries a follower asks for and may see: None for all."""
 
     events: frozenset[Event] | None = None
@@ -64,10 +64,10 @@ class Wants:
 
 
 @dataclass(eq=False, slots=True)
-class Follower:
+class EventSubscriber:
     """One who listens. `after`: it has everything up to this entry; None until it has joined the reader."""
 
-    wants: Wants
+    wants: EventFilter
     after: int | None = None
     fresh: bool = False
     ended: bool = False
@@ -76,7 +76,7 @@ class Follower:
 
     def hand(self, frame: bytes) -> None:
         """One more, unless it lags too far behind: then it is cut off, so that it costs no more memory."""
-        if len(self._waiting) >= BEHIND:
+        if len(self._waiting) >= MAX_BACKLOG:
             self._waiting.clear()
             self.end()
         elif not self.ended:
@@ -99,23 +99,23 @@ class Follower:
         return frames
 
 
-class Feed:
+class EventFeed:
     """The reader, and all who follow it."""
 
     def __init__(self, store: DatabaseStore) -> None:
         self._store = store
-        self._followers: set[Follower] = set()
+        self._followers: set[EventSubscriber] = set()
         self._reader: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
         self._position = 0  # up to here everything was handed out, or will never come
-        self._seen = _Seen()
+        self._seen = _SeenIds()
         self._before: frozenset[int] = frozenset()
         self._closed = False
 
     @contextmanager
-    def following(self, wants: Wants) -> Iterator[Follower]:
+    def following(self, wants: EventFilter) -> Iterator[EventSubscriber]:
         """A follower, for as long as the block lasts."""
-        follower = Follower(wants, ended=self._closed)
+        follower = EventSubscriber(wants, ended=self._closed)
         self._followers.add(follower)
         if self._reader is None and not self._closed:
             self._reader = asyncio.create_task(self._read())
@@ -124,12 +124,12 @@ class Feed:
         finally:
             self._followers.discard(follower)
 
-    async def join(self, follower: Follower) -> None:
+    async def join(self, follower: EventSubscriber) -> None:
         """The follower is handed what comes from now on."""
         await self._standing(follower)
         follower.after, follower.fresh = self._position, True
 
-    async def rejoin(self, follower: Follower, after: int) -> AsyncGenerator[list[bytes], None]:
+    async def rejoin(self, follower: EventSubscriber, after: int) -> AsyncGenerator[list[bytes], None]:
         """What the follower missed since it saw entry `after`, page by page; then it is handed what comes.
 
         From seeing that nothing is missing to joining nobody else gets a turn, so nothing comes in between.
@@ -154,12 +154,12 @@ class Feed:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
 
-    async def _standing(self, follower: Follower) -> None:
+    async def _standing(self, follower: EventSubscriber) -> None:
         """Once the reader knows where it stands, or the follower has gone."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + JOIN_TIMEOUT
         while not self._started.is_set() and not follower.ended:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL):
+                async with asyncio.timeout(POLL_INTERVAL):
                     await self._started.wait()
             if time.monotonic() > deadline:
                 raise StoreUnavailable("The database does not answer.")
@@ -176,8 +176,8 @@ class Feed:
                 if not failing:
                     logger.warning("the feed rests: %s", error, exc_info=not isinstance(error, DibsError))
                 failing = True
-                await asyncio.sleep(REST)
-            await asyncio.sleep(GAP)
+                await asyncio.sleep(ERROR_PAUSE)
+            await asyncio.sleep(READ_PAUSE)
         self._started.clear()
         self._reader = None  # at once after the last look at the followers: whoever comes now begins anew
 
@@ -186,11 +186,11 @@ class Feed:
             await self._begin()
         seen = self._store.wakeups.generation  # before looking: what comes while we look wakes us at once
         await self._read_on()
-        await self._store.wakeups.wait_async(seen, POLL)
+        await self._store.wakeups.wait_async(seen, POLL_INTERVAL)
 
     async def _begin(self) -> None:
         """Stand where the history ends now; but where an id before that is still on its way, stand before it."""
-        self._seen = _Seen()
+        self._seen = _SeenIds()
         self._before = frozenset()
         self._position = newest = await self._store.run_async(self._store.last_entry())
         if self._store.many_writers and newest:
@@ -232,7 +232,7 @@ class Feed:
             for follower in takers:
                 follower.hand(content)
 
-    def _concerns(self, event: StoreEvent, follower: Follower) -> bool:
+    def _concerns(self, event: StoreEvent, follower: EventSubscriber) -> bool:
         """True if the follower has joined, has not seen the entry before, and wants it. One who came without a past
         does not get what was there when the reader began, and was read again only for the gaps in it."""
         entry_id = event.entry.id
@@ -241,7 +241,7 @@ class Feed:
         return follower.wants.include(event)
 
 
-class _Seen:
+class _SeenIds:
     """Which ids were seen since when: a gap before one that was seen for long is not filled any more.
 
     By the clock that only goes forward on this machine: the entries' own times come from another one.
@@ -256,7 +256,7 @@ class _Seen:
         now = time.monotonic()
         if not self._newest or self._newest[-1][1] < newest:
             self._newest.append((now, newest))
-        while self._newest and now - self._newest[0][0] >= HOLD:
+        while self._newest and now - self._newest[0][0] >= GAP_TIMEOUT:
             self._given_up = self._newest.popleft()[1]
         return self._given_up
 

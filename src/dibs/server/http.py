@@ -11,14 +11,14 @@ from dibs.codec import MAX_BYTES
 from dibs.errors import DibsError
 from dibs.server.refusing import Refusal, headers_of, refusal, status_of
 
-Scope = MutableMapping[str, Any]
+AsgiScope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
 JSON = (b"content-type", b"application/json")
-SAFE: Headers = (
+SAFE_HEADERS: Headers = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 )
@@ -27,28 +27,28 @@ SAFE: Headers = (
 encode = msgspec.json.Encoder().encode
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client went away; nobody waits for an answer."""
 
 
-async def answer(send: Send, status: int, content: Any, headers: Headers = ()) -> None:
+async def send_json(send: Send, status: int, content: Any, headers: Headers = ()) -> None:
     """A JSON answer."""
-    await answer_bytes(send, status, encode(content), (JSON, *headers))
+    await send_bytes(send, status, encode(content), (JSON, *headers))
 
 
-async def answer_bytes(send: Send, status: int, body: bytes, headers: Headers) -> None:
+async def send_bytes(send: Send, status: int, body: bytes, headers: Headers) -> None:
     """An answer whose bytes are ready."""
     size = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, size, *SAFE]})
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, size, *SAFE_HEADERS]})
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(send: Send, error: DibsError) -> None:
+async def send_error(send: Send, error: DibsError) -> None:
     """An error as an answer."""
-    await answer(send, status_of(error), refusal(error), headers_of(error))
+    await send_json(send, status_of(error), refusal(error), headers_of(error))
 
 
-def header(scope: Scope, name: bytes) -> bytes | None:
+def header(scope: AsgiScope, name: bytes) -> bytes | None:
     """The value of a header; None where it is missing."""
     for key, value in scope["headers"]:
         if key == name:
@@ -57,24 +57,24 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return None
 
 
-async def read_body(scope: Scope, receive: Receive) -> bytes:
+async def read_body(scope: AsgiScope, receive: Receive) -> bytes:
     """The whole body, of at most 1 MiB; a longer one is refused while it still streams in."""
     declared = header(scope, b"content-length")
     if declared is not None and declared.isdigit() and int(declared[:20]) > MAX_BYTES:
         raise _too_large()
     message = await receive()
-    body: bytes = _part(message)
+    body: bytes = _body_part(message)
     while message.get("more_body"):
         message = await receive()
-        body += _part(message)
+        body += _body_part(message)
         if len(body) > MAX_BYTES:
             raise _too_large()
     return body
 
 
-def _part(message: Message) -> bytes:
+def _body_part(message: Message) -> bytes:
     if message["type"] == "http.disconnect":
-        raise Gone
+        raise ClientDisconnected
     part: bytes = message.get("body", b"")
     return part
 

@@ -15,13 +15,13 @@ import traceback
 
 logger = logging.getLogger("dibs.server")
 
-BEAT = 0.25
+BEAT_INTERVAL = 0.25
 """Seconds between two beats of the event loop."""
 
 STUCK = 2.0
 """Seconds without a beat after which the event loop counts as stuck."""
 
-REMEMBERED = 10.0
+RECOVERY_SECONDS = 10.0
 """Seconds for which the server is not ready after its event loop was stuck."""
 
 
@@ -62,13 +62,13 @@ class Liveness:
         while True:
             self._notice()
             self._beat_at = time.monotonic()
-            await asyncio.sleep(BEAT)
+            await asyncio.sleep(BEAT_INTERVAL)
 
     def _notice(self) -> None:
         now = time.monotonic()
         if (late := now - self._beat_at) > STUCK:
             self._longest = late
-            self._remembered_until = now + REMEMBERED
+            self._remembered_until = now + RECOVERY_SECONDS
 
     def _watch(self, loop_thread: int) -> None:
         told = 0.0

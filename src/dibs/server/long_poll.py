@@ -21,42 +21,44 @@ from dibs.store.operation import Operation
 
 logger = logging.getLogger("dibs.server")
 
-POLL = 0.25
+POLL_INTERVAL = 0.25
 """Seconds after which the first in line looks even if nothing woke it: a hint can be lost, and tasks become due."""
 
-REST = 0.005
+EMPTY_PAUSE = 0.005
 """Seconds between two looks that find nothing: on a busy store most changes are not for those who wait."""
 
-Kind = tuple[Any, ...]
-Sign = Callable[[Operation[Any]], Operation[Any]]
+ClaimKind = tuple[Any, ...]
+SignOperation = Callable[[Operation[Any]], Operation[Any]]
 
 
 @dataclass(eq=False, slots=True)
-class Waiter:
+class WaitingClaim:
     """One request that waits."""
 
     request: ClaimRequest
-    sign: Sign
+    sign: SignOperation
     leaving: bool = False
     claims: asyncio.Future[list[Claim]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class WaitingRoom:
+class LongPolls:
     """All lines."""
 
     def __init__(self, store: DatabaseStore) -> None:
         self._store = store
-        self._lines: dict[Kind, deque[Waiter]] = {}
+        self._lines: dict[ClaimKind, deque[WaitingClaim]] = {}
         self._servers: set[asyncio.Task[None]] = set()
         self._closed = False
         self.waiting = 0
         """How many requests wait, with those that look at the store at this moment."""
 
-    async def wait(self, request: ClaimRequest, sign: Sign, seconds: float, gone: asyncio.Future[Any]) -> list[Claim]:
+    async def wait(
+        self, request: ClaimRequest, sign: SignOperation, seconds: float, gone: asyncio.Future[Any]
+    ) -> list[Claim]:
         """What could be claimed within so many seconds; nothing for a client that has gone in the meantime."""
         if self._closed:
             return []
-        waiter = Waiter(request, sign)
+        waiter = WaitingClaim(request, sign)
         self.waiting += 1
         try:
             self._join(waiter)
@@ -81,13 +83,13 @@ class WaitingRoom:
         self._closed = True
         for line in self._lines.values():
             while line:
-                _settle(line.popleft(), [])
+                _resolve(line.popleft(), [])
 
     async def closed(self) -> None:
         """Once nobody claims for those who waited any more."""
         await asyncio.gather(*self._servers, return_exceptions=True)
 
-    def _join(self, waiter: Waiter) -> None:
+    def _join(self, waiter: WaitingClaim) -> None:
         request = waiter.request
         kind = (_names(request.queues), _names(request.types), request.max_attempts_remaining)
         if kind in self._lines:
@@ -98,7 +100,7 @@ class WaitingRoom:
         self._servers.add(server)
         server.add_done_callback(self._servers.discard)
 
-    async def _leave(self, waiter: Waiter) -> list[Claim]:
+    async def _leave(self, waiter: WaitingClaim) -> list[Claim]:
         """Out of the line; one whose turn it is right now gets what comes of it."""
         waiter.leaving = True
         for line in self._lines.values():
@@ -107,15 +109,15 @@ class WaitingRoom:
                 return []
         return await waiter.claims
 
-    async def _serve(self, kind: Kind) -> None:
+    async def _serve(self, kind: ClaimKind) -> None:
         line = self._lines[kind]
         try:
             while line:
                 seen = self._store.wakeups.generation  # before looking: what comes while we look wakes us at once
                 await self._serve_line(line)
                 if line:  # nothing more for them now
-                    await asyncio.sleep(REST)
-                    await self._store.wakeups.wait_async(seen, POLL)
+                    await asyncio.sleep(EMPTY_PAUSE)
+                    await self._store.wakeups.wait_async(seen, POLL_INTERVAL)
         except Exception as error:  # whatever it is: nobody must wait for an answer that never comes
             for waiter in line:
                 if not waiter.claims.done():
@@ -124,7 +126,7 @@ class WaitingRoom:
         finally:
             del self._lines[kind]
 
-    async def _serve_line(self, line: deque[Waiter]) -> None:
+    async def _serve_line(self, line: deque[WaitingClaim]) -> None:
         """One after the other, until there is nothing left for their kind."""
         while line:
             waiter = line.popleft()
@@ -134,13 +136,13 @@ class WaitingRoom:
                 waiter.claims.set_exception(error)
                 raise
             if claims or waiter.leaving or self._closed:
-                _settle(waiter, claims)
+                _resolve(waiter, claims)
             else:
                 line.appendleft(waiter)
                 return
 
 
-def _settle(waiter: Waiter, claims: list[Claim]) -> None:
+def _resolve(waiter: WaitingClaim, claims: list[Claim]) -> None:
     if not waiter.claims.done():
         waiter.claims.set_result(claims)
 

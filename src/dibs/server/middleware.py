@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from dibs.redaction import redact
 from dibs.server.config import Network
-from dibs.server.http import Message, Receive, Scope, Send, header, refuse
+from dibs.server.http import AsgiScope, Message, Receive, Send, header, send_error
 from dibs.server.refusing import Refusal
 from dibs.server.service import Service
 
@@ -25,11 +25,11 @@ logger = logging.getLogger("dibs.server")
 access = logging.getLogger("dibs.access")
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-FOR_PROBES = frozenset({b"/health", b"/ready"})
+PROBE_PATHS = frozenset({b"/health", b"/ready"})
 """They tell nothing, and who probes (a load balancer, an orchestrator) calls a server by whatever address it has."""
 
 CLOSE = ((b"connection", b"close"),)
-FOR_HTML = (
+HTML_HEADERS = (
     (b"content-security-policy", b"default-src 'self'"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"same-origin"),  # with none at all, a browser sends our own forms as if from nowhere
@@ -39,7 +39,7 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]*)?")
 _MAPPED = "::ffff:"
 
 
-class Gate:
+class Middleware:
     """The whole application."""
 
     def __init__(self, service: Service, inside: object) -> None:
@@ -50,46 +50,46 @@ class Gate:
         self._proxies = service.config.networks()
         self._logs = service.config.access_log
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """One request (or the life of the server, which passes through)."""
         if scope["type"] != "http":
             await self._inside(scope, receive, send)  # type: ignore[operator]
             return
         began = time.perf_counter()
-        said = _Said(send)
+        said = _Response(send)
         try:
             await self._pass(scope, receive, said)
         except Exception as error:
-            about = {"event": "request.failed", "method": scope["method"], "path": _line(scope["path"])}
+            about = {"event": "request.failed", "method": scope["method"], "path": _escape(scope["path"])}
             logger.exception("a request failed: %s %s", about["method"], about["path"], exc_info=error, extra=about)
-            await said.at_least(_our_fault())
+            await said.at_least(_internal_error())
         except asyncio.CancelledError:
             if not self.service.stopping.is_set():
                 raise
-            await said.at_least(_cut_off())
+            await said.at_least(_stopped())
         finally:
             if self._logs and access.isEnabledFor(logging.INFO):
-                _tell(scope, said.status, time.perf_counter() - began)
+                _log_request(scope, said.status, time.perf_counter() - began)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         scope["path"] = raw.split(b"?", 1)[0].decode("latin-1")  # as sent: a slash inside a name stays part of it
         scope["client"] = self._client(scope)
         refusal = self._refusal(scope, raw)
         if refusal is not None:
-            await refuse(send, refusal)
+            await send_error(send, refusal)
             return
         scope["dibs.service"] = self.service
         await self._inside(scope, receive, send)  # type: ignore[operator]
 
-    def _refusal(self, scope: Scope, path: bytes) -> Refusal | None:
+    def _refusal(self, scope: AsgiScope, path: bytes) -> Refusal | None:
         if self.service.stopping.is_set():
             return Refusal("stopping", "The server is stopping.", hint="Ask again in a moment.", headers=CLOSE)
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) > 1:
             return Refusal("bad_request", "A request has one Host header.", headers=CLOSE)
         host = hosts[0].decode("latin-1").lower() if hosts else ""
-        if not self._goes_by(host) and path not in FOR_PROBES:
+        if not self._goes_by(host) and path not in PROBE_PATHS:
             return Refusal(
                 "unknown_host",
                 "This server does not go by that name.",
@@ -108,7 +108,7 @@ class Gate:
         name = found[1] or found[2]
         return name in self._hosts or (self._any_address and _address(name) is not None)
 
-    def _client(self, scope: Scope) -> tuple[str, int]:
+    def _client(self, scope: AsgiScope) -> tuple[str, int]:
         """Who asks: the other end of the connection, or for whom it says it asks if it is a proxy that we trust."""
         address, port = scope.get("client") or ("-", 0)
         address = address.removeprefix(_MAPPED)
@@ -117,10 +117,10 @@ class Gate:
         if header(scope, b"x-forwarded-proto") == b"https":
             scope["scheme"] = "https"  # a cookie that came by HTTPS must not leave by HTTP
         named = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
-        return _last_stranger(named.decode("latin-1"), address, self._proxies), 0
+        return _client_address(named.decode("latin-1"), address, self._proxies), 0
 
 
-class _Said:
+class _Response:
     """`send`, which remembers the status, and which guards what a browser would show."""
 
     __slots__ = ("_send", "status")
@@ -132,27 +132,27 @@ class _Said:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            _guard(message)
+            _add_html_headers(message)
         await self._send(message)
 
     async def at_least(self, refusal: Refusal) -> None:
         """This, if nothing else was said."""
         if self.status == 0:
-            await refuse(self, refusal)
+            await send_error(self, refusal)
 
 
-def _guard(message: Message) -> None:
+def _add_html_headers(message: Message) -> None:
     for name, value in message.get("headers", ()):
         if name == b"content-type":
             if value.startswith(b"text/html"):
                 given = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(each for each in FOR_HTML if each[0] not in given)]
+                message["headers"] = [*message["headers"], *(each for each in HTML_HEADERS if each[0] not in given)]
             return
 
 
-def _tell(scope: Scope, status: int, took: float) -> None:
+def _log_request(scope: AsgiScope, status: int, took: float) -> None:
     """One line: who, what, how it went, how long it took, with which key; `-` for who left without an answer."""
-    key, path = scope.get("dibs.key"), _line(scope["path"])
+    key, path = scope.get("dibs.key"), _escape(scope["path"])
     about = {
         "event": "request.answered",
         "client": scope["client"][0],
@@ -175,14 +175,14 @@ def _tell(scope: Scope, status: int, took: float) -> None:
     )
 
 
-def _line(text: str) -> str:
+def _escape(text: str) -> str:
     """Text that cannot forge a line of the log, whatever a client sent, and that shows no key which is in a path by
     mistake."""
     text = redact(text)
     return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode()
 
 
-def _is_foreign(scope: Scope, host: str) -> bool:
+def _is_foreign(scope: AsgiScope, host: str) -> bool:
     """True where a browser says that a page of another site wants this."""
     for name, value in scope["headers"]:
         if name == b"origin" and _netloc(value) != host:
@@ -199,7 +199,7 @@ def _netloc(origin: bytes) -> str | None:
         return None
 
 
-def _last_stranger(named: str, proxy: str, proxies: Sequence[Network]) -> str:
+def _client_address(named: str, proxy: str, proxies: Sequence[Network]) -> str:
     """Of `client, proxy, proxy`, the last that is no proxy of ours: what stands before, anybody could have written."""
     nearest = proxy
     for text in reversed(named.split(",")):
@@ -228,11 +228,11 @@ def _address(text: str) -> str | None:
         return None
 
 
-def _our_fault() -> Refusal:
+def _internal_error() -> Refusal:
     return Refusal("internal_error", "The server failed.", hint="Its log says how; report it if it is a bug.")
 
 
-def _cut_off() -> Refusal:
+def _stopped() -> Refusal:
     return Refusal(
         "outcome_unknown",
         "The server stopped before this was done; it may or may not have been.",

@@ -14,7 +14,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from dibs.server.http import JSON, SAFE, encode
+from dibs.server.http import JSON, SAFE_HEADERS, encode
 from dibs.server.refusing import Refusal, headers_of, refusal, status_of
 
 MAX_HEAD = 64 * 1024
@@ -26,7 +26,7 @@ MAX_CONNECTIONS = 10_000
 MAX_PIPELINE = 64
 """Requests that a client may send ahead of their answers."""
 
-REQUEST_WITHIN = 30.0
+REQUEST_TIMEOUT = 30.0
 """Seconds from the first byte of a request (or from the connection) to the last of its body."""
 
 LINGER = 1.0
@@ -37,7 +37,7 @@ CLOSE = (b"connection", b"close")
 STATUS = b"HTTP/1.1 "
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """A client's connection."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -61,7 +61,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""
-        super().connection_made(Polite(transport, self))  # type: ignore[arg-type]
+        super().connection_made(LingeringTransport(transport, self))  # type: ignore[arg-type]
         if len(self.connections) > MAX_CONNECTIONS:
             self.turn_away(Refusal("too_many_connections", "The server has no room for another connection."))
         else:
@@ -70,7 +70,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._rest()
-        _hang_up(self._running)  # uvicorn tells the last of several requests only
+        _disconnect(self._running)  # uvicorn tells the last of several requests only
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -129,9 +129,9 @@ class Connection(HttpToolsProtocol):
         """Answer in the place of the application, unless it has begun to, and close."""
         self._rest()
         if self._is_next():
-            self.transport.write(_answer(error, self.server_state.default_headers))
+            self.transport.write(_response(error, self.server_state.default_headers))
         for cycle in (self._running, self.cycle):
-            _hang_up(cycle)
+            _disconnect(cycle)
         self.transport.close()
 
     def _is_next(self) -> bool:
@@ -155,7 +155,7 @@ class Connection(HttpToolsProtocol):
         self.headers.append((b"host", name + port))
 
     def _hurry(self) -> None:
-        self._deadline = self.loop.call_later(REQUEST_WITHIN, self._too_late)
+        self._deadline = self.loop.call_later(REQUEST_TIMEOUT, self._too_late)
 
     def _rest(self) -> None:
         if self._deadline is not None:
@@ -167,14 +167,14 @@ class Connection(HttpToolsProtocol):
         if self._whole:  # it never began: there is nothing to answer
             self.transport.close()
         else:
-            message = f"The request did not come to its end within {REQUEST_WITHIN:g} s."
+            message = f"The request did not come to its end within {REQUEST_TIMEOUT:g} s."
             self.turn_away(Refusal("too_slow", message))
 
 
-class Polite:
+class LingeringTransport:
     """A transport that lets a client finish its sentence, for a moment, before it hangs up."""
 
-    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+    def __init__(self, transport: asyncio.Transport, connection: HttpConnection) -> None:
         self._transport = transport
         self._connection = connection
         self._leaving = False
@@ -215,15 +215,15 @@ class Polite:
         self._connection.loop.call_later(LINGER, self._transport.close)
 
 
-def _hang_up(cycle: Any) -> None:
+def _disconnect(cycle: Any) -> None:
     """Tell the application that its client is gone."""
     if cycle is not None and not cycle.response_complete:
         cycle.disconnected = True
         cycle.message_event.set()
 
 
-def _answer(error: Refusal, default_headers: list[tuple[bytes, bytes]]) -> bytes:
+def _response(error: Refusal, default_headers: list[tuple[bytes, bytes]]) -> bytes:
     body = encode(refusal(error))
     size = (b"content-length", str(len(body)).encode())
-    headers = [*default_headers, JSON, *headers_of(error), size, *SAFE, CLOSE]
+    headers = [*default_headers, JSON, *headers_of(error), size, *SAFE_HEADERS, CLOSE]
     return b"".join([STATUS_LINE[status_of(error)], *(b"%s: %s\r\n" % pair for pair in headers), b"\r\n", body])

@@ -19,24 +19,24 @@ from dibs.model.key import ApiKey, RateLimit
 from dibs.server.refusing import Refusal
 from dibs.store.contract import DatabaseStore
 
-SHARE = 200
+LIMIT_FRACTION = 200
 """A process takes this fraction of a limit at a time."""
 
-AT_LEAST = 10
+MIN_PERMITS = 10
 """Permits to take at a time, unless that were more than a tenth of the limit. A waiting worker makes three requests
 when it is woken: if these made a write, its own requests would wake it again, until its limit is spent."""
 
-PATIENCE, WITHIN = 1000, 60.0
+MAX_FAILURES, FAILURE_WINDOW = 1000, 60.0
 """Requests without a key that an address may make, in so many seconds."""
 
-GUESS = 10
+GUESS_COST = 10
 """As many of them count for one with a key that is well formed, and wrong."""
 
-ADDRESSES = 10_000
+MAX_ADDRESSES = 10_000
 
 
 @dataclass(slots=True)
-class _Purse:
+class _Permits:
     """The permits of one key that this process holds. They end with their window."""
 
     limit: RateLimit
@@ -58,12 +58,12 @@ class _Purse:
         return True
 
 
-class Limits:
+class RateLimits:
     """How often each key may ask."""
 
     def __init__(self, store: DatabaseStore) -> None:
         self._store = store
-        self._purses: dict[str, _Purse] = {}
+        self._purses: dict[str, _Permits] = {}
 
     async def spend(self, key: ApiKey) -> None:
         """One request of the key; refused where its limit is reached."""
@@ -71,7 +71,7 @@ class Limits:
             return
         purse = self._purses.get(key.id)
         if purse is None or purse.limit != key.rate_limit:
-            purse = self._purses[key.id] = _Purse(key.rate_limit)
+            purse = self._purses[key.id] = _Permits(key.rate_limit)
         if not purse.take():
             async with purse.asking:  # of many requests that come at once, one asks for all
                 while not purse.take():
@@ -82,15 +82,15 @@ class Limits:
         now = time.monotonic()
         self._purses = {key_id: purse for key_id, purse in self._purses.items() if purse.until > now}
 
-    async def _refill(self, purse: _Purse, key_id: str) -> None:
+    async def _refill(self, purse: _Permits, key_id: str) -> None:
         limit = purse.limit.requests
-        wanted = max(1, limit // SHARE, min(AT_LEAST, limit // 10))
+        wanted = max(1, limit // LIMIT_FRACTION, min(MIN_PERMITS, limit // 10))
         permits = await self._store.run_async(self._store.take_permits(key_id, purse.limit, wanted))
         purse.left, purse.spent = permits.granted, permits.granted == 0
         purse.until = time.monotonic() + permits.retry_in
 
 
-class Strangers:
+class FailedAuthLimits:
     """How often each address came without a good key. Of IPv6 a customer has a whole /64: it counts as one address."""
 
     def __init__(self) -> None:
@@ -99,24 +99,24 @@ class Strangers:
     def failed(self, address: str, *, guessed: bool) -> None:
         """It did so again."""
         now = time.monotonic()
-        address, cost = _household(address), GUESS if guessed else 1
+        address, cost = _network_of(address), GUESS_COST if guessed else 1
         count, until = self._failures.pop(address, (0, 0.0))
-        self._failures[address] = (count + cost, until) if now < until else (cost, now + WITHIN)
-        if len(self._failures) > ADDRESSES:
+        self._failures[address] = (count + cost, until) if now < until else (cost, now + FAILURE_WINDOW)
+        if len(self._failures) > MAX_ADDRESSES:
             self._failures.popitem(last=False)
 
     def blocked(self, address: str) -> bool:
         """True for an address that did so too often."""
         if not self._failures:
             return False
-        return self._failures.get(_household(address), (0, 0.0))[0] >= PATIENCE and self._left(address) > 0
+        return self._failures.get(_network_of(address), (0, 0.0))[0] >= MAX_FAILURES and self._left(address) > 0
 
     def refusal(self, address: str) -> Refusal:
         """What such an address is told."""
         return too_many("Too many requests without a good key have come from this address.", self._left(address))
 
     def _left(self, address: str) -> float:
-        return self._failures.get(_household(address), (0, 0.0))[1] - time.monotonic()
+        return self._failures.get(_network_of(address), (0, 0.0))[1] - time.monotonic()
 
 
 def too_many(message: str, retry_in: float) -> Refusal:
@@ -125,7 +125,7 @@ def too_many(message: str, retry_in: float) -> Refusal:
     return Refusal("rate_limited", message, hint=hint, retry_after=retry_in)
 
 
-def _household(address: str) -> str:
+def _network_of(address: str) -> str:
     if ":" not in address:
         return address
     try:

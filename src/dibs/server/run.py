@@ -26,8 +26,8 @@ import uvicorn
 from dibs.errors import DibsError, InvalidValue, StoreUnavailable
 from dibs.server.app import create_app
 from dibs.server.config import ServerConfig, is_any
-from dibs.server.middleware import Gate
-from dibs.server.protocol import MAX_CONNECTIONS, Connection
+from dibs.server.middleware import Middleware
+from dibs.server.protocol import MAX_CONNECTIONS, HttpConnection
 from dibs.store.contract import DatabaseStore
 
 if sys.platform != "win32":
@@ -38,14 +38,14 @@ logger = logging.getLogger("dibs.server")
 KEEP_ALIVE = 75
 """Seconds for which an idle connection is kept: longer than proxies keep theirs, so that they close first."""
 
-FAREWELL = 0.25
+IDLE_CLOSE_DELAY = 0.25
 """Seconds for which idle connections stay open after we were asked to stop: a request that is already on its way then
 gets an answer instead of a broken connection, after which nobody could tell whether it was served."""
 
-CLOSING = 3.0
+CLOSE_TIMEOUT = 3.0
 """Seconds after the grace in which a process lets go of its store; a store that holds it for longer is left."""
 
-STUCK = 2.0
+STUCK_TIMEOUT = 2.0
 """Seconds after that in which a process must have ended. One whose event loop is stuck cannot even begin to stop."""
 
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
@@ -63,7 +63,7 @@ class Server(uvicorn.Server):
     `alone`: the process is there for the server only, and ends with it, however long the store may take.
     """
 
-    def __init__(self, app: Gate, started: Callable[[], None] | None = None, *, alone: bool = False) -> None:
+    def __init__(self, app: Middleware, started: Callable[[], None] | None = None, *, alone: bool = False) -> None:
         super().__init__(settings(app))
         self._service = app.service
         self._tell_started = started
@@ -96,7 +96,7 @@ class Server(uvicorn.Server):
             grace = self._service.config.grace
             about = {"event": "server.stop_requested", "grace": grace}
             logger.info("stopping; requests have %g s to end", grace, extra=about)
-            _leave_after(self._service.config.grace + CLOSING)
+            _exit_after(self._service.config.grace + CLOSE_TIMEOUT)
         self._service.stop_waiting()
         for server in self.servers:
             server.close()
@@ -109,14 +109,14 @@ class Server(uvicorn.Server):
         for connection in connections:
             if not connection.idle:
                 connection.shutdown()
-        end = asyncio.get_running_loop().time() + min(FAREWELL, self._service.config.grace)
+        end = asyncio.get_running_loop().time() + min(IDLE_CLOSE_DELAY, self._service.config.grace)
         while any(connection.idle for connection in self._connections()):
             if asyncio.get_running_loop().time() >= end:
                 return
             await asyncio.sleep(0.01)
 
-    def _connections(self) -> list[Connection]:
-        return [each for each in self.server_state.connections if isinstance(each, Connection)]
+    def _connections(self) -> list[HttpConnection]:
+        return [each for each in self.server_state.connections if isinstance(each, HttpConnection)]
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -141,17 +141,17 @@ class Server(uvicorn.Server):
         if self._alone:
             # Whatever the event loop is doing. The watchdog is native: it needs neither the loop nor the interpreter's
             # lock, and it writes where the threads are to stderr. What was answered is stored, so nothing is lost.
-            faulthandler.dump_traceback_later(self._service.config.grace + CLOSING + STUCK, exit=True)
+            faulthandler.dump_traceback_later(self._service.config.grace + CLOSE_TIMEOUT + STUCK_TIMEOUT, exit=True)
 
 
-def settings(app: Gate) -> uvicorn.Config:
+def settings(app: Middleware) -> uvicorn.Config:
     """uvicorn as dibs wants it: its fastest parts where they are installed, no log and no headers of its own."""
     config = app.service.config
     return uvicorn.Config(
         app,
         host=config.host,
         port=config.port,
-        http=Connection,
+        http=HttpConnection,
         interface="asgi3",
         lifespan="on",
         ws="none",
@@ -208,7 +208,7 @@ def serving(store: DatabaseStore, config: ServerConfig) -> Iterator[str]:
 
 
 @contextmanager
-def running(app: Gate) -> Iterator[str]:
+def running(app: Middleware) -> Iterator[str]:
     """The application, served in a thread of this process; its URL."""
     config = app.service.config
     listening = listen(config.host, config.port)
@@ -223,7 +223,7 @@ def running(app: Gate) -> Iterator[str]:
         thread.join()
 
 
-def _leave_after(seconds: float) -> None:
+def _exit_after(seconds: float) -> None:
     """End the process after so long, if it has not ended by then. Whatever was answered is stored."""
 
     def leave() -> None:

@@ -19,12 +19,12 @@ from dibs.worker.upkeep import Upkeep
 
 logger = logging.getLogger("dibs.server")
 
-PATIENCE = 5.0
+STOP_TIMEOUT = 5.0
 """Seconds that a round of upkeep has to end when the server stops. It may be cut short anywhere: each of its statements
 stands on its own."""
 
 
-class Keeper:
+class ServerUpkeep:
     """A worker's upkeep and finalizer, without a worker: in threads, since they must go on when the event loop is busy.
 
     Those who speak HTTP never finalize; the server does, the moment they report the last outcome of a workflow.
@@ -48,7 +48,7 @@ class Keeper:
 
     async def stop(self) -> None:
         """End, without keeping the event loop from its last requests. What is not finalized by then, upkeep finds."""
-        ends = [asyncio.to_thread(part.end, PATIENCE) for part in self._parts()]
+        ends = [asyncio.to_thread(part.end, STOP_TIMEOUT) for part in self._parts()]
         if not all(await asyncio.gather(*ends)):
             logger.warning("the upkeep did not end in time; it is left behind")
 

@@ -27,7 +27,7 @@ def test_a_running_task_says_who_holds_it_until_when_and_how_far_it_is(site: Sit
     app.progress(claim, 40, "page 4 of 10")
     page = site.visitor("read").get(f"/tasks/{task.id}")
     words = text_of(page)
-    assert re.search(r"Held by worker-7 , its lease ends in (9\d s|1 min)", words)
+    assert re.search(r"Claimed by worker-7 , its lease ends in (9\d s|1 min)", words)
     assert '<progress max="100" value="40"' in page.text
     assert "40 % · page 4 of 10" in words
     for fact in ('"width": 640', "Queue media", "Key photo-7", "Priority 5", "Token 1"):
@@ -99,9 +99,9 @@ def test_a_task_is_cancelled_and_sent_back(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize")
     visitor = site.visitor("read", "enqueue")
     assert "Cancelled." in text_of(visitor.post(f"/tasks/{task.id}/cancel"))
-    assert "It is pending, with all its attempts." in text_of(visitor.post(f"/tasks/{task.id}/retry"))
+    assert "Retried: the task is pending, with all its attempts." in text_of(visitor.post(f"/tasks/{task.id}/retry"))
     app.claim_by_id(task.id, "w-1")
-    assert "Its worker is asked to stop." in text_of(visitor.post(f"/tasks/{task.id}/cancel"))
+    assert "The worker was asked to stop." in text_of(visitor.post(f"/tasks/{task.id}/cancel"))
     assert events(app, task.id) == ["enqueued", "cancelled", "retried", "claimed", "cancel_requested"]
     refused = visitor.post(f"/tasks/{task.id}/retry")
     assert (refused.status_code, "cannot be retried: it is claimed" in text_of(refused)) == (409, True)
@@ -130,7 +130,7 @@ def test_of_a_removed_task_its_history_is_left(site: Site, app: dibs.Dibs) -> No
     assert app.get(task.id) is None
     page = site.visitor("read").get(f"/tasks/{task.id}")
     assert page.status_code == 200
-    assert "This task was removed after its retention." in text_of(page)
+    assert "This task was pruned: its retention has ended." in text_of(page)
     assert re.findall(r'<rect class="(\w+) run"', page.text) == ["completed"]
     assert buttons(page.text) == []
     assert site.visitor("read", queues=["default"]).get(f"/tasks/{task.id}").status_code == 404
@@ -177,7 +177,7 @@ def test_long_texts_are_cut_and_there_as_a_whole_as_a_file(site: Site, app: dibs
     visitor = site.visitor("read")
     page = visitor.get(f"/tasks/{task.id}")
     assert len(page.content) < 120_000
-    assert "All of it as a file" in page.text
+    assert "Download all" in page.text
     whole = visitor.get(f"/tasks/{task.id}/whole/params")
     assert json.loads(whole.text) == params
     assert whole.headers["content-type"] == "text/plain; charset=utf-8"

@@ -86,7 +86,7 @@ def test_a_revoked_key_ends_its_sessions(site: Site, app: dibs.Dibs) -> None:
     visitor.sign_in(minted.key)
     assert visitor.get("/").url.path == "/"
     app.revoke_key(minted.about.id)
-    site.served.service.ring.look_again()
+    site.served.service.key_cache.invalidate()
     assert visitor.get("/").url.path == "/signin"
 
 

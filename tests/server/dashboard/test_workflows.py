@@ -310,7 +310,7 @@ def test_a_workflow_is_cancelled_and_retried_by_a_button(site: Site, app: dibs.D
     assert "Cancelled." in text_of(cancelled)
     assert state(app, flow) == "cancelled"
     assert buttons(cancelled) == {f"/workflows/{flow}/retry"}
-    assert "It goes on from where it stopped." in text_of(visitor.post(f"/workflows/{flow}/retry"))
+    assert "Retried: the workflow continues from where it stopped." in text_of(visitor.post(f"/workflows/{flow}/retry"))
     assert state(app, flow) == "running"
 
 

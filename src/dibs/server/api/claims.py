@@ -101,7 +101,7 @@ async def claim(call: Call) -> Answer:
     claims = await call.service.desk.claim(request, call.caller.by)
     if not claims and body.wait_seconds > 0:
         async with call.departure() as gone:
-            claims = await call.service.room.wait(request, call.sign, body.wait_seconds, gone)
+            claims = await call.service.long_polls.wait(request, call.sign, body.wait_seconds, gone)
         await _check_after_waiting(call, claims)
     return _claimed(claims, body) if claims else _none_available(body)
 
@@ -130,7 +130,7 @@ async def _check_after_waiting(call: Call, claims: list[Claim]) -> None:
         await call.service.check_still_admitted(call.http[0], call.caller)
     except DibsError:
         if claims:
-            await call.service.room.release(claims)
+            await call.service.long_polls.release(claims)
         raise
 
 

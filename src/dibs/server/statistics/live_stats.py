@@ -23,53 +23,53 @@ from functools import cached_property
 from dibs.errors import DibsError, StoreUnavailable
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import Latencies, TaskCounts
-from dibs.server.statistics.queue_depths import FLOWS, Board, Queue, flow_of
-from dibs.server.statistics.trends import MINUTE, WINDOWS, Point, Trend, full_sample, readings_of
+from dibs.server.statistics.queue_depths import FLOWS, QueueDepths, QueueName, flow_of
+from dibs.server.statistics.trends import MINUTE, WINDOWS, ChartPoint, Trends, full_sample, readings_of
 from dibs.store.contract import DatabaseStore
 
 logger = logging.getLogger("dibs.server")
 
-EVERY = 1.0
+INTERVAL = 1.0
 """Seconds from one look to the next while somebody watches and looking is cheap."""
 
-RATIO = 20
+PAUSE_FACTOR = 20
 """How many times as long as a look or a count took it rests afterwards."""
 
-EVERY_ALONE, RATIO_ALONE = 10.0, 200
+IDLE_INTERVAL, IDLE_PAUSE_FACTOR = 10.0, 200
 """The same while nobody watches: looks and counts take at most half a hundredth of a core each."""
 
-AT_MOST = 5.0
+MAX_PAUSE = 5.0
 """Seconds that it rests at most after a look: the longer it rests, the more there is to look at."""
 
-AT_ONCE = 0.1
+COUNT_TIMEOUT = 0.1
 """Seconds for which a look waits for a count that has begun; a longer one goes on beside the next looks."""
 
-FIRST_AFTER = 1.0
+START_DELAY = 1.0
 """Seconds from the start to the first look: let those who wait for the server go first."""
 
-SEED_FOR = 300.0
+SEED_MAX_AGE = 300.0
 """Seconds for which a sample that is kept tells how it is, until the first count has ended."""
 
-WATCHED_FOR = 30.0
+VIEW_SECONDS = 30.0
 """Seconds after a page was shown for which somebody may still look at it."""
 
-OLD = 150.0
+MAX_GAP = 150.0
 """Seconds after which what moved since the last look is not counted any more: it counts anew."""
 
-PATIENCE = 0.08
+PAGE_TIMEOUT = 0.08
 """Seconds for which the first page after a while waits for fresh numbers."""
 
-ROLL_EVERY, LATENCIES_EVERY, REMEMBER_EVERY = 2.0, 5.0, 5.0
-RECENT = 60.0
+WORKERS_INTERVAL, LATENCIES_INTERVAL, FINE_SAMPLE_INTERVAL = 2.0, 5.0, 5.0
+RATE_WINDOW = 60.0
 """Seconds over which what happens is told."""
 
-JITTER = 8.0
+MAX_SAMPLE_DELAY = 8.0
 """Seconds into a minute up to which a server that nobody watches waits before it takes the minute's sample: whichever
 waits least does it every time, and the others are spared."""
 
 
 @dataclass(eq=False, slots=True)
-class Follower:
+class StatsSubscriber:
     """One who watches for as long as it likes."""
 
     ended: bool = False
@@ -95,12 +95,12 @@ class Follower:
 
 
 @dataclass(frozen=True)
-class Lap:
+class StatsInterval:
     """What happened between two looks."""
 
     until: float
     seconds: float
-    flows: dict[Queue, list[int]]
+    flows: dict[QueueName, list[int]]
 
     @cached_property
     def whole(self) -> list[int]:
@@ -112,18 +112,18 @@ def _add_up(flows: Iterable[list[int]]) -> list[int]:
     return [sum(column) for column in zip(*flows, strict=True)] or [0] * len(FLOWS)
 
 
-class Pulse:
+class LiveStats:
     """One for each server process."""
 
     def __init__(self, store: DatabaseStore) -> None:
         self._store = store
-        self.board = Board()
-        self.trend = Trend(store)
+        self.depths = QueueDepths()
+        self.trends = Trends(store)
         self.latencies: Latencies | None = None
         self.looks = self.counts = 0
         """How often it looked and counted."""
 
-        self._followers: set[Follower] = set()
+        self._followers: set[StatsSubscriber] = set()
         self._watched_until = 0.0
         self._wanted = asyncio.Event()
         self._asking: list[asyncio.Future[None]] = []
@@ -134,12 +134,12 @@ class Pulse:
         self._looked_at = self._began_at = self._took = 0.0
         self._counting: asyncio.Task[TaskCounts] | None = None
         self._counted_at = self._counting_took = 0.0
-        self._laps: deque[Lap] = deque()
-        self._last = _Clocks()
-        self._fine = _Collected()
-        self._minute = _Collected()
+        self._laps: deque[StatsInterval] = deque()
+        self._last = _LastReads()
+        self._fine = _FlowTotals()
+        self._minute = _FlowTotals()
         self._sampled: int | None = None
-        self._delay = random.uniform(0.5, JITTER)
+        self._delay = random.uniform(0.5, MAX_SAMPLE_DELAY)
         self._edition = secrets.token_hex(4)
 
     def start(self) -> None:
@@ -151,7 +151,7 @@ class Pulse:
         """Let everybody go who follows."""
         self._closed = True
         self._wanted.set()
-        _settle(self._asking, StoreUnavailable("The server is stopping."))
+        _resolve(self._asking, StoreUnavailable("The server is stopping."))
         for follower in self._followers:
             follower.end()
 
@@ -164,34 +164,34 @@ class Pulse:
 
     # For those who watch
 
-    async def look_in(self) -> Board:
+    async def for_page(self) -> QueueDepths:
         """The board, for a page: fresh if that takes no time, else as it was."""
         was_watched = self.watched
-        self._watched_until = time.monotonic() + WATCHED_FOR
+        self._watched_until = time.monotonic() + VIEW_SECONDS
         if not was_watched:
             with contextlib.suppress(TimeoutError, DibsError):
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(PAGE_TIMEOUT):
                     await self.refreshed()
-        return self.board
+        return self.depths
 
-    async def refreshed(self) -> Board:
+    async def refreshed(self) -> QueueDepths:
         """The board after a look that began just now, or the error that it met. Whoever asks does not watch."""
         looked = asyncio.get_running_loop().create_future()
         self._asking.append(looked)
         self._wanted.set()
         await looked
-        return self.board
+        return self.depths
 
-    async def call_roll(self) -> Board:
+    async def refresh_workers(self) -> QueueDepths:
         """The board with who is there and what is paused as it is just now."""
         self._last.roll = time.monotonic()
-        self.board.call(await self._store.run_async(self._store.roll()))
-        return self.board
+        self.depths.call(await self._store.run_async(self._store.roll()))
+        return self.depths
 
     @contextmanager
-    def follow(self) -> Iterator[Follower]:
+    def follow(self) -> Iterator[StatsSubscriber]:
         """A follower, told of every look for as long as the block lasts."""
-        follower = Follower(ended=self._closed)
+        follower = StatsSubscriber(ended=self._closed)
         self._followers.add(follower)
         self._wanted.set()
         try:
@@ -206,7 +206,7 @@ class Pulse:
 
     def version(self, queues: Sequence[str] | None = None) -> str:
         """Another one whenever a page may look different; no two servers have the same."""
-        return f"{self._edition}-{self.board.version(queues)}"
+        return f"{self._edition}-{self.depths.version(queues)}"
 
     @property
     def age(self) -> float:
@@ -219,25 +219,25 @@ class Pulse:
         totals = _add_up(flow for lap in self._laps for flow in _flows(lap, queues))
         return {name: total / seconds if seconds else 0.0 for name, total in zip(FLOWS, totals, strict=True)}
 
-    async def history(self, window: str, queues: Sequence[str] | None = None) -> list[Point]:
+    async def history(self, window: str, queues: Sequence[str] | None = None) -> list[ChartPoint]:
         """How it went: the points of a window, one of WINDOWS."""
-        return await self.trend.points(window, queues, self.board.at or int(time.time() * 1e6))
+        return await self.trends.points(window, queues, self.depths.at or int(time.time() * 1e6))
 
     # Beating
 
     async def _run(self) -> None:
         failing = False
         await self._seed()
-        await self._rest(FIRST_AFTER)
+        await self._rest(START_DELAY)
         while not self._closed:
             try:
                 await self._beat()
                 failing = False
             except Exception as error:
-                _settle(self._asking, StoreUnavailable("The store cannot be looked at now."))
+                _resolve(self._asking, StoreUnavailable("The store cannot be looked at now."))
                 if not failing:
                     logger.warning("the pulse rests: %s", error, exc_info=not isinstance(error, DibsError))
-                failing, self._took = True, AT_MOST / RATIO
+                failing, self._took = True, MAX_PAUSE / PAUSE_FACTOR
             await self._rest(self._pause())
 
     async def _beat(self) -> None:
@@ -248,11 +248,11 @@ class Pulse:
             return
         asking, self._asking = self._asking, []
         try:
-            await self._look(RATIO if called_for else RATIO_ALONE)
+            await self._look(PAUSE_FACTOR if called_for else IDLE_PAUSE_FACTOR)
         except DibsError as error:
-            _settle(asking, error)
+            _resolve(asking, error)
             raise
-        _settle(asking)
+        _resolve(asking)
         for follower in self._followers:
             follower.tell()
         await self._sample()
@@ -266,20 +266,20 @@ class Pulse:
     def _pause(self) -> float:
         """Seconds until the next look; no longer than until the sample of the next minute has to be taken."""
         if self.watched:
-            return min(max(EVERY, RATIO * self._took), AT_MOST)
+            return min(max(INTERVAL, PAUSE_FACTOR * self._took), MAX_PAUSE)
         to_minute = 60 - time.time() % 60 + self._delay
-        return min(max(EVERY_ALONE, RATIO_ALONE * self._took), to_minute)
+        return min(max(IDLE_INTERVAL, IDLE_PAUSE_FACTOR * self._took), to_minute)
 
     @property
     def _is_dear(self) -> bool:
         """True where so much happens that to look once a minute is much: then one of many servers does it for all."""
-        return RATIO_ALONE * self._took > 60
+        return IDLE_PAUSE_FACTOR * self._took > 60
 
     async def _look(self, ratio: float) -> None:
         """Look; count, too, if the last count is so many times as long ago as it took."""
         self.looks += 1
         tally = await self._tally(ratio)
-        position = None if time.monotonic() - self._looked_at > OLD else self._position
+        position = None if time.monotonic() - self._looked_at > MAX_GAP else self._position
         if position is None and tally is None:
             tally = await self._count_now()
         began = time.monotonic()
@@ -292,11 +292,11 @@ class Pulse:
 
     def _begin(self, tally: TaskCounts) -> None:
         """From a count alone: what happened before it, nobody knows."""
-        self.board.count(tally)
+        self.depths.count(tally)
         self._position = tally.position
         self._laps.clear()
         self._began_at = time.monotonic()
-        self._fine, self._minute = _Collected(), _Collected()
+        self._fine, self._minute = _FlowTotals(), _FlowTotals()
         self._remember()
 
     async def _go_on(self, position: HistoryPosition, tally: TaskCounts | None) -> None:
@@ -305,31 +305,31 @@ class Pulse:
         since = await self._store.run_async(self._store.moves_since(positions))
         own, latest = since.progress[0], since.progress[-1]
         if tally is not None:
-            self.board.count(tally)
-        self.board.move(latest.moves, since.at)
+            self.depths.count(tally)
+        self.depths.move(latest.moves, since.at)
         self._position = latest.position if latest.whole else None
         self._note(flow_of(own.moves))
 
-    def _note(self, flows: dict[Queue, list[int]]) -> None:
+    def _note(self, flows: dict[QueueName, list[int]]) -> None:
         now = time.monotonic()
-        lap = Lap(now, now - (self._laps[-1].until if self._laps else self._began_at), flows)
+        lap = StatsInterval(now, now - (self._laps[-1].until if self._laps else self._began_at), flows)
         self._laps.append(lap)
-        while len(self._laps) > 1 and self._laps[0].until < now - RECENT:
+        while len(self._laps) > 1 and self._laps[0].until < now - RATE_WINDOW:
             self._laps.popleft()
         self._fine.add(lap)
         self._minute.add(lap)
-        if self._fine.seconds >= REMEMBER_EVERY:
+        if self._fine.seconds >= FINE_SAMPLE_INTERVAL:
             self._remember()
 
     def _remember(self) -> None:
-        self.trend.remember(full_sample(self.board, self._fine.flows, self._fine.seconds, self.latencies))
-        self._fine = _Collected()
+        self.trends.remember(full_sample(self.depths, self._fine.flows, self._fine.seconds, self.latencies))
+        self._fine = _FlowTotals()
 
     async def _call(self) -> None:
         now = time.monotonic()
-        if now - self._last.roll >= ROLL_EVERY:
-            await self.call_roll()
-        if now - self._last.latencies >= LATENCIES_EVERY:
+        if now - self._last.roll >= WORKERS_INTERVAL:
+            await self.refresh_workers()
+        if now - self._last.latencies >= LATENCIES_INTERVAL:
             self._last.latencies = now
             self.latencies = await self._store.run_async(self._store.latencies())
 
@@ -341,7 +341,7 @@ class Pulse:
             self._counting = asyncio.create_task(self._count())
         if self._counting is None:
             return None
-        await asyncio.wait({self._counting}, timeout=AT_ONCE)
+        await asyncio.wait({self._counting}, timeout=COUNT_TIMEOUT)
         if not self._counting.done():
             return None
         counted, self._counting = self._counting, None
@@ -368,12 +368,14 @@ class Pulse:
     async def _seed(self) -> None:
         """Begin with the newest sample that is kept: where there are many tasks, the first count takes a while."""
         with contextlib.suppress(DibsError):  # the first look will tell
-            sample = await self.trend.newest(int((time.time() - SEED_FOR) * 1e6))
+            sample = await self.trends.newest(int((time.time() - SEED_MAX_AGE) * 1e6))
             if sample is not None:
                 readings = readings_of(sample)
-                self.board.call(await self._store.run_async(self._store.roll()))
-                self.board.seed(sample.at, readings)
-                self._laps.append(Lap(time.monotonic(), sample.seconds, {name: r.flow for name, r in readings.items()}))
+                self.depths.call(await self._store.run_async(self._store.roll()))
+                self.depths.seed(sample.at, readings)
+                self._laps.append(
+                    StatsInterval(time.monotonic(), sample.seconds, {name: r.flow for name, r in readings.items()})
+                )
 
     async def _others_sample(self) -> bool:
         """True if another server has taken the sample of this minute: then there is nothing to do for this one."""
@@ -385,29 +387,29 @@ class Pulse:
 
     async def _read_up(self) -> None:
         """What is kept of the last days takes a tenth of a second to read, once: let nobody wait for it."""
-        await asyncio.sleep(FIRST_AFTER)
+        await asyncio.sleep(START_DELAY)
         for window in WINDOWS:
             with contextlib.suppress(DibsError):  # who asks for it will be told
                 await self.history(window)
 
     async def _sample(self) -> None:
-        minute = self.board.at // MINUTE * MINUTE
+        minute = self.depths.at // MINUTE * MINUTE
         if self._sampled in (None, minute):
             self._sampled = minute  # the first minute is not whole
             return
         self._sampled = minute
-        collected, self._minute = self._minute, _Collected()
-        sample = full_sample(self.board, collected.flows, collected.seconds, self.latencies)
-        await self.trend.keep(minute, sample)
+        collected, self._minute = self._minute, _FlowTotals()
+        sample = full_sample(self.depths, collected.flows, collected.seconds, self.latencies)
+        await self.trends.keep(minute, sample)
 
 
-def _flows(lap: Lap, queues: Sequence[str] | None) -> Iterable[list[int]]:
+def _flows(lap: StatsInterval, queues: Sequence[str] | None) -> Iterable[list[int]]:
     if queues is None:
         return [lap.whole]
     return [lap.flows[queue] for queue in set(queues) if queue in lap.flows]
 
 
-def _settle(asking: list[asyncio.Future[None]], error: DibsError | None = None) -> None:
+def _resolve(asking: list[asyncio.Future[None]], error: DibsError | None = None) -> None:
     for looked in asking:
         if looked.done():  # who asked has gone
             continue
@@ -415,19 +417,19 @@ def _settle(asking: list[asyncio.Future[None]], error: DibsError | None = None) 
 
 
 @dataclass(slots=True)
-class _Clocks:
+class _LastReads:
     roll: float = -1e9
     latencies: float = -1e9
 
 
 @dataclass(slots=True)
-class _Collected:
+class _FlowTotals:
     """What happened in some laps."""
 
     seconds: float = 0.0
-    flows: dict[Queue, list[int]] = field(default_factory=dict)
+    flows: dict[QueueName, list[int]] = field(default_factory=dict)
 
-    def add(self, lap: Lap) -> None:
+    def add(self, lap: StatsInterval) -> None:
         """One more lap."""
         self.seconds += lap.seconds
         for queue, flow in lap.flows.items():

@@ -18,7 +18,7 @@ STATES = tuple(State)
 FLOWS = ("enqueued", "claimed", "completed", "failed", "dead")
 """What is counted as it happens. `failed`: attempts; `dead`: tasks that went to the dead letter."""
 
-Queue = str | None
+QueueName = str | None
 """None for tasks that were pruned since: whose they were, nobody knows any more."""
 
 
@@ -30,7 +30,7 @@ class Reading(msgspec.Struct, array_like=True):
     oldest: float | None = None
 
 
-class Staff:
+class WorkersByQueue:
     """Who serves which queue: found out once, so that the workers are not gone through again for each queue."""
 
     def __init__(self, workers: Sequence[WorkerInfo] = ()) -> None:
@@ -39,7 +39,7 @@ class Staff:
     @cached_property
     def heartbeat(self) -> datetime | None:
         """The last sign of life of any of them."""
-        return _last_heard(self._workers)
+        return _last_heartbeat(self._workers)
 
     @cached_property
     def _everywhere(self) -> list[WorkerInfo]:
@@ -65,28 +65,28 @@ class Staff:
         return len(self._everywhere) + len(self._at.get(queue, ()))
 
 
-def _last_heard(workers: Iterable[WorkerInfo]) -> datetime | None:
+def _last_heartbeat(workers: Iterable[WorkerInfo]) -> datetime | None:
     return max((worker.heartbeat_at for worker in workers), default=None)
 
 
-def _living(workers: Iterable[WorkerInfo]) -> list[WorkerInfo]:
+def _active(workers: Iterable[WorkerInfo]) -> list[WorkerInfo]:
     return [worker for worker in workers if worker.state == WorkerState.ACTIVE]
 
 
-class Board:
+class QueueDepths:
     """The depth of every queue, and when anything last changed in it."""
 
     def __init__(self) -> None:
-        self.depth: dict[Queue, Counter[str]] = {}
-        self.set_aside: Counter[Queue] = Counter()
+        self.depth: dict[QueueName, Counter[str]] = {}
+        self.set_aside: Counter[QueueName] = Counter()
         """Failed tasks that are not in the dead letter. What is pruned is subtracted with the next count."""
 
-        self.changes: Counter[Queue] = Counter()
+        self.changes: Counter[QueueName] = Counter()
         self.paused: Mapping[str, datetime] = {}
-        self.staff = Staff()
+        self.workers = WorkersByQueue()
         """Everybody who was heard of."""
 
-        self.living = Staff()
+        self.active_workers = WorkersByQueue()
         """Those of them who can be counted on."""
 
         self.at = 0
@@ -96,11 +96,11 @@ class Board:
 
         self._oldest: dict[str, float] = {}
         self._filled_at: dict[str, int] = {}
-        self._claimed: set[Queue] = set()
-        self._signs: set[_Sign] = set()
-        self._added_up: _Whole | None = None
+        self._claimed: set[QueueName] = set()
+        self._signs: set[_WorkerKey] = set()
+        self._added_up: _Total | None = None
 
-    def seed(self, at: int, readings: Mapping[Queue, Reading]) -> None:
+    def seed(self, at: int, readings: Mapping[QueueName, Reading]) -> None:
         """Begin with how it was at this time, until the first count."""
         self.at = self.counted_at = at
         self._added_up = None
@@ -109,7 +109,7 @@ class Board:
 
     def count(self, tally: TaskCounts) -> None:
         """Begin anew, from a count."""
-        depth: dict[Queue, Counter[str]] = {}
+        depth: dict[QueueName, Counter[str]] = {}
         self._oldest, self._filled_at, self._claimed = {}, {}, set()
         self.set_aside = Counter()
         for each in tally.counts:
@@ -134,14 +134,14 @@ class Board:
                 depth[move.from_state] -= move.count
             if move.event != Event.PRUNED:
                 depth[move.to_state] += move.count
-            self.set_aside[move.queue] += move.count * _ASIDE.get(move.event, 0)
+            self.set_aside[move.queue] += move.count * _SET_ASIDE_CHANGE.get(move.event, 0)
             if move.event == Event.CLAIMED:
                 self._claimed.add(move.queue)
             self.changes[move.queue] += 1
         for queue in {move.queue for move in moves}:
             self._note_pending(queue)
 
-    def _note_pending(self, queue: Queue) -> None:
+    def _note_pending(self, queue: QueueName) -> None:
         """A queue that was empty in between has no task that waited before that."""
         if queue is None:
             return
@@ -153,16 +153,16 @@ class Board:
 
     def call(self, roll: WorkersAndPauses) -> None:
         """Who is there now. It is news to those alone who may see one of the worker's queues."""
-        signs = {_sign(worker) for worker in roll.workers}
+        signs = {_worker_key(worker) for worker in roll.workers}
         for *_, queues in signs ^ self._signs:
             self.changes.update((None,) if queues is None else queues)
         self.changes.update(set(roll.paused) ^ set(self.paused))
         self._signs, self.paused = signs, roll.paused
-        self.staff, self.living = Staff(roll.workers), Staff(_living(roll.workers))
+        self.workers, self.active_workers = WorkersByQueue(roll.workers), WorkersByQueue(_active(roll.workers))
 
-    def _replace(self, depth: dict[Queue, Counter[str]]) -> None:
+    def _replace(self, depth: dict[QueueName, Counter[str]]) -> None:
         for queue in {*depth, *self.depth}:
-            now, before = depth.get(queue, _NOTHING), self.depth.get(queue, _NOTHING)
+            now, before = depth.get(queue, _NO_TASKS), self.depth.get(queue, _NO_TASKS)
             if not dict.__eq__(now, before) and +now != +before:
                 self.changes[queue] += 1
         self.depth = depth
@@ -189,7 +189,7 @@ class Board:
         """True if a task waits in the queue that could run."""
         return queue in self.depth and self.depth[queue]["pending"] > 0
 
-    def tells_of(self, queues: Sequence[str] | None = None) -> bool:
+    def has_data(self, queues: Sequence[str] | None = None) -> bool:
         """True if there is something to say, be it how it was when this server began."""
         return self.known or (self.counted_at > 0 and (queues is None or all(name in self.depth for name in queues)))
 
@@ -209,22 +209,22 @@ class Board:
         return self._whole.oldest if queues is None else self._eldest(self._known(queues))
 
     @property
-    def _whole(self) -> _Whole:
+    def _whole(self) -> _Total:
         """All queues together: added up once for all who ask until something moves."""
         if self._added_up is None:
-            self._added_up = _Whole(self._sum(self.depth), self._eldest(self.depth))
+            self._added_up = _Total(self._sum(self.depth), self._eldest(self.depth))
         return self._added_up
 
-    def _known(self, queues: Iterable[str]) -> list[Queue]:
+    def _known(self, queues: Iterable[str]) -> list[QueueName]:
         return [queue for queue in set(queues) if queue in self.depth]
 
-    def _sum(self, queues: Iterable[Queue]) -> dict[str, int]:
+    def _sum(self, queues: Iterable[QueueName]) -> dict[str, int]:
         total: Counter[str] = Counter()
         for queue in queues:
             total.update(self.depth[queue])
         return {state: max(total[state], 0) for state in STATES}
 
-    def _eldest(self, queues: Iterable[Queue]) -> float | None:
+    def _eldest(self, queues: Iterable[QueueName]) -> float | None:
         ages = [self._age(queue) for queue in queues if queue is not None]
         return max((age for age in ages if age is not None), default=None)
 
@@ -244,23 +244,23 @@ class Board:
 
     def heartbeat(self, queues: Sequence[str] | None = None) -> datetime | None:
         """The last sign of life of any worker, or of any that serves one of these queues."""
-        return self.staff.heartbeat if queues is None else _last_heard(self.staff.of(queues))
+        return self.workers.heartbeat if queues is None else _last_heartbeat(self.workers.of(queues))
 
 
-_NOTHING: Counter[str] = Counter()
-_ASIDE = {Event.IGNORED: 1, Event.DISCARDED: 1, Event.RESTORED: -1}
+_NO_TASKS: Counter[str] = Counter()
+_SET_ASIDE_CHANGE = {Event.IGNORED: 1, Event.DISCARDED: 1, Event.RESTORED: -1}
 """By how much each event changes the number of failed tasks that are not in the dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _Total:
     depth: dict[str, int]
     oldest: float | None
 
 
-def flow_of(moves: Iterable[TransitionCount]) -> dict[Queue, list[int]]:
+def flow_of(moves: Iterable[TransitionCount]) -> dict[QueueName, list[int]]:
     """What happened in each queue, in the order of FLOWS."""
-    flows: dict[Queue, list[int]] = {}
+    flows: dict[QueueName, list[int]] = {}
     for move in moves:
         flow = flows.setdefault(move.queue, [0] * len(FLOWS))
         if move.event in FLOWS:
@@ -274,9 +274,9 @@ def flow_of(moves: Iterable[TransitionCount]) -> dict[Queue, list[int]]:
     return flows
 
 
-_Sign = tuple[str, str, str, tuple[str, ...] | None]
+_WorkerKey = tuple[str, str, str, tuple[str, ...] | None]
 """What a page shows of a worker, but for its last sign of life, which changes all the time; its queues come last."""
 
 
-def _sign(worker: WorkerInfo) -> _Sign:
+def _worker_key(worker: WorkerInfo) -> _WorkerKey:
     return worker.id, worker.incarnation, worker.state, None if worker.queues is None else tuple(worker.queues)

@@ -24,26 +24,26 @@ from dibs.model.workflow import WorkflowState
 from dibs.observe import sharing
 from dibs.observe.exposition import build_info, counted, render
 from dibs.observe.instruments import OTHER
-from dibs.server.statistics.queue_depths import Board
+from dibs.server.statistics.queue_depths import QueueDepths
 
-KEPT_FOR = 1.0
+CACHE_SECONDS = 1.0
 """Seconds for which a snapshot holds: however often it is scraped, the store is read once in this time."""
 
-REST = 20
+CACHE_FACTOR = 20
 """Times as long as a snapshot took, for which it holds: one that takes long is taken more rarely."""
 
-LONG_REST = 60
+WORKFLOWS_CACHE_FACTOR = 60
 """Times as long as counting the workflows took, for which their count holds: it reads all of them."""
 
-NAMED = 100
+MAX_QUEUES = 100
 """Queues that are told apart, those that hold the most tasks; the others are one, called `other`."""
 
-Queues = tuple[str, ...] | None
-Family = Callable[["Snapshot"], Metric]
+VisibleQueues = tuple[str, ...] | None
+MetricFamily = Callable[["StoreSnapshot"], Metric]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class StoreSnapshot:
     """The store at one moment, as far as somebody may see it: the one place where the numbers of the database enter.
 
     `queues`: at most NAMED of them by name, and those that are left as `other`. `oldest`: how long the oldest pending
@@ -56,7 +56,7 @@ class Snapshot:
     wait: Percentiles
     run: Percentiles
     workers: Sequence[WorkerInfo]
-    house: House | None
+    whole_store: StoreNumbers | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,15 @@ class QueueNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class StoreNumbers:
     """What belongs to no queue: schedules, workflows by state, and the vital signs of the database."""
 
     schedules: Sequence[Schedule]
     workflows: Mapping[str, int]
-    vitals: DatabaseHealth
+    database: DatabaseHealth
 
 
-class Metrics:
+class MetricsPages:
     """The page of metrics, one for each set of queues that a key may see.
 
     The numbers of the database are kept for a moment. Those that are counted are not: of two processes that share a
@@ -88,12 +88,12 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._pages: dict[Queues, _Page] = {}
+        self._pages: dict[VisibleQueues, _Page] = {}
         self._making = asyncio.Lock()
         self._workflows: Mapping[str, int] = {}
         self._workflows_until = 0.0
 
-    async def page(self, queues: Queues, look: Callable[[], Awaitable[Snapshot]]) -> bytes:
+    async def page(self, queues: VisibleQueues, look: Callable[[], Awaitable[StoreSnapshot]]) -> bytes:
         """The page for who may see these queues; `look` takes a snapshot for it."""
         async with self._making:  # of many who ask at once, one looks for all
             self._pages = {each: page for each, page in self._pages.items() if not page.old}
@@ -110,7 +110,7 @@ class Metrics:
         if began >= self._workflows_until:
             self._workflows = await count()
             ended = time.monotonic()
-            self._workflows_until = ended + LONG_REST * (ended - began)
+            self._workflows_until = ended + WORKFLOWS_CACHE_FACTOR * (ended - began)
         return self._workflows
 
 
@@ -128,48 +128,48 @@ class _Page:
         return time.monotonic() >= self.until
 
 
-async def _make(look: Callable[[], Awaitable[Snapshot]]) -> _Page:
+async def _make(look: Callable[[], Awaitable[StoreSnapshot]]) -> _Page:
     began = time.monotonic()
     snapshot = await look()
     text = await asyncio.to_thread(lambda: render(of_store(snapshot)))
     took = time.monotonic() - began
-    return _Page(text, time.monotonic() + max(KEPT_FOR, REST * took))
+    return _Page(text, time.monotonic() + max(CACHE_SECONDS, CACHE_FACTOR * took))
 
 
-def by_queue(board: Board, names: Sequence[str]) -> dict[str, QueueNumbers]:
+def by_queue(depths: QueueDepths, names: Sequence[str]) -> dict[str, QueueNumbers]:
     """The numbers of these queues, for a snapshot."""
-    named = _named(board, names)
-    numbers = {name: _numbers(board, [name]) for name in named}
+    named = _named(depths, names)
+    numbers = {name: _numbers(depths, [name]) for name in named}
     rest = sorted(set(names).difference(named))
-    return {**numbers, OTHER: _numbers(board, rest)} if rest else numbers
+    return {**numbers, OTHER: _numbers(depths, rest)} if rest else numbers
 
 
-def _named(board: Board, names: Sequence[str]) -> Sequence[str]:
+def _named(depths: QueueDepths, names: Sequence[str]) -> Sequence[str]:
     """The fullest. A queue whose name is `other` is one of the others as soon as there are some."""
-    if len(names) <= NAMED:
+    if len(names) <= MAX_QUEUES:
         return names
-    return heapq.nsmallest(NAMED, set(names) - {OTHER}, key=lambda name: (-board.size(name), name))
+    return heapq.nsmallest(MAX_QUEUES, set(names) - {OTHER}, key=lambda name: (-depths.size(name), name))
 
 
-def _numbers(board: Board, names: Sequence[str]) -> QueueNumbers:
+def _numbers(depths: QueueDepths, names: Sequence[str]) -> QueueNumbers:
     """Of one queue, or of several as if they were one. Then it is as badly off as the worst of those in which a task
     waits that somebody may claim, so that an alert on it is one on each of them."""
-    waiting = [name for name in names if board.pending(name)] or names
-    open_ = [name for name in waiting if name not in board.paused]
+    waiting = [name for name in names if depths.pending(name)] or names
+    open_ = [name for name in waiting if name not in depths.paused]
     worst = open_ or waiting
-    fewest = min(board.living.serving(name) for name in worst)
-    return QueueNumbers(board.of(names), board.oldest(worst) or 0.0, fewest, not open_, board.dead(names))
+    fewest = min(depths.active_workers.serving(name) for name in worst)
+    return QueueNumbers(depths.of(names), depths.oldest(worst) or 0.0, fewest, not open_, depths.dead(names))
 
 
-def of_store(snapshot: Snapshot) -> Iterator[Metric]:
+def of_store(snapshot: StoreSnapshot) -> Iterator[Metric]:
     """Every family that tells of the database."""
     yield build_info()
     yield from (family(snapshot) for family in FAMILIES)
-    if snapshot.house is not None:
-        yield from _of_house(snapshot.house)
+    if snapshot.whole_store is not None:
+        yield from _of_whole_store(snapshot.whole_store)
 
 
-def _tasks(snapshot: Snapshot) -> Metric:
+def _tasks(snapshot: StoreSnapshot) -> Metric:
     family = GaugeMetricFamily("dibs_tasks", "Tasks by queue and state.", labels=["queue", "state"])
     for queue, numbers in snapshot.queues.items():
         for state in State:  # also where there are none, so that a line goes down to zero and does not break off
@@ -177,49 +177,49 @@ def _tasks(snapshot: Snapshot) -> Metric:
     return family
 
 
-def _oldest(snapshot: Snapshot) -> Metric:
+def _oldest(snapshot: StoreSnapshot) -> Metric:
     about = "How long the oldest pending task has waited."
     return GaugeMetricFamily("dibs_oldest_pending_age_seconds", about, snapshot.oldest)
 
 
-def _oldest_by_queue(snapshot: Snapshot) -> Metric:
+def _oldest_by_queue(snapshot: StoreSnapshot) -> Metric:
     about = "How long the oldest pending task of the queue has waited."
     return _by_queue("dibs_queue_oldest_pending_age_seconds", about, snapshot, lambda numbers: numbers.oldest)
 
 
-def _dead_letter(snapshot: Snapshot) -> Metric:
+def _dead_letter(snapshot: StoreSnapshot) -> Metric:
     about = "Tasks in the dead letter, by queue: failed, and neither ignored by their workflow nor discarded."
     return _by_queue("dibs_dead_letter_tasks", about, snapshot, lambda numbers: numbers.dead)
 
 
-def _queue_workers(snapshot: Snapshot) -> Metric:
+def _queue_workers(snapshot: StoreSnapshot) -> Metric:
     about = "Live workers that serve the queue."
     return _by_queue("dibs_queue_workers", about, snapshot, lambda numbers: numbers.workers)
 
 
-def _paused(snapshot: Snapshot) -> Metric:
+def _paused(snapshot: StoreSnapshot) -> Metric:
     about = "1 where nobody may claim from the queue."
     return _by_queue("dibs_queue_paused", about, snapshot, lambda numbers: numbers.paused)
 
 
-def _by_queue(name: str, about: str, snapshot: Snapshot, value: Callable[[QueueNumbers], float]) -> Metric:
+def _by_queue(name: str, about: str, snapshot: StoreSnapshot, value: Callable[[QueueNumbers], float]) -> Metric:
     family = GaugeMetricFamily(name, about, labels=["queue"])
     for queue, numbers in snapshot.queues.items():
         family.add_metric([queue], value(numbers))
     return family
 
 
-def _finished(snapshot: Snapshot) -> Metric:
+def _finished(snapshot: StoreSnapshot) -> Metric:
     about = "Tasks that were finished within the last minute, by the state they ended in."
     return _by_state("dibs_finished_tasks_last_minute", about, sorted(FINAL), snapshot.finished_last_minute)
 
 
-def _waits(snapshot: Snapshot) -> Metric:
+def _waits(snapshot: StoreSnapshot) -> Metric:
     about = "Seconds from due to claimed, over the last 1,000 completed tasks."
     return _quantiles("dibs_task_wait_seconds", about, snapshot.wait)
 
 
-def _runs(snapshot: Snapshot) -> Metric:
+def _runs(snapshot: StoreSnapshot) -> Metric:
     about = "Seconds from claimed to completed, over the last 1,000 completed tasks."
     return _quantiles("dibs_task_run_seconds", about, snapshot.run)
 
@@ -232,22 +232,24 @@ def _quantiles(name: str, about: str, values: Percentiles) -> Metric:
     return family
 
 
-def _workers(snapshot: Snapshot) -> Metric:
+def _workers(snapshot: StoreSnapshot) -> Metric:
     counts = Counter(str(worker.state) for worker in snapshot.workers)
     return _by_state("dibs_workers", "Workers by whether they can be counted on.", WorkerState, counts)
 
 
-def _of_house(house: House) -> Iterator[Metric]:
-    schedules = Counter("enabled" if schedule.enabled else "disabled" for schedule in house.schedules)
+def _of_whole_store(whole_store: StoreNumbers) -> Iterator[Metric]:
+    schedules = Counter("enabled" if schedule.enabled else "disabled" for schedule in whole_store.schedules)
     yield _by_state("dibs_schedules", "Schedules by whether they tick.", ("enabled", "disabled"), schedules)
-    yield _by_state("dibs_workflows", "Workflows by state.", WorkflowState, house.workflows)
-    yield GaugeMetricFamily("dibs_store_size_bytes", "Bytes that the tables of dibs take.", house.vitals.size)
-    if house.vitals.wal_size is not None:
+    yield _by_state("dibs_workflows", "Workflows by state.", WorkflowState, whole_store.workflows)
+    yield GaugeMetricFamily("dibs_store_size_bytes", "Bytes that the tables of dibs take.", whole_store.database.size)
+    if whole_store.database.wal_size is not None:
         about = "Bytes of SQLite's write-ahead log, which grows while a reader holds an old state."
-        yield GaugeMetricFamily("dibs_sqlite_wal_size_bytes", about, house.vitals.wal_size)
-    if house.vitals.oldest_transaction is not None:
+        yield GaugeMetricFamily("dibs_sqlite_wal_size_bytes", about, whole_store.database.wal_size)
+    if whole_store.database.oldest_transaction is not None:
         about = "How long the oldest transaction has been open, which keeps PostgreSQL from cleaning up."
-        yield GaugeMetricFamily("dibs_postgres_oldest_transaction_age_seconds", about, house.vitals.oldest_transaction)
+        yield GaugeMetricFamily(
+            "dibs_postgres_oldest_transaction_age_seconds", about, whole_store.database.oldest_transaction
+        )
 
 
 def _by_state(name: str, about: str, states: Iterable[str], counts: Mapping[str, int]) -> Metric:
@@ -257,7 +259,7 @@ def _by_state(name: str, about: str, states: Iterable[str], counts: Mapping[str,
     return family
 
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[MetricFamily, ...] = (
     _tasks,
     _oldest,
     _oldest_by_queue,

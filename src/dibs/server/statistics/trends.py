@@ -14,23 +14,23 @@ from typing import TypeVar
 import msgspec
 
 from dibs.model.statistics import Latencies
-from dibs.server.statistics.queue_depths import FLOWS, STATES, Board, Queue, Reading
+from dibs.server.statistics.queue_depths import FLOWS, STATES, QueueDepths, QueueName, Reading
 from dibs.store.contract import DatabaseStore
 
 MINUTE = 60_000_000
-FINE = 15 * MINUTE
+FINE_SPAN = 15 * MINUTE
 """Microseconds for which this process remembers finer samples."""
 
-NAMED = 100
+MAX_QUEUES = 100
 """Queues that a sample tells apart, those with the most to do; the whole has all of them."""
 
-CACHED = 64
+MAX_CACHED = 64
 """Pairs of a window and some queues of which it is remembered what the database has."""
 
-READ_EVERY = 2.0
+READ_INTERVAL = 2.0
 """Seconds for which nobody asks the database again."""
 
-Queues = tuple[str, ...] | None
+VisibleQueues = tuple[str, ...] | None
 """Those that somebody may see; None: all of them."""
 
 
@@ -74,7 +74,7 @@ class RawSample(Sample):
 S = TypeVar("S", bound=Sample)
 
 
-class Point(msgspec.Struct, array_like=True):
+class ChartPoint(msgspec.Struct, array_like=True):
     """A point of the charts: when (seconds since 1970), depth by state, what happened each second, percentiles."""
 
     at: float
@@ -84,18 +84,18 @@ class Point(msgspec.Struct, array_like=True):
     run: list[float] | None
 
 
-class Trend:
+class Trends:
     """What is remembered, and what the database knows."""
 
     def __init__(self, store: DatabaseStore) -> None:
         self._store = store
         self._fine: deque[FullSample] = deque()
-        self._kept: dict[tuple[str, Queues], _Kept] = {}
+        self._kept: dict[tuple[str, VisibleQueues], _StoredSamples] = {}
 
     def remember(self, sample: FullSample) -> None:
         """One more of the fine samples."""
         self._fine.append(sample)
-        while self._fine[0].at < sample.at - FINE:
+        while self._fine[0].at < sample.at - FINE_SPAN:
             self._fine.popleft()
 
     async def keep(self, at: int, sample: FullSample) -> bool:
@@ -107,25 +107,25 @@ class Trend:
         rows = await self._store.run_async(self._store.samples_since(since))
         return _at(_full.decode(rows[-1][1]), rows[-1][0]) if rows else None
 
-    async def points(self, name: str, queues: Sequence[str] | None, now: int) -> list[Point]:
+    async def points(self, name: str, queues: Sequence[str] | None, now: int) -> list[ChartPoint]:
         """The points of a window up to now, of all queues or of these."""
         key = (name, None if queues is None else tuple(queues))
-        if key not in self._kept and len(self._kept) >= CACHED:
+        if key not in self._kept and len(self._kept) >= MAX_CACHED:
             self._kept.clear()
-        kept = self._kept.setdefault(key, _Kept(WINDOWS[name], key[1]))
+        kept = self._kept.setdefault(key, _StoredSamples(WINDOWS[name], key[1]))
         async with kept.reading:
-            if time.monotonic() - kept.read_at > READ_EVERY:
+            if time.monotonic() - kept.read_at > READ_INTERVAL:
                 await kept.read(self._store, now)
             return _points(kept, [each for each in self._fine if each.at >= now - kept.window.span])
 
 
 @dataclass(eq=False)
-class _Kept:
+class _StoredSamples:
     """The samples of a window that the database keeps, as far as somebody may see them: those that one point stands
     for added up, so that a sample is read and made sense of only once."""
 
     window: Window
-    queues: Queues
+    queues: VisibleQueues
     samples: dict[int, Sample] = field(default_factory=dict)
     until: int = -1
     read_at: float = -1e9
@@ -145,23 +145,25 @@ class _Kept:
         self.until = rows[-1][0] if rows else self.until
 
 
-def full_sample(board: Board, flows: dict[Queue, list[int]], seconds: float, latencies: Latencies | None) -> FullSample:
+def full_sample(
+    depths: QueueDepths, flows: dict[QueueName, list[int]], seconds: float, latencies: Latencies | None
+) -> FullSample:
     """A sample of the board."""
     return FullSample(
         seconds=round(seconds, 3),
-        whole=_reading(board, None, flows),
+        whole=_reading(depths, None, flows),
         wait=None if latencies is None else _percentiles(latencies.wait),
         run=None if latencies is None else _percentiles(latencies.run),
-        at=board.at,
-        queues={name: _reading(board, name, flows) for name in board.busiest(NAMED)},
+        at=depths.at,
+        queues={name: _reading(depths, name, flows) for name in depths.busiest(MAX_QUEUES)},
     )
 
 
-def _reading(board: Board, queue: str | None, flows: dict[Queue, list[int]]) -> Reading:
+def _reading(depths: QueueDepths, queue: str | None, flows: dict[QueueName, list[int]]) -> Reading:
     only = None if queue is None else [queue]
     flow = _sum(flows.values(), len(FLOWS)) if queue is None else flows.get(queue, [0] * len(FLOWS))
-    oldest = board.oldest(only)
-    return Reading(list(board.of(only).values()), flow, None if oldest is None else round(oldest, 3))
+    oldest = depths.oldest(only)
+    return Reading(list(depths.of(only).values()), flow, None if oldest is None else round(oldest, 3))
 
 
 def _percentiles(values: msgspec.Struct) -> list[float] | None:
@@ -169,12 +171,12 @@ def _percentiles(values: msgspec.Struct) -> list[float] | None:
     return found or None
 
 
-def readings_of(sample: FullSample) -> dict[Queue, Reading]:
+def readings_of(sample: FullSample) -> dict[QueueName, Reading]:
     """What the sample tells of each queue, and under None of the others together."""
     named = list(sample.queues.values())
-    depth = _less(sample.whole.depth, _sum((each.depth for each in named), len(STATES)))
-    flow = _less(sample.whole.flow, _sum((each.flow for each in named), len(FLOWS)))
-    readings: dict[Queue, Reading] = {None: Reading(depth, flow)}
+    depth = _subtract(sample.whole.depth, _sum((each.depth for each in named), len(STATES)))
+    flow = _subtract(sample.whole.flow, _sum((each.flow for each in named), len(FLOWS)))
+    readings: dict[QueueName, Reading] = {None: Reading(depth, flow)}
     readings.update(sample.queues)
     return readings
 
@@ -187,7 +189,7 @@ _raw = msgspec.json.Decoder(RawSample)
 _reading_in = msgspec.json.Decoder(Reading)
 
 
-def _decode(body: str, queues: Queues) -> Sample:
+def _decode(body: str, queues: VisibleQueues) -> Sample:
     """The sample as somebody sees it who may see these queues; no more of it is made sense of than that."""
     if queues is None:
         return _head.decode(body if body.endswith("}") else f"{body}}}")
@@ -195,7 +197,7 @@ def _decode(body: str, queues: Queues) -> Sample:
     return _only(sample, [_reading_in.decode(sample.queues[name]) for name in queues if name in sample.queues])
 
 
-def _points(kept: _Kept, fine: list[FullSample]) -> list[Point]:
+def _points(kept: _StoredSamples, fine: list[FullSample]) -> list[ChartPoint]:
     """Out of what the database has, and what is remembered beside it: before the first fine sample where points are
     fine, else after the last that is kept."""
     samples, window = dict(sorted(kept.samples.items())), kept.window
@@ -205,7 +207,7 @@ def _points(kept: _Kept, fine: list[FullSample]) -> list[Point]:
     elif samples:
         last = max(each.at for each in samples.values())
         fine = [each for each in fine if each.at > last]
-    _put(samples, (_seen(each, kept.queues) for each in fine), window)
+    _put(samples, (_visible(each, kept.queues) for each in fine), window)
     return [_point(each) for each in samples.values()]
 
 
@@ -229,7 +231,7 @@ def _at(sample: S, at: int) -> S:
     return sample
 
 
-def _seen(sample: FullSample, queues: Queues) -> Sample:
+def _visible(sample: FullSample, queues: VisibleQueues) -> Sample:
     if queues is None:
         return sample
     return _only(sample, [sample.queues[name] for name in queues if name in sample.queues])
@@ -241,14 +243,14 @@ def _only(sample: Sample, readings: list[Reading]) -> Sample:
     return Sample(sample.seconds, Reading(depth, _sum((each.flow for each in readings), len(FLOWS))), at=sample.at)
 
 
-def _point(sample: Sample) -> Point:
+def _point(sample: Sample) -> ChartPoint:
     """Without seconds in which something could happen nobody knows how often it does."""
     flow, seconds = sample.whole.flow, sample.seconds
     rates = [round(count / seconds, 3) for count in flow] if seconds else None
-    return Point(round(sample.at / 1e6, 1), sample.whole.depth, rates, sample.wait, sample.run)
+    return ChartPoint(round(sample.at / 1e6, 1), sample.whole.depth, rates, sample.wait, sample.run)
 
 
-def _less(whole: list[int], part: list[int]) -> list[int]:
+def _subtract(whole: list[int], part: list[int]) -> list[int]:
     return [max(a - b, 0) for a, b in zip(whole, part, strict=True)]
 
 
