@@ -205,7 +205,7 @@ def test_who_listens_too_slowly_is_cut_off_and_can_go_on_where_it_was(
         slow.connect((address.hostname, address.port))
         slow.sendall(f"GET /api/events HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
         assert b"200 OK" in slow.recv(4096)  # and then reads no more
-        follower = next(iter(feeds[0]._followers))
+        follower = next(iter(feeds[0]._subscribers))
         some = [dibs.NewTask("resize", queue="q" * 255) for _ in range(1000)]  # the system itself keeps some megabytes
         tasks = [task for _ in range(30) for task in app.enqueue_many(some)]
         until(lambda: follower.ended, timeout=20)

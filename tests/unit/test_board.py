@@ -112,7 +112,9 @@ def present(*workers: WorkerInfo, paused: Sequence[str] = ()) -> WorkersAndPause
 def test_a_worker_counts_for_each_of_its_queues_once() -> None:
     board = QueueDepths()
     stale = worker("d", ["mail"], state=WorkerState.STALE)
-    board.call(present(worker("a", None), worker("b", ["mail", "mail"]), worker("c", ["mail", "images"]), stale))
+    board.update_workers(
+        present(worker("a", None), worker("b", ["mail", "mail"]), worker("c", ["mail", "images"]), stale)
+    )
     assert [board.active_workers.serving(name) for name in ("mail", "images", "unheard of")] == [3, 2, 1]
     assert len(board.active_workers.of(["mail", "images"])) == 3
     assert len(board.active_workers.of()) == 3
@@ -120,9 +122,9 @@ def test_a_worker_counts_for_each_of_its_queues_once() -> None:
 
 def test_who_sees_some_queues_is_told_of_no_worker_that_serves_none_of_them() -> None:
     board = QueueDepths()
-    board.call(present(worker("a", ["mail"], at=1), worker("b", ["images"], at=2)))
+    board.update_workers(present(worker("a", ["mail"], at=1), worker("b", ["images"], at=2)))
     mail, images, both = board.version(["mail"]), board.version(["images"]), board.version()
-    board.call(present(worker("a", ["mail"], at=1), worker("b", ["images"], state=WorkerState.STALE, at=3)))
+    board.update_workers(present(worker("a", ["mail"], at=1), worker("b", ["images"], state=WorkerState.STALE, at=3)))
     assert board.version(["mail"]) == mail
     assert board.version(["images"]) != images
     assert board.version() != both
@@ -131,17 +133,17 @@ def test_who_sees_some_queues_is_told_of_no_worker_that_serves_none_of_them() ->
 
 def test_a_worker_that_serves_everything_and_one_that_changes_sides_is_news_to_who_sees_the_queue() -> None:
     board = QueueDepths()
-    board.call(present(worker("a", ["mail"])))
+    board.update_workers(present(worker("a", ["mail"])))
     versions = [board.version(["mail"])]
     for roll in (
         present(worker("a", ["images"])),
         present(worker("a", None)),
         present(worker("a", None), paused=["mail"]),
     ):
-        board.call(roll)
+        board.update_workers(roll)
         versions.append(board.version(["mail"]))
     assert versions == sorted(set(versions))
-    board.call(present(worker("a", None), paused=["mail", "images"]))
+    board.update_workers(present(worker("a", None), paused=["mail", "images"]))
     assert board.version(["mail"]) == versions[-1]
 
 
@@ -172,7 +174,7 @@ class Called(list[WorkerInfo]):
 def test_of_many_queues_each_is_found_without_going_through_the_others() -> None:
     board = counted(*((f"queue-{n}", State.PENDING, n + 1, 1.0) for n in range(300)))
     workers = Called(worker(f"worker-{n}", [f"queue-{n}"]) for n in range(300))
-    board.call(WorkersAndPauses(workers, {}))
+    board.update_workers(WorkersAndPauses(workers, {}))
     board.active_workers = WorkersByQueue(workers)
     board.depth = depth = Walked(board.depth)
     workers.walks = 0

@@ -79,7 +79,7 @@ def test_the_same_word_twice_is_refused(words: str) -> None:
 
 @pytest.mark.parametrize("words", ["id:abc", "id:1.5", 'id:""', 'queue:""', 'state:failed text:""'])
 def test_a_word_without_sense_is_refused_and_never_left_out(words: str) -> None:
-    with pytest.raises(InvalidValue, match="is not a|has no value") as refused:
+    with pytest.raises(InvalidValue, match=r"is not a|has no value") as refused:
         parse_search(words)
     assert refused.value.hint
 

@@ -10,7 +10,7 @@ import pytest
 from dibs.model.task import State
 from dibs.model.workflow import OnFailure, StepGroup, WorkflowOutline
 from dibs.server.dashboard import workflows
-from dibs.server.dashboard.workflow_shapes import GroupStatus, WorkflowShape, group_statuses, make
+from dibs.server.dashboard.workflow_shapes import GraphShape, GroupStatus, group_statuses, make
 from dibs.server.dashboard.workflows import WorkflowPageQuery
 
 
@@ -70,7 +70,7 @@ def test_the_table_of_a_box_of_many_layers_follows_the_ids_and_leaves_none_out(m
     assert pages(shape, told, WorkflowPageQuery(state=State.CLAIMED)) == list(shape.ids[1::2])
 
 
-def pages(shape: WorkflowShape, told: list[StepGroup], view: WorkflowPageQuery) -> list[int]:
+def pages(shape: GraphShape, told: list[StepGroup], view: WorkflowPageQuery) -> list[int]:
     """The ids in the table, page by page."""
     seen, cursor = list[int](), None
     while True:

@@ -16,14 +16,14 @@ FIRST_KILL, FIRST_PAUSE = 8.0, 20.0
 KILL_EVERY, PAUSE_EVERY = 120.0, 90.0
 PAUSED_FOR = 15.0
 
-Report = Callable[[str], None]
+ReportFault = Callable[[str], None]
 
 
 class Faults:
     """Kills workers and pauses queues at random intervals. The caller calls `inject_due` often."""
 
     def __init__(
-        self, app: Dibs, processes: DemoProcesses, workers: Sequence[str], queues: Sequence[str], report: Report
+        self, app: Dibs, processes: DemoProcesses, workers: Sequence[str], queues: Sequence[str], report: ReportFault
     ) -> None:
         self._app, self._processes, self._report = app, processes, report
         self._workers, self._queues = workers, queues

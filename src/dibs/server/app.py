@@ -1,4 +1,4 @@
-"""The application: every endpoint at its path, behind the gate."""
+"""The ASGI application: all endpoints and pages by path, behind the middleware."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dibs.store.contract import DatabaseStore
 
 
 def create_app(store: DatabaseStore, config: ServerConfig) -> Middleware:
-    """The ASGI application on this store."""
+    """Create the ASGI application for a store."""
     service = Service(store, config)
 
     @asynccontextmanager
@@ -46,7 +46,7 @@ RouteTarget = Endpoint | Page | PlainPage
 
 
 class PathRouter:
-    """Every endpoint at its path. A path without parameters is found at once; the others are tried in their order."""
+    """Routes requests by path. Paths without parameters are looked up in a dict; the others are matched in order."""
 
     def __init__(self, endpoints: Iterable[RouteTarget], lifespan: Any = None) -> None:
         methods = _by_path(endpoints)
@@ -55,7 +55,7 @@ class PathRouter:
         self._router = Router(others, redirect_slashes=False, default=_not_found, lifespan=lifespan)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """To the endpoint at this path."""
+        """Pass the request to the endpoint of its path."""
         fixed = self._fixed.get(scope["path"]) if scope["type"] == "http" else None
         if fixed is None:
             await self._router(scope, receive, send)
@@ -72,8 +72,8 @@ def _by_path(endpoints: Iterable[RouteTarget]) -> dict[str, _Methods]:
 
 
 class _Methods:
-    """The endpoints of one path. What needs no key may also be asked for with HEAD: probes do, and uvicorn leaves the
-    body out."""
+    """The endpoints of one path, by method. Public GET endpoints also accept HEAD, which probes use; uvicorn omits the
+    body."""
 
     def __init__(self, methods: Mapping[str, RouteTarget]) -> None:
         public = methods.get("GET")
@@ -85,7 +85,7 @@ class _Methods:
         if endpoint is not None:
             await endpoint(scope, receive, send)
             return
-        message = f"{scope['method']} is not possible here; {self._allow.decode()} is."
+        message = f"This path does not support {scope['method']}, only {self._allow.decode()}."
         await send_error(send, Refusal("method_not_allowed", message, headers=((b"allow", self._allow),)))
 
 
@@ -93,27 +93,27 @@ async def _not_found(scope: AsgiScope, receive: Receive, send: Send) -> None:
     if scope["type"] == "http" and b"text/html" in (header(scope, b"accept") or b""):
         await answer_not_found(scope, receive, send)
     elif scope["type"] == "http":
-        await send_error(
-            send, Refusal("not_found", "There is nothing at this path.", hint="/api/docs lists what there is.")
-        )
+        await send_error(send, Refusal("not_found", "This path does not exist.", hint="/api/docs lists all paths."))
     else:
         await send({"type": "websocket.close", "code": 1000})
 
 
 class _Name(Convertor[str]):
-    """A name in a path: percent-encoded, so that it may hold slashes."""
+    """A name in a path, percent-encoded, so that it may contain slashes."""
 
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
-        return unquote(value, errors="surrogateescape")  # what is no UTF-8 is refused like any other odd name
+        return unquote(
+            value, errors="surrogateescape"
+        )  # a name that is not UTF-8 is refused later, like other invalid names
 
     def to_string(self, value: str) -> str:
         raise NotImplementedError
 
 
 class _Number(Convertor[int]):
-    """An id in a path. One of more digits than 64 bits have is no id, and Python would not even read thousands."""
+    """An id in a path, with at most as many digits as a 64-bit number. Python refuses to parse thousands of digits."""
 
     regex = "[0-9]{1,19}"
 

@@ -1,4 +1,4 @@
-"""Answers and bodies on the wire: the few lines of ASGI that every endpoint shares."""
+"""Helpers for ASGI: send responses, read headers and bodies."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ SAFE_HEADERS: Headers = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 )
-"""On every answer: nobody keeps it, nobody guesses what it is."""
+"""Headers of every response: no caching, no guessing of the content type."""
 
 encode = msgspec.json.Encoder().encode
 
 
 class ClientDisconnected(Exception):
-    """The client went away; nobody waits for an answer."""
+    """The client disconnected before the response."""
 
 
 async def send_json(send: Send, status: int, content: Any, headers: Headers = ()) -> None:
-    """A JSON answer."""
+    """Send a JSON response."""
     await send_bytes(send, status, encode(content), (JSON, *headers))
 
 
 async def send_bytes(send: Send, status: int, body: bytes, headers: Headers) -> None:
-    """An answer whose bytes are ready."""
+    """Send a response with a body of bytes."""
     size = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, size, *SAFE_HEADERS]})
     await send({"type": "http.response.body", "body": body})
 
 
 async def send_error(send: Send, error: DibsError) -> None:
-    """An error as an answer."""
+    """Send an error as a JSON response."""
     await send_json(send, status_of(error), refusal(error), headers_of(error))
 
 
 def header(scope: AsgiScope, name: bytes) -> bytes | None:
-    """The value of a header; None where it is missing."""
+    """Return the value of a header, or None."""
     for key, value in scope["headers"]:
         if key == name:
             found: bytes = value
@@ -58,7 +58,7 @@ def header(scope: AsgiScope, name: bytes) -> bytes | None:
 
 
 async def read_body(scope: AsgiScope, receive: Receive) -> bytes:
-    """The whole body, of at most 1 MiB; a longer one is refused while it still streams in."""
+    """Read the whole body, at most 1 MiB; a longer body is refused while it is received."""
     declared = header(scope, b"content-length")
     if declared is not None and declared.isdigit() and int(declared[:20]) > MAX_BYTES:
         raise _too_large()

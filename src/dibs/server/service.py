@@ -1,4 +1,4 @@
-"""What the endpoints share: the store, the keys, the limits, the waiting room; and what runs beside the requests."""
+"""The state that all endpoints share: store, keys, limits, long polls, statistics; and background tasks."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from dibs.store.doctor import warn_once
 logger = logging.getLogger("dibs.server")
 
 CHANGE_PAUSE = 0.02
-"""Seconds for which several changes count as one: on a busy store the keys are read 50 times a second, not more."""
+"""Seconds between two invalidations of the key cache: on a busy store, keys are read at most 50 times a second."""
 
 KEY_USE_INTERVAL = 2.0
 
 FAILURE_LOG_INTERVAL = 10.0
-"""Seconds between two lines about a store that fails: one tells enough, and every request would write one."""
+"""Minimum seconds between two log entries about a failing store, because every request would write one."""
 
 
 class Service:
-    """One server process."""
+    """The shared state of one server process."""
 
     def __init__(self, store: DatabaseStore, config: ServerConfig) -> None:
         store = counted(store)
@@ -61,39 +61,39 @@ class Service:
         self.live_stats = LiveStats(store)
         self.metrics = MetricsPages()
         self.liveness = Liveness()
-        self._beside: list[asyncio.Task[None]] = []
-        self._silent_until = 0.0
+        self._background: list[asyncio.Task[None]] = []
+        self._next_failure_log = 0.0
 
     async def start(self) -> None:
-        """Begin what runs beside the requests."""
+        """Start the background tasks."""
         warn_once(self.store.caution, logger)
-        self._beside = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._note_uses())]
+        self._background = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._write_key_uses())]
         self._upkeep.start()
         self.live_stats.start()
         self.liveness.start()
 
     def stop_waiting(self) -> None:
-        """The server is asked to stop: let go of those who wait, so that it can."""
+        """End all waiting requests, so that the server can stop."""
         self.stopping.set()
         self.long_polls.close()
         self.feed.close()
         self.live_stats.close()
 
     async def stop(self) -> None:
-        """End what runs beside the requests, and let go of the store."""
+        """Stop the background tasks and close the store."""
         self.stop_waiting()
         await self.long_polls.closed()
         await self.feed.closed()
         await self.live_stats.closed()
-        for task in self._beside:
+        for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._beside, self._upkeep.stop(), self.liveness.stop(), return_exceptions=True)
+        await asyncio.gather(*self._background, self._upkeep.stop(), self.liveness.stop(), return_exceptions=True)
         with contextlib.suppress(DibsError):
-            await self._note_used()
+            await self._write_used_keys()
         await self.store.close_async()
 
     async def admit(self, scope: AsgiScope, scopes: frozenset[KeyScope]) -> Caller:
-        """Who calls, if it may: the key before the limit, the limit before the scope."""
+        """Authenticate the caller: check the key, then the rate limit, then the scopes."""
         if not scopes:
             return Caller()
         signature = _signature(header(scope, b"x-dibs-signature"))
@@ -105,7 +105,7 @@ class Service:
             raise self.failed_auth.refusal(address)
         key = await self.key_cache.find(text)
         if key is None:
-            # One that was good once is no guess: a worker that still has it must not shut out its neighbours.
+            # A key that was valid once is not a guess: a worker that still uses it must not block its whole network.
             self.failed_auth.failed(address, guessed=split(text) is not None and not self.key_cache.trusts(text))
             raise _unauthorized(text)
         scope["dibs.key"] = key.id  # for the access log
@@ -115,31 +115,31 @@ class Service:
         return Caller(key, signature)
 
     def finalize(self, workflow_id: int) -> None:
-        """See to a workflow that has nothing more to run: who speaks HTTP leaves it to us."""
+        """Finalize a workflow without open steps: HTTP clients leave this to the server."""
         self._upkeep.finalize(workflow_id)
 
     def finalize_after(self, answers: Sequence[Any]) -> None:
-        """See to the workflows that have nothing more to run because of these outcomes."""
+        """Finalize the workflows whose last step these outcomes finished."""
         for answer in answers:
             if isinstance(answer, Finished) and answer.finalize is not None:
                 self.finalize(answer.finalize)
 
     async def check_still_admitted(self, scope: AsgiScope, caller: Caller) -> None:
-        """Refuse a caller whose key was revoked or has expired while it waited."""
+        """Raise Refusal if the key of the caller was revoked or has expired while it waited."""
         text = _key_text(scope)
         if caller.key is not None and await self.key_cache.find(text) is None:
             raise _unauthorized(text)
 
     def log_failure(self, error: StoreError) -> None:
-        """Say in the log why requests are refused that nothing is wrong with."""
+        """Log why valid requests fail, at most once in FAILURE_LOG_INTERVAL seconds."""
         now = time.monotonic()
-        if now >= self._silent_until:
-            self._silent_until = now + FAILURE_LOG_INTERVAL
-            about = {"event": "store.failed", "code": error.code, "reason": error.message}
-            logger.warning("the store fails (%s): %s", error.code, error.message, extra=about)
+        if now >= self._next_failure_log:
+            self._next_failure_log = now + FAILURE_LOG_INTERVAL
+            fields = {"event": "store.failed", "code": error.code, "reason": error.message}
+            logger.warning("the store fails (%s): %s", error.code, error.message, extra=fields)
 
     async def _follow_changes(self) -> None:
-        """Let the keys be read again after a change; a hint can be lost, so they also age by themselves."""
+        """Invalidate the key cache after each change of the store. A wake-up can be lost, so entries also expire."""
         while True:
             try:
                 seen = self.store.wakeups.generation
@@ -150,22 +150,22 @@ class Service:
             self.key_cache.invalidate()
             await asyncio.sleep(CHANGE_PAUSE)
 
-    async def _note_uses(self) -> None:
+    async def _write_key_uses(self) -> None:
         while True:
             await asyncio.sleep(KEY_USE_INTERVAL)
             self.key_cache.forget_old()
             self.rate_limits.forget_old()
-            with contextlib.suppress(DibsError):  # it is only a note; the next one says the same
-                await self._note_used()
+            with contextlib.suppress(DibsError):  # the next update includes the same keys
+                await self._write_used_keys()
 
-    async def _note_used(self) -> None:
+    async def _write_used_keys(self) -> None:
         if used := sorted(self.key_cache.used):
             self.key_cache.used.clear()
             await self.store.run_async(self.store.note_keys_used(used))
 
 
 def _key_text(scope: AsgiScope) -> str | None:
-    """The key that a request brings. `X-API-Key` goes first: a proxy may need `Authorization` for a word of its own."""
+    """Return the key of a request. `X-API-Key` takes precedence: a proxy may use `Authorization` for itself."""
     if (own := header(scope, b"x-api-key")) is not None:
         return own.decode("latin-1")
     kind, _, text = (header(scope, b"authorization") or b"").decode("latin-1").partition(" ")
@@ -183,7 +183,7 @@ def _signature(value: bytes | None) -> str | None:
 
 def _unauthorized(text: str | None) -> Refusal:
     if text is None:
-        message, hint = "This needs an API key.", "Send it in the header X-API-Key; `dibs keys create` makes one."
+        message, hint = "This needs an API key.", "Send it in the header X-API-Key. Create one with `dibs keys create`."
     else:
-        message, hint = "This API key is not valid.", "It is wrong, expired or revoked; `dibs keys list` tells which."
+        message, hint = "This API key is not valid.", "It is wrong, expired or revoked. See `dibs keys list`."
     return Refusal("unauthorized", message, hint=hint, headers=((b"www-authenticate", b"ApiKey, Bearer"),))

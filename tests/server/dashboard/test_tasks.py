@@ -209,7 +209,7 @@ def test_a_key_for_some_queues_sees_their_tasks_alone(site: Site, app: dibs.Dibs
         assert "theirs" not in page.text
     assert ids(visitor.get(f"/tasks?id={theirs.id}")) == []
     refused = visitor.get("/tasks?queue=theirs")
-    assert (refused.status_code, "This key is not for the queue" in text_of(refused)) == (403, True)
+    assert (refused.status_code, "This key may not use queue" in text_of(refused)) == (403, True)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ async def events(call: Call) -> None:
     after = _last_event_id(call)
     query: EventsQuery = call.query or EventsQuery()
     feed = call.service.feed
-    with feed.following(EventFilter(query.events(), call.caller.queues)) as follower:
+    with feed.subscribe(EventFilter(query.events(), call.caller.queues)) as follower:
         async with call.departure() as gone:
             gone.add_done_callback(lambda _: follower.end())
             await _Events(call, follower).run(feed, after)
@@ -101,7 +101,7 @@ class _Events(EventStream):
             self._follower.end()
 
     async def _tell(self, frames: list[bytes]) -> None:
-        if not await self.go_on(b"".join(frames)):
+        if not await self.continue_with(b"".join(frames)):
             self._follower.end()
 
     async def still_admitted(self) -> bool:

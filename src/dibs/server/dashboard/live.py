@@ -58,10 +58,10 @@ class _StatsStream(EventStream):
         """Send events until the subscription, the session or the connection ends."""
         await self.begin()
         if self._stats.depths.known:
-            await self.say(self._event())
+            await self.write(self._event())
         while not self._subscriber.ended:
             updated = await self._subscriber.wait(CHECK_INTERVAL)
-            if not await self.go_on(self._event() if updated else b""):
+            if not await self.continue_with(self._event() if updated else b""):
                 self._subscriber.end()
         await self.end()
 

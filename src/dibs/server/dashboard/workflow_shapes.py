@@ -50,7 +50,7 @@ class NodeGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkflowShape:
+class GraphShape:
     """The structure of a workflow: its steps in order, their parents by index, the groups of the picture, and the
     group of each step. `size`: the number of steps of the workflow. `whole`: no step was left out."""
 
@@ -89,7 +89,7 @@ class GroupStatus:
     passed: bool
 
 
-async def read_shape(request: PageRequest, flow: Workflow, *, unfold: bool) -> tuple[WorkflowShape, list[StepGroup]]:
+async def read_shape(request: PageRequest, flow: Workflow, *, unfold: bool) -> tuple[GraphShape, list[StepGroup]]:
     """Return the shape of the workflow, from the cache if it is valid, and the current states of its steps."""
     shapes = _SHAPES.setdefault(request.service, OrderedDict())
     known = shapes.get((flow.id, unfold))
@@ -107,13 +107,13 @@ async def read_shape(request: PageRequest, flow: Workflow, *, unfold: bool) -> t
     return shape, states
 
 
-async def _step_states(request: PageRequest, flow: int, shape: WorkflowShape) -> list[StepGroup]:
+async def _step_states(request: PageRequest, flow: int, shape: GraphShape) -> list[StepGroup]:
     if not shape.ids:
         return []
     return await request.run(seen(request, request.service.store.step_states(flow, shape.ids[-1])))
 
 
-def _keep(shapes: OrderedDict[tuple[int, bool], WorkflowShape], key: tuple[int, bool], shape: WorkflowShape) -> None:
+def _keep(shapes: OrderedDict[tuple[int, bool], GraphShape], key: tuple[int, bool], shape: GraphShape) -> None:
     if shape.size >= MIN_CACHED_STEPS:
         shapes[key] = shape
         shapes.move_to_end(key)
@@ -121,7 +121,7 @@ def _keep(shapes: OrderedDict[tuple[int, bool], WorkflowShape], key: tuple[int, 
             shapes.popitem(last=False)
 
 
-def make(outline: WorkflowOutline, size: int, *, unfold: bool = False) -> WorkflowShape:
+def make(outline: WorkflowOutline, size: int, *, unfold: bool = False) -> GraphShape:
     """Fold the steps into a limited number of groups. The finalizer has its own group, after all final groups."""
     groups = [*_groups(outline, *((MAX_UNFOLDED, MAX_UNFOLDED) if unfold else (MAX_BOXES, MAX_PER_LAYER)))]
     has_children = {each for group in groups for each in group.after}
@@ -129,10 +129,10 @@ def make(outline: WorkflowOutline, size: int, *, unfold: bool = False) -> Workfl
     if StepKind.FINALIZER in outline.kinds:
         groups.append(NodeGroup([outline.ids[outline.kinds.index(StepKind.FINALIZER)]], ends, is_finalizer=True))
     group_of = {task_id: number for number, group in enumerate(groups) for task_id in group.ids}
-    return WorkflowShape(size, outline.ids, outline.parents, groups, group_of, outline.whole)
+    return GraphShape(size, outline.ids, outline.parents, groups, group_of, outline.whole)
 
 
-def group_statuses(shape: WorkflowShape, states: Iterable[StepGroup]) -> list[GroupStatus]:
+def group_statuses(shape: GraphShape, states: Iterable[StepGroup]) -> list[GroupStatus]:
     """Return the status of each group."""
     words = [Counter[str]() for _ in shape.groups]
     passed = [0] * len(shape.groups)
@@ -177,4 +177,4 @@ def _name(outline: WorkflowOutline, places: Sequence[int]) -> str:
     return common_name([outline.names[each] for each in places], (outline.types[each] for each in places))
 
 
-_SHAPES: WeakKeyDictionary[Service, OrderedDict[tuple[int, bool], WorkflowShape]] = WeakKeyDictionary()
+_SHAPES: WeakKeyDictionary[Service, OrderedDict[tuple[int, bool], GraphShape]] = WeakKeyDictionary()

@@ -34,7 +34,7 @@ from dibs.model.workflow import (
 from dibs.server.api.workflows import change, seen, workflow_id
 from dibs.server.dashboard.page import PageRequest, PageResult, page
 from dibs.server.dashboard.workflow_picture import Picture, Scene, bar, draw, duration
-from dibs.server.dashboard.workflow_shapes import WorkflowShape, group_statuses, in_state, read_shape
+from dibs.server.dashboard.workflow_shapes import GraphShape, group_statuses, in_state, read_shape
 from dibs.workflow.summary import word
 
 SHOWN = 50
@@ -204,7 +204,7 @@ def _is_retryable(flow: Workflow) -> bool:
     return stopped and flow.step_of is None and flow.stopping != STOP_PRUNED
 
 
-def _table(shape: WorkflowShape, states: Sequence[StepGroup], view: WorkflowPageQuery) -> tuple[list[int], int | None]:
+def _table(shape: GraphShape, states: Sequence[StepGroup], view: WorkflowPageQuery) -> tuple[list[int], int | None]:
     """Return the steps of this page of the table, and the cursor of the next page."""
     group = shape.group_with(view.of)
     ids = shape.ids if group is None else sorted(group.ids)
@@ -215,14 +215,14 @@ def _table(shape: WorkflowShape, states: Sequence[StepGroup], view: WorkflowPage
     return list(ids[:ROWS]), ids[ROWS - 1] if len(ids) > ROWS else None
 
 
-def _steps_to_read(shape: WorkflowShape, shown: Sequence[int]) -> list[int]:
+def _steps_to_read(shape: GraphShape, shown: Sequence[int]) -> list[int]:
     """Return the steps whose details are read: those in the table, their parents, and those with their own box."""
     alone = [group.ids[0] for group in shape.groups if not group.folded]
     parents = [parent for each in shown for parent in shape.before(each, PARENTS)[0]]
     return sorted({*shown, *alone, *parents})
 
 
-def _draw(shape: WorkflowShape, states: Sequence[StepGroup], scene: Scene) -> Picture:
+def _draw(shape: GraphShape, states: Sequence[StepGroup], scene: Scene) -> Picture:
     return draw(shape.groups, group_statuses(shape, states), scene)
 
 
@@ -231,12 +231,12 @@ def _may_have_failed(step: Step) -> bool:
 
 
 def _rows(
-    shown: Sequence[Step], shape: WorkflowShape, details: StepDetails, errors: Mapping[int, str], now: datetime
+    shown: Sequence[Step], shape: GraphShape, details: StepDetails, errors: Mapping[int, str], now: datetime
 ) -> list[StepRow]:
     return [_row(step, shape, details, errors.get(step.task_id), now) for step in shown]
 
 
-def _row(step: Step, shape: WorkflowShape, details: StepDetails, error: str | None, now: datetime) -> StepRow:
+def _row(step: Step, shape: GraphShape, details: StepDetails, error: str | None, now: datetime) -> StepRow:
     first, count = shape.before(step.task_id, PARENTS)
     named = [details.steps[each] for each in first]
     return StepRow(

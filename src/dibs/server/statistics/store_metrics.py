@@ -1,8 +1,8 @@
-"""Metrics for Prometheus: the store in numbers, read from the database, so that every server process says the same;
-and what the processes of this server have counted themselves.
+"""Metrics for Prometheus: gauges read from the database, equal in every server process, and the counters of the server
+processes.
 
-A new metric of the store is one more function in FAMILIES: from a snapshot to a family of samples. What is counted
-stands in `dibs.observe`. However many queues there are, a family tells no more than NAMED of them apart.
+To add a gauge, add a function to FAMILIES that converts a snapshot to a metric family. Counters are defined in
+`dibs.observe`. A family has at most MAX_QUEUES queues.
 """
 
 from __future__ import annotations
@@ -24,30 +24,29 @@ from dibs.model.workflow import WorkflowState
 from dibs.observe import sharing
 from dibs.observe.exposition import build_info, counted, render
 from dibs.observe.instruments import OTHER
-from dibs.server.statistics.queue_depths import QueueDepths
+from dibs.server.statistics.queue_depths import QueueDepths, VisibleQueues
 
 CACHE_SECONDS = 1.0
-"""Seconds for which a snapshot holds: however often it is scraped, the store is read once in this time."""
+"""Minimum seconds for which a snapshot is cached, however often the metrics are scraped."""
 
 CACHE_FACTOR = 20
-"""Times as long as a snapshot took, for which it holds: one that takes long is taken more rarely."""
+"""The time for which a snapshot is cached, as a multiple of its duration."""
 
 WORKFLOWS_CACHE_FACTOR = 60
-"""Times as long as counting the workflows took, for which their count holds: it reads all of them."""
+"""The time for which the count of workflows is cached, as a multiple of its duration: it reads all of them."""
 
 MAX_QUEUES = 100
-"""Queues that are told apart, those that hold the most tasks; the others are one, called `other`."""
+"""Maximum number of queues with their own series, those with the most tasks; the others are summed as `other`."""
 
-VisibleQueues = tuple[str, ...] | None
 MetricFamily = Callable[["StoreSnapshot"], Metric]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSnapshot:
-    """The store at one moment, as far as somebody may see it: the one place where the numbers of the database enter.
+    """The numbers of the store at one time that a caller may see.
 
-    `queues`: at most NAMED of them by name, and those that are left as `other`. `oldest`: how long the oldest pending
-    task of all has waited. `house`: what concerns the whole store; None for who may see some queues only.
+    `queues`: at most MAX_QUEUES queues by name, and the rest as `other`. `oldest`: the age of the oldest pending task.
+    `whole_store`: numbers that belong to no queue; None for a caller that is limited to queues.
     """
 
     queues: Mapping[str, QueueNumbers]
@@ -61,8 +60,8 @@ class StoreSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """Tasks by state, for how long the oldest pending one has waited, the live workers that serve the queue, and the
-    tasks in the dead letter."""
+    """Tasks by state, age of the oldest pending task, number of active workers that serve the queue, whether it is
+    paused, and tasks in the dead letter."""
 
     depth: Mapping[str, int]
     oldest: float
@@ -73,7 +72,7 @@ class QueueNumbers:
 
 @dataclass(frozen=True, slots=True)
 class StoreNumbers:
-    """What belongs to no queue: schedules, workflows by state, and the vital signs of the database."""
+    """Numbers that belong to no queue: schedules, workflows by state, and the health of the database."""
 
     schedules: Sequence[Schedule]
     workflows: Mapping[str, int]
@@ -81,31 +80,31 @@ class StoreNumbers:
 
 
 class MetricsPages:
-    """The page of metrics, one for each set of queues that a key may see.
+    """The cached pages of metrics, one for each set of queues that a key may see.
 
-    The numbers of the database are kept for a moment. Those that are counted are not: of two processes that share a
-    port, the second to be asked must not say less than the first.
+    Only gauges of the database are cached. Counters are not: of two processes that share a port, the second one to be
+    scraped must not report less than the first one.
     """
 
     def __init__(self) -> None:
         self._pages: dict[VisibleQueues, _Page] = {}
-        self._making = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._workflows: Mapping[str, int] = {}
         self._workflows_until = 0.0
 
-    async def page(self, queues: VisibleQueues, look: Callable[[], Awaitable[StoreSnapshot]]) -> bytes:
-        """The page for who may see these queues; `look` takes a snapshot for it."""
-        async with self._making:  # of many who ask at once, one looks for all
-            self._pages = {each: page for each, page in self._pages.items() if not page.old}
+    async def page(self, queues: VisibleQueues, take_snapshot: Callable[[], Awaitable[StoreSnapshot]]) -> bytes:
+        """Return the page for a caller that may see these queues. `take_snapshot` reads the numbers for it."""
+        async with self._lock:  # concurrent requests share one snapshot
+            self._pages = {each: page for each, page in self._pages.items() if not page.is_expired}
             if queues not in self._pages:
-                self._pages[queues] = await _make(look)
+                self._pages[queues] = await _make(take_snapshot)
             store = self._pages[queues].text
-        if queues is not None:  # what is counted does not say whose queues it is about
+        if queues is not None:  # counters have no labels by which they could be limited to queues
             return store
         return store + await asyncio.to_thread(_counted_page)
 
     async def workflows(self, count: Callable[[], Awaitable[Mapping[str, int]]]) -> Mapping[str, int]:
-        """How many workflows there are in each state, as they were last counted if that was dear."""
+        """Return the number of workflows in each state, cached if counting is expensive."""
         began = time.monotonic()
         if began >= self._workflows_until:
             self._workflows = await count()
@@ -124,36 +123,39 @@ class _Page:
     until: float
 
     @property
-    def old(self) -> bool:
+    def is_expired(self) -> bool:
         return time.monotonic() >= self.until
 
 
-async def _make(look: Callable[[], Awaitable[StoreSnapshot]]) -> _Page:
+async def _make(take_snapshot: Callable[[], Awaitable[StoreSnapshot]]) -> _Page:
     began = time.monotonic()
-    snapshot = await look()
+    snapshot = await take_snapshot()
     text = await asyncio.to_thread(lambda: render(of_store(snapshot)))
     took = time.monotonic() - began
     return _Page(text, time.monotonic() + max(CACHE_SECONDS, CACHE_FACTOR * took))
 
 
 def by_queue(depths: QueueDepths, names: Sequence[str]) -> dict[str, QueueNumbers]:
-    """The numbers of these queues, for a snapshot."""
-    named = _named(depths, names)
-    numbers = {name: _numbers(depths, [name]) for name in named}
-    rest = sorted(set(names).difference(named))
+    """Return the numbers of these queues, for a snapshot."""
+    largest = _largest(depths, names)
+    numbers = {name: _numbers(depths, [name]) for name in largest}
+    rest = sorted(set(names).difference(largest))
     return {**numbers, OTHER: _numbers(depths, rest)} if rest else numbers
 
 
-def _named(depths: QueueDepths, names: Sequence[str]) -> Sequence[str]:
-    """The fullest. A queue whose name is `other` is one of the others as soon as there are some."""
+def _largest(depths: QueueDepths, names: Sequence[str]) -> Sequence[str]:
+    """Return the queues with the most tasks. A queue named `other` is never one of them."""
     if len(names) <= MAX_QUEUES:
         return names
     return heapq.nsmallest(MAX_QUEUES, set(names) - {OTHER}, key=lambda name: (-depths.size(name), name))
 
 
 def _numbers(depths: QueueDepths, names: Sequence[str]) -> QueueNumbers:
-    """Of one queue, or of several as if they were one. Then it is as badly off as the worst of those in which a task
-    waits that somebody may claim, so that an alert on it is one on each of them."""
+    """Return the numbers of one queue, or of several queues together.
+
+    Of several queues, age, workers and pause are those of the worst queue with a pending task, so that an alert on
+    `other` covers each of them.
+    """
     waiting = [name for name in names if depths.pending(name)] or names
     open_ = [name for name in waiting if name not in depths.paused]
     worst = open_ or waiting
@@ -162,7 +164,7 @@ def _numbers(depths: QueueDepths, names: Sequence[str]) -> QueueNumbers:
 
 
 def of_store(snapshot: StoreSnapshot) -> Iterator[Metric]:
-    """Every family that tells of the database."""
+    """Yield all metric families of the database."""
     yield build_info()
     yield from (family(snapshot) for family in FAMILIES)
     if snapshot.whole_store is not None:
@@ -172,7 +174,7 @@ def of_store(snapshot: StoreSnapshot) -> Iterator[Metric]:
 def _tasks(snapshot: StoreSnapshot) -> Metric:
     family = GaugeMetricFamily("dibs_tasks", "Tasks by queue and state.", labels=["queue", "state"])
     for queue, numbers in snapshot.queues.items():
-        for state in State:  # also where there are none, so that a line goes down to zero and does not break off
+        for state in State:  # also zeros, so that a series goes down to zero instead of ending
             family.add_metric([queue, state], numbers.depth.get(state, 0))
     return family
 
@@ -198,7 +200,7 @@ def _queue_workers(snapshot: StoreSnapshot) -> Metric:
 
 
 def _paused(snapshot: StoreSnapshot) -> Metric:
-    about = "1 where nobody may claim from the queue."
+    about = "1 if the queue is paused."
     return _by_queue("dibs_queue_paused", about, snapshot, lambda numbers: numbers.paused)
 
 
@@ -227,19 +229,19 @@ def _runs(snapshot: StoreSnapshot) -> Metric:
 def _quantiles(name: str, about: str, values: Percentiles) -> Metric:
     family = Metric(name, about, "summary")
     for quantile, value in (("0.5", values.p50), ("0.95", values.p95), ("0.99", values.p99)):
-        if value is not None:  # nothing has completed yet
+        if value is not None:  # no task has completed yet
             family.add_sample(name, {"quantile": quantile}, value)
     return family
 
 
 def _workers(snapshot: StoreSnapshot) -> Metric:
     counts = Counter(str(worker.state) for worker in snapshot.workers)
-    return _by_state("dibs_workers", "Workers by whether they can be counted on.", WorkerState, counts)
+    return _by_state("dibs_workers", "Workers by state.", WorkerState, counts)
 
 
 def _of_whole_store(whole_store: StoreNumbers) -> Iterator[Metric]:
     schedules = Counter("enabled" if schedule.enabled else "disabled" for schedule in whole_store.schedules)
-    yield _by_state("dibs_schedules", "Schedules by whether they tick.", ("enabled", "disabled"), schedules)
+    yield _by_state("dibs_schedules", "Schedules by state.", ("enabled", "disabled"), schedules)
     yield _by_state("dibs_workflows", "Workflows by state.", WorkflowState, whole_store.workflows)
     yield GaugeMetricFamily("dibs_store_size_bytes", "Bytes that the tables of dibs take.", whole_store.database.size)
     if whole_store.database.wal_size is not None:
