@@ -42,8 +42,12 @@ def _import(name: str) -> ModuleType:
 def _import_failed(name: str, error: Exception) -> InvalidValue:
     """Print the traceback of an error inside the program, and return the error for the command line."""
     formatted = traceback.TracebackException.from_exception(error)
-    ours = (__file__, importlib.__file__)
-    frames = [each for each in formatted.stack if each.filename not in ours and not each.filename.startswith("<frozen")]
+    loader_files = (__file__, importlib.__file__)
+    frames = [
+        each
+        for each in formatted.stack
+        if each.filename not in loader_files and not each.filename.startswith("<frozen")
+    ]
     formatted.stack = traceback.StackSummary.from_list(frames)
     sys.stderr.write(text.lines(redact("".join(formatted.format()))))
     return InvalidValue(

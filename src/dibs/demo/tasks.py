@@ -81,8 +81,8 @@ async def send_digest() -> str:
 
 def work_for(ctx: Context, seconds: float, doing: str) -> None:
     """Sleep for the given time, report progress, and stop when cancellation is requested."""
-    begun = time.monotonic()
-    while (passed := time.monotonic() - begun) < seconds:
+    started = time.monotonic()
+    while (passed := time.monotonic() - started) < seconds:
         ctx.raise_if_cancelled()
         ctx.progress(int(100 * passed / seconds), doing)
         time.sleep(min(0.5, seconds - passed))

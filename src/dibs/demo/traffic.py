@@ -45,8 +45,8 @@ class Traffic(threading.Thread):
         if self._tidy:
             self._try(_keep_for_an_hour)
         self._try(self._start_one_of_each)
-        begun = time.monotonic()
-        while not self._stopping.wait(random.expovariate(requests_per_second(time.monotonic() - begun))):
+        started = time.monotonic()
+        while not self._stopping.wait(random.expovariate(requests_per_second(time.monotonic() - started))):
             self._try(self._send_request)
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
 """A page of the dashboard: its required scopes, its query parameters and its form.
 
-The checks are those of an API endpoint, in the same order. A browser without a session is redirected to the sign-in
-page, a form without a valid CSRF token is refused, and an error is rendered as a page with a message and a hint.
+A page makes the same checks as an API endpoint, in the same order. A browser without a session is redirected to the
+sign-in page, a form without a valid CSRF token is refused, and an error is rendered as a page with a message and hint.
 """
 
 from __future__ import annotations

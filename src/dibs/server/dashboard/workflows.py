@@ -216,7 +216,7 @@ def _table(shape: GraphShape, states: Sequence[StepGroup], view: WorkflowPageQue
 
 
 def _steps_to_read(shape: GraphShape, shown: Sequence[int]) -> list[int]:
-    """Return the steps whose details are read: those in the table, their parents, and those with their own box."""
+    """Return the steps whose details are read: steps in the table, their parents, and steps with their own box."""
     alone = [group.ids[0] for group in shape.groups if not group.folded]
     parents = [parent for each in shown for parent in shape.before(each, PARENTS)[0]]
     return sorted({*shown, *alone, *parents})

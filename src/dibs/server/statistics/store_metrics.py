@@ -99,7 +99,7 @@ class MetricsPages:
             if queues not in self._pages:
                 self._pages[queues] = await _make(take_snapshot)
             store = self._pages[queues].text
-        if queues is not None:  # counters have no labels by which they could be limited to queues
+        if queues is not None:  # counters cover all queues: a key that is limited to queues does not get them
             return store
         return store + await asyncio.to_thread(_counted_page)
 
@@ -144,7 +144,7 @@ def by_queue(depths: QueueDepths, names: Sequence[str]) -> dict[str, QueueNumber
 
 
 def _largest(depths: QueueDepths, names: Sequence[str]) -> Sequence[str]:
-    """Return the queues with the most tasks. A queue named `other` is never one of them."""
+    """Return the queues with the most tasks. Beyond MAX_QUEUES queues, one named `other` belongs to the rest."""
     if len(names) <= MAX_QUEUES:
         return names
     return heapq.nsmallest(MAX_QUEUES, set(names) - {OTHER}, key=lambda name: (-depths.size(name), name))
