@@ -46,7 +46,7 @@ def test_a_task_is_ticked_and_retried(site: Site) -> None:
     page.keyboard.press("j")
     page.keyboard.press("x")
     expect(page.get_by_role("checkbox", name=f"Select task {failed}")).to_be_checked()
-    page.get_by_role("button", name="Retry").focus()
+    page.get_by_role("button", name="Retry", exact=True).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_visible()
     expect(page.get_by_role("button", name="Back")).to_be_focused()

@@ -103,7 +103,7 @@ def test_pausing_asks_first_and_a_double_click_pauses_nothing(site: Site) -> Non
     page = site.visitor(at="/queues")
     row = page.locator("tr[data-row]", has_text="films")
     row.get_by_role("button", name="Pause").dblclick()
-    expect(page.get_by_role("dialog")).to_contain_text("Pause films?")
+    expect(page.get_by_role("dialog")).to_contain_text("Pause queue films?")
     page.get_by_role("dialog").get_by_role("button", name="Back").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert [queue.name for queue in site.app.queues() if queue.paused] == []

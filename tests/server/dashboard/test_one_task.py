@@ -152,7 +152,7 @@ def test_a_step_leads_to_its_workflow_if_all_of_it_may_be_seen(site: Site, app: 
 def test_a_tick_leads_to_its_schedule(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("report", key="schedule:every night:2026-11-15T00:00:00Z")
     page = site.visitor("read").get(f"/tasks/{task.id}")
-    assert "Schedule every night its tick of 2026-11-15T00:00:00Z" in text_of(page)
+    assert "Schedule every night tick of 2026-11-15T00:00:00Z" in text_of(page)
     assert 'href="/schedules?show=every%20night#schedule-every%20night"' in page.text
 
 
@@ -235,9 +235,9 @@ def test_a_long_history_is_shown_from_its_end_until_all_is_asked_for(site: Site,
     visitor = site.visitor("read")
     page = visitor.get(f"/tasks/{task.id}")
     assert "the last 200 of 261 entries" in text_of(page)
-    assert page.text.count('data-label="When"') == 200
+    assert page.text.count('data-label="Time"') == 200
     assert re.findall(r'data-label="Attempt">(\d+)<', page.text) == [str(number) for number in range(92, 131)]
-    assert visitor.get(f"/tasks/{task.id}?history=all").text.count('data-label="When"') == 261
+    assert visitor.get(f"/tasks/{task.id}?history=all").text.count('data-label="Time"') == 261
 
 
 def test_no_history_is_too_long_for_its_page(site: Site, app: dibs.Dibs) -> None:
@@ -248,4 +248,4 @@ def test_no_history_is_too_long_for_its_page(site: Site, app: dibs.Dibs) -> None
     some, most = visitor.get(f"/tasks/{task.id}"), visitor.get(f"/tasks/{task.id}?history=all")
     assert "the last 200 of 2,011 entries · more" in text_of(some)
     assert "the last 2,000 of 2,011 entries" in text_of(most)
-    assert most.text.count('data-label="When"') == 2000
+    assert most.text.count('data-label="Time"') == 2000

@@ -59,7 +59,7 @@ def test_a_key_that_may_not_look_does_not_come_in(site: Site) -> None:
     visitor = site.visitor()
     answer = visitor.sign_in(site.served.key("enqueue", "work").key)
     assert answer.status_code == 403
-    assert "it has enqueue, work" in text_of(answer)
+    assert "this key has enqueue, work" in text_of(answer)
     assert visitor.get("/").url.path == "/signin"
 
 
