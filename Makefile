@@ -2,6 +2,7 @@
 
 PYTHON = python3
 JOBS = 4
+PROOF_JOBS = 5
 ARGS =
 BIN = .venv/bin
 BENCH = core worker http workflows dashboard
@@ -35,8 +36,14 @@ test: setup ## run the tests, on SQLite and on a real PostgreSQL: some six minut
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 proof: setup ## run what CI proves beyond `make test`: other engines and modes, faults, browser, Prometheus, other Pythons
-	$(BIN)/python -m pytest -n $(JOBS) --suite proof $(ARGS)
-	$(BIN)/python -m tests.pythons
+	@$(MAKE) --no-print-directory -j 2 proof-tests proof-pythons
+
+.PHONY: proof-tests proof-pythons
+proof-tests: setup
+	$(BIN)/python -m pytest -n $(PROOF_JOBS) --suite proof $(ARGS)
+
+proof-pythons: setup # nice: tests of faults measure time, and the core on other Pythons does not
+	nice $(BIN)/python -m tests.pythons
 
 matrix: setup ## print which tests run on which engine and in which mode, in make test, proof and stress
 	@$(BIN)/python -m tests.matrix

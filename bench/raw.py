@@ -94,7 +94,7 @@ class RawSqlite:
         execute, now = self._connection.execute, _now()
         said = [{"id": claim[0], "token": claim[5], "worker_id": claim[4], "result": None} for claim in claims]
         execute("BEGIN IMMEDIATE")
-        rows = execute(self._complete, {"said": msgspec.json.encode(said).decode(), "now": now}).fetchall()
+        rows = execute(self._complete, {"items": msgspec.json.encode(said).decode(), "now": now}).fetchall()
         self._note(rows, now)
         execute("COMMIT")
         _must_be(len(claims), rows)
@@ -146,7 +146,7 @@ class RawPostgres:
     def finish(self, claims: list[Any]) -> None:
         """See Side."""
         said = [{"id": claim[3], "token": claim[8], "worker_id": self._worker, "result": None} for claim in claims]
-        values = {"said": msgspec.json.encode(said).decode(), **UNSIGNED}
+        values = {"items": msgspec.json.encode(said).decode(), **UNSIGNED}
         rows = self._connection.execute(self._complete.encode(), values).fetchall()
         _must_be(len(claims), rows)
 

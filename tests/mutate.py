@@ -24,7 +24,7 @@ from tests.helpers.mutation import Mutation, mutations
 SUITE = "tests/contract/test_fencing.py"
 FINALIZATION = "tests/workflow/test_finalization.py"
 SUITES = {
-    "asked": "tests/contract/test_request_ids.py",
+    "claims_of_request": "tests/contract/test_request_ids.py",
     "claim_finalization": FINALIZATION,
     "finalize": FINALIZATION,
     "keep_checkpoint": "tests/workflow/test_checkpoints.py",

@@ -101,9 +101,10 @@ def test_the_error_of_a_shallow_invalid_value_still_says_what_is_wrong(app: Any)
 
 
 def test_params_with_many_errors_are_refused_with_the_first(app: Any) -> None:
-    app.register_type("numbers", {"properties": {"all": {"items": {"type": "integer"}}}})
+    """To describe all 1,200,000 errors would take a quarter of a minute and gigabytes."""
+    app.register_type("things", {"properties": {"all": {"items": {"required": ["a", "b", "c", "d", "e", "f"]}}}})
     with within(10), pytest.raises(SchemaViolation, match="params/all/0 "):
-        app.enqueue("numbers", {"all": ["x"] * 100_000})
+        app.enqueue("things", {"all": [{}] * 200_000})
 
 
 def test_an_error_does_not_repeat_a_megabyte_of_params(app: Any) -> None:
@@ -146,20 +147,19 @@ def test_a_reference_into_another_part_of_a_schema_does_not_hide_slow_validation
 
 
 def test_a_regular_expression_that_backtracks_is_bounded(app: Any) -> None:
-    app.register_type("text", {"properties": {"all": {"items": {"pattern": r"^(?!x)(a|aa|aaa)*(?!y)(a|aa)*(?=c)$"}}}})
-    with within(15), in_less_time(), pytest.raises((SchemaViolation, ValidationTooSlow)):
-        app.enqueue("text", {"all": ["a" * 40 + "b"] * 20_000})
+    """Each text is valid, after some milliseconds of backtracking: a minute for all of them."""
+    app.register_type("text", {"properties": {"all": {"items": {"pattern": "^(?:((?!x)a|(?!x)aa)*c|a*)$"}}}})
+    with within(15), in_less_time(), pytest.raises(ValidationTooSlow):
+        app.enqueue("text", {"all": ["a" * 22] * 20_000})
     assert app.list_tasks() == []
 
 
 def test_a_large_schema_and_large_params_are_bounded(app: Any) -> None:
     everything = {f"^.*x{number}$": {"type": "integer"} for number in range(3_000)}
     app.register_type("large", {"patternProperties": everything})
-    with within(30):
-        try:
-            app.enqueue("large", {f"key{number}": number for number in range(30_000)})
-        except ValidationTooSlow:
-            assert app.list_tasks() == []
+    with within(15), in_less_time(), pytest.raises(ValidationTooSlow):
+        app.enqueue("large", {f"key{number}": number for number in range(60_000)})
+    assert app.list_tasks() == []
 
 
 def test_repeating_an_enqueue_finds_its_task_also_where_validating_takes_too_long_by_now(app: Any) -> None:

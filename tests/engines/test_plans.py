@@ -242,7 +242,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
     "a page of events": (2000, lambda store, shape: store.events_after(5000, 1000)),
     "a page of a queue's events": (10_000, lambda store, shape: store.events_after(5000, 1000, ["mail"])),
     "whose queues": (100, lambda store, shape: store.queues_of(shape.finished[:100])),
-    "a claim asked for again": (1, lambda store, shape: only("asked", **ASKED)),
+    "a claim asked for again": (1, lambda store, shape: only("claims_of_request", **ASKED)),
     "a search without conditions": (50, lambda store, shape: store.search(TaskSearch())),
     "a search by id": (1, lambda store, shape: store.search(TaskSearch(id=shape.finished[0]))),
     "a search by key": (1, lambda store, shape: store.search(TaskSearch(key=f"key-{shape.finished[5]}"))),

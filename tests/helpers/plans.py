@@ -153,6 +153,6 @@ def _query_plan(connection: sqlite3.Connection, run: SqliteExecutor, statement: 
     if statement.values is not None:
         return []  # rows are put in, and nothing is looked for
     text = SQLITE_SQL.text(statement.name, statement.words)
-    params = statement.params if statement.rows is None else {**statement.rows[0], "said": statement.rows}
+    params = statement.params if statement.rows is None else {**statement.rows[0], "items": statement.rows}
     plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", run._bind(params))
     return [row[3] for row in plan]

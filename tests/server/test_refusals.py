@@ -9,6 +9,7 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -81,7 +82,6 @@ TAKERS = [endpoint for endpoint in ENDPOINTS if endpoint.body is not None]
 BY_TASK = [endpoint for endpoint in ENDPOINTS if "/api/tasks/{id:int}" in endpoint.path]
 BY_WORKFLOW = [endpoint for endpoint in ENDPOINTS if "/api/workflows/{id:int}" in endpoint.path]
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.scopes]
-DOCUMENT = describe(ENDPOINTS)
 
 NOT_JSON = [
     b"{",
@@ -107,6 +107,12 @@ NOT_JSON = [
     b'{"a":' * 100_000,
 ]
 NOT_OBJECTS = [b"null", b"true", b"1", b'"text"', b"[]", b"[{}]"]
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The description of the API, made when a test needs it: each test process imports this file."""
+    return describe(ENDPOINTS)
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -210,7 +216,7 @@ def validator(endpoint: Endpoint) -> Any:
 
     name = endpoint.body.__name__
     return jsonschema_rs.validator_for(
-        {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}, validate_formats=True
+        {"$ref": f"#/components/schemas/{name}", "components": document()["components"]}, validate_formats=True
     )
 
 

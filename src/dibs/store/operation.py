@@ -20,11 +20,11 @@ Rows = list[Row]
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One `.sql` file of the engine, with its parameters.
+    """One SQL section of the engine, with its parameters.
 
     `rows`: run it for each of these (an engine may do that in one go). `values`: insert these. `words`: fixed words for
-    the file's placeholders, never user input. `change`: it moves tasks, and its rows begin with what the history needs
-    (see HISTORY_COLUMNS); where an engine cannot write the history in the same statement, the store appends it.
+    the section's placeholders, never user input. `change`: it moves tasks, and its rows begin with what the history
+    needs (see HISTORY_COLUMNS); where an engine cannot write the history in the same statement, the store appends it.
     """
 
     name: str
@@ -39,11 +39,6 @@ def limited(count: int) -> tuple[tuple[str, str]]:
     """The word for a limit. It is written into the text, because PostgreSQL plans for a tenth of the table where the
     limit is a parameter."""
     return (("limit", f"{count:d}"),)
-
-
-def conditions(given: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str]:
-    """The word for the conditions of those filters that are given: each is a fragment of its own (by_state.sql, …)."""
-    return "conditions", " ".join(f"{{{{by_{name}}}}}" for name in names if given.get(name) is not None)
 
 
 HISTORY_COLUMNS = ("task_id", "event", "from_state", "to_state", "worker_id", "token", "detail")

@@ -60,7 +60,7 @@ class Sample(msgspec.Struct):
 
 
 class FullSample(Sample):
-    """A sample with the numbers of each queue. They are encoded last, so that sample_heads.sql can cut them off."""
+    """A sample with the numbers of each queue. They are encoded last: `body_without_queues` cuts them off."""
 
     queues: dict[str, Reading] = {}
 

@@ -41,7 +41,7 @@ class Tally:
             counts[name] += by
 
     def rows(self) -> list[dict[str, Any]]:
-        """For count_steps.sql."""
+        """For `count_steps`."""
         return [{"id": workflow_id, **counts} for workflow_id, counts in sorted(self._changes.items())]
 
 
@@ -174,11 +174,15 @@ class Advancing(Witnessed, ABC):
 
     def _drop_subs(self, settled: Rows, tally: Tally) -> Steps[None]:
         """Sub-workflows whose step was cancelled before it began are cancelled: there is nothing to finalize."""
-        for task_id, _, kind, _, _, _, state in settled:
-            if kind == StepKind.WORKFLOW and state == State.CANCELLED:
-                for (sub,) in (yield Statement("workflow_of_step", {"id": task_id})):
-                    yield from self.cancel_waiting(sub, tally)
-                    yield Statement("end_workflow", {"id": sub, "state": WorkflowState.CANCELLED.value, "error": None})
+        gates = [row[0] for row in settled if row[2] == StepKind.WORKFLOW and row[-1] == State.CANCELLED]
+        for sub in (yield from self.sub_workflows_of(gates)):
+            yield from self.cancel_waiting(sub, tally)
+            yield Statement("end_workflow", {"id": sub, "state": WorkflowState.CANCELLED.value, "error": None})
+
+    def sub_workflows_of(self, steps: list[int]) -> Steps[list[int]]:
+        """The sub-workflows that these steps represent."""
+        rows = (yield Statement("workflows_of_steps", {"ids": steps})) if steps else []
+        return [row[0] for row in rows]
 
     # Ending
 
@@ -245,15 +249,10 @@ class Advancing(Witnessed, ABC):
             yield Statement("unsettle_steps", {"ids": ids})
         steps = [row for row in rows if row[1] != StepKind.FINALIZER]
         tally.note(workflow_id, ended=-len(steps), failures=-len(steps))
-        for task_id, kind, _, _ in steps:
-            if kind == StepKind.WORKFLOW:
-                yield from self._reopen_sub(task_id, tally)
+        for sub in (yield from self.sub_workflows_of([row[0] for row in steps if row[1] == StepKind.WORKFLOW])):
+            yield from self.reopen(sub, tally)
         ready = [(task_id, workflow_id, kind, waits) for task_id, kind, waits, _ in steps if waits == 0]
         yield from self.ready(ready, tally)
-
-    def _reopen_sub(self, gate: int, tally: Tally) -> Steps[None]:
-        for row in (yield Statement("workflow_of_step", {"id": gate})):
-            yield from self.reopen(row[0], tally)
 
 
 def stopped_state(workflow: Workflow) -> WorkflowState:

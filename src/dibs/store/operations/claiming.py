@@ -74,7 +74,7 @@ class Claiming(Tending, ABC):
     def _asked(self, request: ClaimRequest) -> Steps[Rows]:
         """What was claimed under the request's name and is still held. Only of the queues that it names: whoever may
         see no others must not be shown them because it guessed a name."""
-        rows = yield Statement("asked", claim_params(request))
+        rows = yield Statement("claims_of_request", claim_params(request))
         return [row for row in rows if request.queues is None or queue_of(row) in request.queues]
 
     def sweep(self) -> Steps[int]:

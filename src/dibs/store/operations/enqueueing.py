@@ -25,7 +25,7 @@ Stored = tuple[NewRow, int, str, int]
 """The row, and the id, state and time of creation that the store gave it."""
 
 QUEUE = 4
-"""The place of the queue in a row of find_keys.sql: before it stand key_content, key, id and type."""
+"""The place of the queue in a row of `find_keys`: before it stand key_content, key, id and type."""
 
 Answers = dict[int, "Stored | Task | DibsError"]
 Refuse = Callable[[int, DibsError], None]
@@ -129,7 +129,7 @@ class Enqueueing(Witnessed, ABC):
 
 
 def find_keys(rows: Iterable[NewRow]) -> Steps[dict[KeyOfQueue, Row]]:
-    """The rows of find_keys.sql for those of these rows whose key is taken in their queue."""
+    """The rows of `find_keys` for those of these rows whose key is taken in their queue."""
     asked = [{"key": row.key, "queue": row.queue} for row in rows if row.key is not None]
     found = (yield Statement("find_keys", rows=asked)) if asked else []
     return {(row[QUEUE], row[1]): row for row in found}

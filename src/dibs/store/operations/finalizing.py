@@ -272,8 +272,8 @@ def _read_context(row: Row) -> ExecutionContext:
 
 
 def _attempts(workflow_id: int) -> Steps[list[FinalizationAttempt]]:
-    rows = yield Statement("finalization_attempts", {"id": workflow_id})
-    return [read_attempt(row) for row in rows]
+    rows = yield Statement("finalization_attempts", {"id": workflow_id}, words=limited(2**31 - 1))
+    return [read_attempt(row) for row in reversed(rows)]
 
 
 def read_attempt(row: Row) -> FinalizationAttempt:

@@ -39,7 +39,7 @@ from dibs.store.operation import WIDTH, Keep, Mark, Operation, Row, Rows, Statem
 from dibs.store.operations.checking import Checks
 from dibs.store.operations.growing import Growing, Growth
 from dibs.store.operations.rows import read_task
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ PORTION = 16 * 1024 * 1024
 FEW = 8
 """Outcomes that never exceed a statement, whatever they hold: each is limited to 1 MiB."""
 
-PLAIN: Words = (("whose", "{{plain}}"),)
+PLAIN: Words = (("whose", "{{not_a_step}}"),)
 EVERYBODYS: Words = (("whose", ""),)
 
 
@@ -186,7 +186,7 @@ class Finishing(Growing, ABC):
 
     def _answer_refused(self, reports: Sequence[OutcomeReport]) -> Steps[dict[ClaimName, FinishResult]]:
         refs = [ref for ref, _ in reports]
-        told = yield Statement("told", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
+        told = yield Statement("claim_outcomes", rows=[{"id": ref.task_id, "token": ref.token} for ref in refs])
         tasks = yield from _read_tasks([ref.task_id for ref in refs])
         return {claim_name(ref): _refusal_or_repeat(ref, outcome, tasks, told) for ref, outcome in reports}
 
@@ -235,13 +235,13 @@ class Finishing(Growing, ABC):
     def _standing(self, claims: Sequence[AnyClaim]) -> Steps[list[ClaimStatus]]:
         if not claims:
             return []
-        rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
+        rows = yield Statement("claim_status", {"ids": [ref.task_id for ref in claims]})
         live = {row[:3]: ClaimStatus.STOPPING if row[3] else ClaimStatus.HELD for row in rows}
         return [live.get(claim_name(ref), ClaimStatus.LOST) for ref in claims]
 
 
 def _live(claims: Sequence[AnyClaim]) -> Steps[set[ClaimName]]:
-    rows = yield Statement("standing", {"ids": [ref.task_id for ref in claims]})
+    rows = yield Statement("claim_status", {"ids": [ref.task_id for ref in claims]})
     return {row[:3] for row in rows}
 
 

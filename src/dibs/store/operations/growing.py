@@ -104,10 +104,9 @@ class Growing(Adding, ABC):
     def _begin_nothing(self, growth: Growth, names: Mapping[str, int], tally: Tally) -> Steps[None]:
         """The workflow is stopping: what was added is not begun either."""
         yield from self.cancel_waiting(growth.home.workflow_id, tally)
-        for step in growth.steps:
-            if step.workflow is not None:
-                for (sub,) in (yield Statement("workflow_of_step", {"id": names[step.name]})):
-                    yield from self.give_up(sub, STOP_CANCELLED, tally)
+        gates = [names[step.name] for step in growth.steps if step.workflow is not None]
+        for sub in (yield from self.sub_workflows_of(gates)):
+            yield from self.give_up(sub, STOP_CANCELLED, tally)
 
 
 def _check_parents(task_id: int, steps: Sequence[NewStep], only: Sequence[str]) -> Steps[None]:

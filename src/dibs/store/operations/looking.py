@@ -18,7 +18,8 @@ from dibs.model.search import TaskFilter
 from dibs.model.statistics import Percentiles, Stats
 from dibs.model.task import STATES, Event, SetAside, State, Task
 from dibs.model.workflow import StepKind
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.registering import read_workers
 from dibs.store.operations.rows import moment, read_task, read_workflow, seconds
 

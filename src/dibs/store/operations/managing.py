@@ -15,12 +15,13 @@ from dibs.model.checks import check_integer, check_names
 from dibs.model.search import ALL_DEAD, BULK_BATCH, REDRIVE_BATCH, DeadFilter
 from dibs.model.task import FINAL, RETRYABLE, SetAside, State, Task
 from dibs.model.workflow import ENDED, STOP_PRUNED, WORKFLOW_STEP, Workflow
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
 from dibs.store.operations.advancing import WAITING, Advancing, Tally
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.rows import read_task
 
 Standings = dict[int, Row]
-"""task -> its row of hold_tasks.sql: (id, state, queue, workflow_id, cancel_requested)"""
+"""task -> its row of `hold_tasks`: (id, state, queue, workflow_id, cancel_requested)"""
 
 
 class Managing(Advancing, ABC):
@@ -45,7 +46,7 @@ class Managing(Advancing, ABC):
             if task.type == WORKFLOW_STEP and task.state is State.CLAIMED:
                 raise _stands_for_a_workflow(task, "cancelled", "Cancel")
             name = "request_cancel" if task.state is State.CLAIMED else "cancel"
-            if (yield Statement(name, {"id": task_id, "from_state": task.state.value}, change=True)):
+            if (yield Statement(name, {"ids": [task_id], "from_state": task.state.value}, change=True)):
                 if task_id in steps:
                     yield from self._advance_without(task)
                 return (yield from _get(task_id))
@@ -76,7 +77,7 @@ class Managing(Advancing, ABC):
                 return (yield from _get(task_id))
             if task.set_aside is SetAside.DISCARDED:
                 yield Statement("restore", {"ids": [task_id]}, change=True)
-            if (yield Statement("retry", {"id": task_id, "from_state": task.state.value}, change=True)):
+            if (yield Statement("retry", {"ids": [task_id], "from_state": task.state.value}, change=True)):
                 return (yield from _get(task_id))
 
     def _retry_step(self, task: Task, step: int, only: Sequence[str] | None) -> Steps[None]:
@@ -114,8 +115,8 @@ class Managing(Advancing, ABC):
         steps, plain = yield from self._hold_many(ids, only, state_only)
         moved = yield from self._each(steps, lambda task_id: self._cancel(task_id, only))
         for state in WAITING:
-            moved += yield from _move("cancel_tasks", plain, state)
-        return moved + (yield from _move("request_cancels", plain, State.CLAIMED))
+            moved += yield from _move("cancel", plain, state)
+        return moved + (yield from _move("request_cancel", plain, State.CLAIMED))
 
     def retry_many(
         self, ids: Sequence[int], only: Sequence[str] | None = None, state: str | None = None
@@ -130,7 +131,7 @@ class Managing(Advancing, ABC):
         moved = yield from self._each(steps, lambda task_id: self._retry(task_id, only))
         yield from _move("restore", plain, State.FAILED)
         for state in (State.FAILED, State.CANCELLED, State.SCHEDULED):
-            moved += yield from _move("retry_tasks", plain, state)
+            moved += yield from _move("retry", plain, state)
         return moved
 
     def _hold_many(

@@ -139,7 +139,7 @@ def _errors(task_ids: list[int]) -> Steps[dict[int, str]]:
 
 
 def _attempts(workflow_id: int, limit: int) -> Steps[list[FinalizationAttempt]]:
-    rows = yield Statement("latest_attempts", {"id": workflow_id}, words=limited(limit))
+    rows = yield Statement("finalization_attempts", {"id": workflow_id}, words=limited(limit))
     return [read_attempt(row) for row in rows]
 
 
@@ -156,9 +156,10 @@ def _few(state: str | None) -> Steps[list[int] | None]:
     if state is None or state == WorkflowState.FINALIZING:
         return None
     if state == WorkflowState.RUNNING:
-        rows = yield Statement("few_running_workflows", words=limited(FEW + 1))
+        words = (("condition", "state = 'running'"), ("order", "id"))
     else:
-        rows = yield Statement("few_ended_workflows", {"state": state}, words=limited(FEW + 1))
+        words = (("condition", "state = :state AND finished_at IS NOT NULL"), ("order", "finished_at"))
+    rows = yield Statement("few_workflows", {"state": state}, words=(*words, *limited(FEW + 1)))
     return [row[0] for row in rows] if len(rows) <= FEW else None
 
 

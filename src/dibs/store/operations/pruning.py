@@ -24,7 +24,7 @@ WORKFLOWS = 100
 """Workflows that one operation deletes in each state, at most."""
 
 QUEUES_READ = 300
-"""Characters of a workflow's list of queues that its index holds (see old_workflow_lines.sql)."""
+"""Characters of a workflow's list of queues that its index holds (see `old_workflow_lines`)."""
 
 
 def prune(limit: int, position: PrunePosition | None) -> Steps[Pruned]:

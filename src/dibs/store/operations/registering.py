@@ -22,7 +22,7 @@ RecordName = tuple[str, str, str]
 """A worker's id, its incarnation, and the queue limit under which its record was written."""
 
 LIMIT = 9
-"""The place of the queue limit in a row of workers.sql."""
+"""The place of the queue limit in a row of `workers`."""
 
 
 class Registering(ABC):
@@ -128,7 +128,7 @@ def _holds(workers: Rows, held: Rows) -> dict[RecordName, list[int]]:
 
 
 def list_workers(rows: Rows, holds: Mapping[RecordName, list[int]] = MappingProxyType({})) -> list[WorkerInfo]:
-    """The workers in the rows of workers.sql, with the tasks that each incarnation holds."""
+    """The workers in the rows of `workers`, with the tasks that each incarnation holds."""
     newest = {(row[0], row[LIMIT]): row[5] for row in rows}  # when the last one of that name began
     return [_read_worker(row, newest[row[0], row[LIMIT]], holds.get(_name(row), [])) for row in rows]
 

@@ -24,7 +24,8 @@ from dibs.model.statistics import (
 )
 from dibs.model.task import STATES, Event
 from dibs.model.upkeep import BATCH
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.looking import RECENT, percentiles, recent
 from dibs.store.operations.rows import seconds
 
@@ -59,7 +60,7 @@ class Sampling:
 
     def sample_heads(self, at: int) -> Operation[list[tuple[int, str]]]:
         """The same, each up to its queues: what comes after `,"queues":` is most of it, and left out."""
-        return Operation("sample_heads", lambda: _samples(at, "sample_heads"), writes=False)
+        return Operation("sample_heads", lambda: _samples(at, "{{body_without_queues}}"), writes=False)
 
     def prune_samples(self, before: int, limit: int = BATCH) -> Operation[int]:
         """Delete samples from before this moment."""
@@ -67,7 +68,7 @@ class Sampling:
 
 
 def read_counts(rows: Rows) -> list[TaskCount]:
-    """The counts in the rows of counts.sql."""
+    """The counts in the rows of `counts`."""
     return [
         TaskCount(queue, name, STATES[state], count, seconds(age), set_aside)
         for queue, name, state, count, age, set_aside in rows
@@ -75,7 +76,7 @@ def read_counts(rows: Rows) -> list[TaskCount]:
 
 
 def read_move(row: Row) -> TransitionCount:
-    """The move in a row of moves.sql."""
+    """The move in a row of `moves`."""
     queue, event, from_state, to_state, count, _ = row
     return TransitionCount(
         queue, Event(event), None if from_state is None else STATES[from_state], STATES[to_state], count
@@ -92,8 +93,8 @@ def _note(at: int, body: str) -> Steps[bool]:
     return bool(rows)
 
 
-def _samples(at: int, name: str = "samples_since") -> Steps[list[tuple[int, str]]]:
-    rows = yield Statement(name, {"at": at})
+def _samples(at: int, body: str = "body") -> Steps[list[tuple[int, str]]]:
+    rows = yield Statement("samples_since", {"at": at}, words=(("body", body),))
     return [(when, body) for when, body in rows]
 
 

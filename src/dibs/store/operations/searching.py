@@ -12,7 +12,8 @@ from dibs.codec import encode
 from dibs.model.checks import check_integer, from_micros, to_micros
 from dibs.model.search import MAX_ID, SEARCH_SPAN, FoundTasks, TaskPage, TaskSearch, TaskSummary
 from dibs.model.task import STATES, State, Task
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Statement, Steps, limited
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.rows import moment, read_task
 
 SLACK = 3600 * 1_000_000
@@ -21,16 +22,23 @@ SLACK = 3600 * 1_000_000
 FEW = 2000
 """Tasks in a state that are looked at one by one, instead of all tasks."""
 
+_FINISHED = (
+    "dibs_tasks_finished",
+    "state IN ('completed', 'failed', 'cancelled') AND state = :state",
+    "finished_at DESC",
+)
 _FEW = {
-    State.PENDING: "few_pending",
-    State.SCHEDULED: "few_scheduled",
-    State.CLAIMED: "few_claimed",
-    State.BLOCKED: "few_blocked",
-    State.COMPLETED: "few_finished",
-    State.FAILED: "few_finished",
-    State.CANCELLED: "few_finished",
+    State.PENDING: ("dibs_tasks_by_age", "state = 'pending' {{conditions}}", "queue, type, attempts_left, id"),
+    State.SCHEDULED: ("dibs_tasks_due", "state = 'scheduled'", "run_at"),
+    State.CLAIMED: ("dibs_tasks_leases", "state = 'claimed'", "lease_until"),
+    State.COMPLETED: _FINISHED,
+    State.FAILED: _FINISHED,
+    State.CANCELLED: _FINISHED,
 }
-_CONDITIONS = ("still", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
+_FEW_DEAD = ("dibs_tasks_dead", "state = 'failed' AND set_aside IS NULL", "finished_at DESC")
+_FEW_WITH_KEY = ("dibs_tasks_key", "key = :key", "key, queue")
+"""Index, condition and order of `few_tasks`. Blocked tasks are found among the open steps (`few_blocked`)."""
+_CONDITIONS = ("state_of_row", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
 
 
 _Each = TypeVar("_Each", TaskSummary, Task)
@@ -85,7 +93,7 @@ def _among(
 def _given(which: TaskSearch) -> dict[str, Any]:
     return {
         **msgspec.structs.asdict(which),
-        "still": State.FAILED.value if which.dead else which.state,
+        "state_of_row": State.FAILED.value if which.dead else which.state,
         "dead": True if which.dead else None,
         "queues": None if which.queues is None else list(which.queues),
         "since": None if which.since is None else to_micros(which.since),
@@ -108,14 +116,19 @@ def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Steps[list[int] 
     """The tasks that can match, where an index says that they are few."""
     if which.id is not None:
         return [which.id]
-    if which.key is not None:
-        rows = yield Statement("with_key", given)
-        return [row[0] for row in rows]
-    if which.state is None and not which.dead:
+    if which.state is None and which.key is None and not which.dead:
         return None
-    few = "few_dead" if which.dead else _FEW[STATES[which.state or ""]]
-    rows = yield Statement(few, given, words=(_line(given), *limited(FEW + 1)))
+    rows = yield _few(which, given)
     return [row[0] for row in rows] if len(rows) <= FEW else None
+
+
+def _few(which: TaskSearch, given: Mapping[str, Any]) -> Statement:
+    state = STATES[which.state] if which.state else State.FAILED
+    if which.key is None and state is State.BLOCKED:
+        return Statement("few_blocked", words=limited(FEW + 1))
+    few = _FEW_WITH_KEY if which.key is not None else _FEW_DEAD if which.dead else _FEW[state]
+    words = zip(("index", "condition", "order"), few, strict=True)
+    return Statement("few_tasks", given, words=(*words, _line(given), *limited(FEW + 1)))
 
 
 def _line(given: Mapping[str, Any]) -> tuple[str, str]:

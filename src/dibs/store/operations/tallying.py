@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dibs.model.checks import check_integer, check_names, from_micros
 from dibs.model.history import HistoryPosition
 from dibs.model.statistics import ChangesSince, HistoryChanges, TaskCounts, WorkersAndPauses
-from dibs.store.operation import Operation, Row, Statement, Steps, conditions
+from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.registering import list_workers
 from dibs.store.operations.sampling import read_counts, read_move
 
@@ -64,7 +65,7 @@ class Tallying(ABC):
 
 
 def moved(position: HistoryPosition, rows: Sequence[Row], limit: int) -> HistoryChanges:
-    """The progress that rows of moves.sql tell of; the gaps are as before."""
+    """The progress that rows of `moves` tell of; the gaps are as before."""
     last = max((row[-1] for row in rows), default=position.last)
     whole = sum(row[-2] for row in rows) < limit
     return HistoryChanges(HistoryPosition(last, position.gaps), [read_move(row) for row in rows], whole)

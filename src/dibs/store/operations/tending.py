@@ -67,7 +67,7 @@ class Tending(Advancing, ABC):
 
     def recover_some(self, limit: int = SWEEP_BATCH) -> Steps[int]:
         """The steps of `recover`, for operations that sweep in passing."""
-        words = (("which", "{{that_go_on}}"), *limited(limit))
+        words = (("which", "{{except_ending_steps}}"), *limited(limit))
         rows = yield Statement("recover", {"error": LEASE_LOST}, words=words, change=True)
         if rows:
             self.witness.moved(rows)

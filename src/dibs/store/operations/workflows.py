@@ -30,10 +30,11 @@ from dibs.model.workflow import (
     WorkflowState,
     tasks_in,
 )
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
+from dibs.store.operation import Operation, Row, Rows, Statement, Steps, limited
 from dibs.store.operations.adding import Adding, Home, Part, check_room, queues_of
 from dibs.store.operations.advancing import Tally
 from dibs.store.operations.checking import Checks
+from dibs.store.operations.filters import conditions
 from dibs.store.operations.rows import moment, read_failure, read_workflow
 
 SOME = 100

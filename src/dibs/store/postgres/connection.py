@@ -29,9 +29,9 @@ from dibs.redaction import MASK, redact_url
 from dibs.store.operation import Keep, Mark, Rows, Statement, Step, Undo
 from dibs.store.postgres.replies import AnySession, AsyncSession, Session, lock_timeout_of, without_reply_timeout
 from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, begins_for_user
-from dibs.store.sqlfiles import SqlFiles
+from dibs.store.sql import SqlFiles
 
-SQL = SqlFiles("dibs.store.postgres")
+SQL = SqlFiles("dibs.store.postgres", "pyformat")
 
 POOL = 10
 POOL_TIMEOUT = 30.0
@@ -273,11 +273,11 @@ def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
 
 
 def bind(statement: Statement, signature: dict[str, Any]) -> dict[str, Any]:
-    """The statement's parameters; many rows become one JSON text, `said`. psycopg would write arrays element by element
-    in Python, ten times as slowly."""
+    """The statement's parameters. Many rows become one JSON text, `items`: psycopg would write arrays element by
+    element in Python, ten times as slowly."""
     if statement.rows is None:
         return {**statement.params, **signature}
-    return {**statement.params, "said": msgspec.json.encode(statement.rows).decode(), **signature}
+    return {**statement.params, "items": msgspec.json.encode(statement.rows).decode(), **signature}
 
 
 READ_ONLY = (

@@ -19,7 +19,7 @@ from dibs.store.operations.enqueueing import NewRows, Stored
 from dibs.store.operations.finalizing import finalization_lost
 from dibs.store.operations.racing import CHUNK, RACES, Line, Undrawn
 from dibs.store.postgres import tallying
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 
 SLACK = 32
 """Candidates beyond what is asked for: about as many claims at the same moment find each their own."""
@@ -184,10 +184,12 @@ def _claim(name: str, params: dict[str, Any], request: ClaimRequest, count: int,
     words = (*_words(request, _rounded_up(count)), ("only", "{{if_several}}"))
     params = {**params, "exactly": count}
     if hands is None:
-        return Statement(name, params, words=(*words, ("hands", "{{to_one}}")))
+        return Statement(name, params, words=(*words, ("hands", "{{for_one_worker}}")))
     workers, incarnations = [list(each) for each in zip(*hands, strict=True)]
     return Statement(
-        name, {**params, "workers": workers, "incarnations": incarnations}, words=(*words, ("hands", "{{to_many}}"))
+        name,
+        {**params, "workers": workers, "incarnations": incarnations},
+        words=(*words, ("hands", "{{for_each_worker}}")),
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from dibs.store.operation import WIDTH, Keep, Mark, Row, Rows, Statement, Step, Undo
-from dibs.store.sqlfiles import SqlFiles, Words
+from dibs.store.sql import SqlFiles, Words
 
 SQL = SqlFiles("dibs.store.sqlite")
 Clock = Callable[[], int]
@@ -91,7 +91,7 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """The exponential draws of the races (see fresh_keys.sql); SQLite is not always built with logarithms."""
+    """The exponential draws of the races (see `fresh_keys`); SQLite is not always built with logarithms."""
     connection.create_function("dibs_exponential", 0, _exponential)
 
 
@@ -116,7 +116,7 @@ class Executor:
             return self._insert(statement.name, statement.values)
         sql = SQL.text(statement.name, statement.words + self._words)
         if statement.name in _TOGETHER:
-            rows: Rows = self._connection.execute(sql, self._bind({"said": statement.rows})).fetchall()
+            rows: Rows = self._connection.execute(sql, self._bind({"items": statement.rows})).fetchall()
         elif statement.rows is None:
             rows = self._connection.execute(sql, self._bind(statement.params)).fetchall()
         elif statement.change or statement.name in _RETURNING:
@@ -167,11 +167,11 @@ class Executor:
         self._connection.executemany(SQL.text("append_history"), [row[:WIDTH] + signed for row in rows])
 
 
-_LISTS = ("ids", "keys", "queues", "said")
+_LISTS = ("ids", "keys", "queues", "items")
 _TOGETHER = frozenset({"complete", "find_keys"})
-"""Statements that take all their rows at once, as `said`."""
+"""Statements that take all their rows at once, as `items`."""
 
-_RETURNING = frozenset({"count_steps", "progress", "renew", "start", "told"})
+_RETURNING = frozenset({"count_steps", "progress", "renew", "start", "claim_outcomes"})
 
 
 PORTIONS = (64, 16)

@@ -24,7 +24,7 @@ from dibs.store.operations.enqueueing import NewRows, Stored, find_keys
 from dibs.store.operations.finalizing import Answered, already_complete, not_found
 from dibs.store.operations.newrow import NewRow
 from dibs.store.operations.racing import CHUNK, Line, Undrawn
-from dibs.store.sqlfiles import Words
+from dibs.store.sql import Words
 from dibs.store.sqlite import tallying
 
 _ORDERS = {
@@ -185,7 +185,7 @@ def _stored(row: NewRow, task_id: int, now: int) -> Stored:
 
 
 def _values(stored: Stored) -> tuple[Any, ...]:
-    """The columns of enqueue.sql."""
+    """The columns of `enqueue`."""
     row, task_id, state, now = stored
     return (
         task_id, row.type, row.type_version, row.queue, state, row.priority, row.params, row.max_attempts, row.timeout,
