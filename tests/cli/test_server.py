@@ -160,7 +160,7 @@ def test_what_it_was_told_holds_in_each_of_several_processes(url: str, tmp_path:
         until(lambda: process.log.count("203.0.113.7 GET /api/stats 200") == 10)
         process.terminate()
         assert process.ends() == 0
-        assert process.log.count("stopping; requests have 7 s to end") == 2
+        assert process.log.count("stopping; open requests have 7 s to end") == 2
 
 
 @unix
