@@ -111,7 +111,7 @@ def test_ready_says_that_the_event_loop_was_stuck(
     serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(liveness, "STUCK", 0.5)
-    monkeypatch.setattr(liveness, "REMEMBERED", 1.0)
+    monkeypatch.setattr(liveness, "RECOVERY_SECONDS", 1.0)
     server = serve(keys=False)
     client = server.client()
     assert client.get("/ready").status_code == 200

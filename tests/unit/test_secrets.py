@@ -12,7 +12,7 @@ import pytest
 import dibs
 from dibs.handlers.endings import describe
 from dibs.server.dashboard.session import Visitor
-from dibs.server.dashboard.signin import Given
+from dibs.server.dashboard.signin import SignInForm
 from dibs.store.remote.address import Address
 from dibs.wire.keys import Minted
 
@@ -109,7 +109,7 @@ def test_a_key_is_not_shown_where_another_store_does_not_want_it() -> None:
     "make",
     [
         lambda: Visitor(SECRET, None),
-        lambda: Given(key=KEY),
+        lambda: SignInForm(key=KEY),
         lambda: Minted(
             **dict.fromkeys(Minted.__struct_fields__, None) | {"key": KEY}  # type: ignore[arg-type]
         ),

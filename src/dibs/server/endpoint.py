@@ -20,7 +20,17 @@ from dibs.errors import DibsError, StoreError, TaskNotFound
 from dibs.model.checks import is_trace
 from dibs.model.key import Scope as KeyScope
 from dibs.server.auth import Caller
-from dibs.server.http import Gone, Headers, Receive, Scope, Send, answer, header, read_body, refuse
+from dibs.server.http import (
+    AsgiScope,
+    ClientDisconnected,
+    Headers,
+    Receive,
+    Send,
+    header,
+    read_body,
+    send_error,
+    send_json,
+)
 from dibs.server.service import Service
 from dibs.store.operation import Operation
 from dibs.wire.errors import RequestRefused
@@ -55,7 +65,7 @@ class Call:
     path: Mapping[str, Any]
     query: Any
     body: Any
-    http: tuple[Scope, Receive, Send]
+    http: tuple[AsgiScope, Receive, Send]
 
     async def run(self, operation: Operation[T]) -> T:
         """Run the operation in the caller's name."""
@@ -131,7 +141,7 @@ class Endpoint:
         object.__setattr__(self, "_decoder", decoder)
         object.__setattr__(self, "_asked", as_text(self.query or NoQuery))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         service: Service = scope["dibs.service"]
         try:
@@ -140,23 +150,23 @@ class Endpoint:
             if self.body is not None:
                 call.body = self._decode(scope, await read_body(scope, receive))
             answered = await self.handle(call)
-        except Gone:
+        except ClientDisconnected:
             return
         except DibsError as error:
             if isinstance(error, StoreError):
-                service.tell_of_failure(error)
-            await refuse(send, error)
+                service.log_failure(error)
+            await send_error(send, error)
             return
         if answered is not None:
-            await answer(send, answered.status, answered.content, answered.headers)
+            await send_json(send, answered.status, answered.content, answered.headers)
 
-    def _query(self, scope: Scope) -> Any:
+    def _query(self, scope: AsgiScope) -> Any:
         text: bytes = scope["query_string"]
         if self.query is None and not text:
             return None
         return decode_query(text, self._asked)  # type: ignore[attr-defined]
 
-    def _decode(self, scope: Scope, body: bytes) -> Any:
+    def _decode(self, scope: AsgiScope, body: bytes) -> Any:
         if not body and self.body_optional:
             body = b"{}"
         elif not is_json(header(scope, b"content-type")):

@@ -42,7 +42,7 @@ async def claim(call: Call) -> Answer:
     claims = await call.service.desk.claim(request, call.caller.by)
     if not claims and body.wait > 0:
         async with call.departure() as gone:
-            claims = await call.service.room.wait(request, call.caller.by, body.wait, gone)
+            claims = await call.service.long_polls.wait(request, call.caller.by, body.wait, gone)
         await _check_after_waiting(call, claims)
     if not claims:
         return Answer(wire.NoneAvailable.from_request(body), 404)
@@ -73,7 +73,7 @@ async def _check_after_waiting(call: Call, claims: list[Claim]) -> None:
         await call.service.check_still_admitted(call.http[0], call.caller)
     except DibsError:
         if claims:
-            await call.service.room.release(claims)
+            await call.service.long_polls.release(claims)
         raise
 
 

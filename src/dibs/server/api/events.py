@@ -7,8 +7,8 @@ from contextlib import aclosing
 from dibs.errors import DibsError, StoreError
 from dibs.model.key import Scope
 from dibs.server.endpoint import Call, endpoint
-from dibs.server.event_stream import CHECK_EVERY, MEDIA, Stream
-from dibs.server.events import Feed, Follower, Wants
+from dibs.server.event_stream import CHECK_INTERVAL, MEDIA_TYPE, EventStream
+from dibs.server.events import EventFeed, EventFilter, EventSubscriber
 from dibs.server.http import header
 from dibs.wire.errors import RequestRefused
 from dibs.wire.history import EventsQuery
@@ -28,7 +28,7 @@ LAST_EVENT_ID = {
     tag=TAG,
     query=EventsQuery,
     headers=(LAST_EVENT_ID,),
-    media=MEDIA,
+    media=MEDIA_TYPE,
     answers={200: (str, "Server-sent events, until the client leaves, the key is revoked or the server stops.")},
 )
 async def events(call: Call) -> None:
@@ -41,19 +41,19 @@ async def events(call: Call) -> None:
     after = _last_event_id(call)
     query: EventsQuery = call.query or EventsQuery()
     feed = call.service.feed
-    with feed.following(Wants(query.to_model(), call.caller.queues)) as follower:
+    with feed.subscribe(EventFilter(query.to_model(), call.caller.queues)) as follower:
         async with call.departure() as gone:
             gone.add_done_callback(lambda _: follower.end())
             await _Events(call, follower).run(feed, after)
 
 
-class _Events(Stream):
-    def __init__(self, call: Call, follower: Follower) -> None:
+class _Events(EventStream):
+    def __init__(self, call: Call, follower: EventSubscriber) -> None:
         super().__init__(call.http[2])
         self._call = call
         self._follower = follower
 
-    async def run(self, feed: Feed, after: int | None) -> None:
+    async def run(self, feed: EventFeed, after: int | None) -> None:
         """From the first line to the last. Who has read the first gets everything that happens after it."""
         if after is None:
             await feed.join(self._follower)
@@ -61,10 +61,10 @@ class _Events(Stream):
         if after is not None:
             await self._catch_up(feed, after)
         while not self._follower.ended:
-            await self._tell(await self._follower.take(CHECK_EVERY))
+            await self._tell(await self._follower.take(CHECK_INTERVAL))
         await self.end()
 
-    async def _catch_up(self, feed: Feed, after: int) -> None:
+    async def _catch_up(self, feed: EventFeed, after: int) -> None:
         try:
             async with aclosing(feed.rejoin(self._follower, after)) as pages:
                 async for frames in pages:
@@ -73,7 +73,7 @@ class _Events(Stream):
             self._follower.end()
 
     async def _tell(self, frames: list[bytes]) -> None:
-        if not await self.go_on(b"".join(frames)):
+        if not await self.continue_with(b"".join(frames)):
             self._follower.end()
 
     async def still_admitted(self) -> bool:

@@ -47,7 +47,7 @@ async def revoke(call: Call) -> Answer:
     """Let nobody use a key from now on; the same again keeps the time of the first. A key may revoke itself."""
     call.caller.check_whole_store()
     gone = await call.run(call.service.store.keys.revoke_key(call.path["id"]))
-    call.service.ring.look_again()
+    call.service.key_cache.invalidate()
     return Answer(Revoked.from_model(gone))
 
 
