@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from dibs.batch_size import Batches
+from dibs.batch_size import BatchSize
 from dibs.model.key import Scope
 from dibs.model.search import TaskSearch, TaskSummary
 from dibs.model.task import CANCELLABLE, RETRYABLE, State
@@ -116,7 +116,7 @@ async def _is_dead(visit: Visit, task_id: int) -> bool:
 
 
 async def _do_matching(visit: Visit, deed: Deed, enough: float) -> Done:
-    began, moved, looked, cursor, batches = time.monotonic(), 0, 0, deed.cursor, Batches()
+    began, moved, looked, cursor, batches = time.monotonic(), 0, 0, deed.cursor, BatchSize()
     wish = msgspec.structs.replace(deed, dead="yes") if deed.action in OF_THE_DEAD else deed
     while True:
         left = enough - (time.monotonic() - began)
