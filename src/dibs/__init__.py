@@ -208,13 +208,13 @@ _HOMES = (
     "workflow.finalization",
     "workflow.task_data",
 )
-"""Where the public names live, looked through in this order."""
+"""The modules that define the public names, in the order of the search."""
 
 
-if not TYPE_CHECKING:  # a checker of types would believe that every name exists
+if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        """A public name, imported when it is first used: the command line answers --help without the clients."""
+        """Import a public name on first use, so that the command line does not import the clients for --help."""
         if name in __all__:
             for home in _HOMES:
                 if hasattr(module := import_module(f"dibs.{home}"), name):

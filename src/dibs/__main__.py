@@ -1,4 +1,4 @@
-"""`python -m dibs`: the command line, where the script `dibs` is not on the path."""
+"""`python -m dibs`: runs the command line where the script `dibs` is not on the path."""
 
 from __future__ import annotations
 

@@ -1,40 +1,42 @@
-"""How much work to do at a time: as many tasks as can be searched or changed in a short moment."""
+"""Adaptive batch sizes: the number of tasks that can be searched or changed in a short time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-STRETCH = 0.03
-"""Seconds that one look through a range of tasks should take."""
+READ_TIME = 0.03
+"""Target duration, in seconds, of the search through one range of tasks."""
 
-FIRST_SPAN, FIRST_SPAN_OF_TEXT, LEAST_SPAN, MOST_SPAN = 5_000, 10, 10, 50_000
-"""Tasks to look through at once. With a text the first look is short: params may be a megabyte each, and the time that
-it took tells how many tasks can be looked through next."""
+FIRST_SPAN, FIRST_TEXT_SPAN, MIN_SPAN, MAX_SPAN = 5_000, 10, 10, 50_000
+"""Number of tasks to search at once. The first search for a text is short, because the params of a task may have a
+megabyte; its duration determines the size of the next search."""
 
-SMALLEST_BATCH, FIRST_BATCH, LARGEST_BATCH = 20, 50, 500
-QUICK = 0.027
-"""Seconds; a batch that was written in less is followed by a larger one."""
+MIN_BATCH, FIRST_BATCH, MAX_BATCH = 20, 50, 500
+FAST_WRITE = 0.027
+"""Seconds; after a batch that was written in less time the next batch is larger."""
 
 
 def first_span(text: str | None) -> int:
-    """Tasks that the first look goes through."""
-    return min(FIRST_SPAN if text is None else FIRST_SPAN_OF_TEXT, MOST_SPAN)
+    """Number of tasks in the first search."""
+    return min(FIRST_SPAN if text is None else FIRST_TEXT_SPAN, MAX_SPAN)
 
 
-def next_span(span: int, looked: int, spent: float, left: float) -> int:
-    """Tasks that the next look goes through: as many as the pace so far allows in a stretch of the time that is left,
-    in several pieces, so that a machine that is suddenly busy does not make a long look of the last."""
-    possible = int(looked / spent * min(left, STRETCH)) if spent else MOST_SPAN
-    return max(LEAST_SPAN, min(possible, 10 * span, MOST_SPAN))
+def next_span(span: int, searched: int, spent: float, left: float) -> int:
+    """Number of tasks in the next search: as many as the rate so far allows in READ_TIME or the time that is left.
+
+    Short searches keep the last one short on a machine that is suddenly busy.
+    """
+    possible = int(searched / spent * min(left, READ_TIME)) if spent else MAX_SPAN
+    return max(MIN_SPAN, min(possible, 10 * span, MAX_SPAN))
 
 
 @dataclass(slots=True)
-class Batches:
-    """How many tasks to change at once: more while writing them goes fast."""
+class BatchSize:
+    """The number of tasks to change in one batch: grows while writes are fast."""
 
     size: int = FIRST_BATCH
 
     def took(self, seconds: float) -> None:
         """Adapt the size to the time that the last batch took."""
-        wished = self.size * 2 if seconds < QUICK else self.size // 2
-        self.size = min(max(wished, SMALLEST_BATCH), LARGEST_BATCH)
+        size = self.size * 2 if seconds < FAST_WRITE else self.size // 2
+        self.size = min(max(size, MIN_BATCH), MAX_BATCH)

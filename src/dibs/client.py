@@ -1,4 +1,4 @@
-"""Dibs: the verbs of the queue, for programs that wait for their answers."""
+"""Dibs: the synchronous client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from dibs import procedures
-from dibs.client_base import ClientBase, check_id, check_workflow_id, or_raise
+from dibs.client_base import ClientBase, check_id, check_workflow_id, raise_if_error
 from dibs.codec import check_name, check_text
 from dibs.errors import DibsError
 from dibs.handlers.endings import describe
@@ -56,7 +56,7 @@ from dibs.model.task import Failure, NewTask, Task
 from dibs.model.upkeep import Check, Upkept
 from dibs.model.workflow import NewStep, NewWorkflow, Step, StepResult, Workflow, WorkflowFilter
 from dibs.observe import tracing
-from dibs.procedures import Plan, Wait
+from dibs.procedures import Procedure, WaitForChange
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive
 from dibs.worker.config import new_worker_id
@@ -70,11 +70,11 @@ class Dibs(ClientBase[Task]):
     # Enqueue
 
     def enqueue(self, type: str, params: dict[str, Any] | None = None, **options: Unpack[TaskOptions]) -> Task:
-        """Store a task. It is durable when this returns.
+        """Store a task. The task is durable when this method returns.
 
-        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff. With a key that was used
-        before in this queue, the task that has it is returned, marked `deduplicated`; other content under that key is
-        KeyConflict. Each queue has its own keys.
+        Options: queue, priority, max_attempts, delay or run_at, timeout, key, backoff. With a key that is
+        already used in this queue, the existing task is returned, marked `deduplicated`; another type or other params
+        under that key raise KeyConflict. Each queue has its own keys.
         """
         return self._submit(NewTask(type, {} if params is None else params, **options))
 
@@ -86,7 +86,7 @@ class Dibs(ClientBase[Task]):
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None = None, defaults: dict[str, Any] | None = None
     ) -> TaskType:
-        """Give a task type a JSON Schema and defaults; other ones than before make a new version."""
+        """Register a JSON Schema and defaults for a task type. A change creates a new version."""
         return self._run(self._store.registry.register_type(name, schema, defaults or {}))
 
     def get_type(self, name: str, version: int | None = None) -> TaskType:
@@ -100,10 +100,10 @@ class Dibs(ClientBase[Task]):
     # Claim
 
     def claim(self, worker_id: str, *, wait: float = 0, **options: Unpack[ClaimOptions]) -> Claim | None:
-        """Claim the next task, or None. `wait`: seconds to wait for one.
+        """Claim the next task; None if there is none. `wait`: seconds to wait for a task.
 
-        Options: queues, types, max_attempts_remaining, order, lease (seconds), incarnation, request (a name under which
-        the same worker can ask again if the answer is lost: it then gets what it already holds).
+        Options: queues, types, max_attempts_remaining, order, lease (seconds), incarnation, request (an id with which
+        the same worker can repeat the claim if the response was lost: it then receives the tasks it already holds).
         """
         claims = self.claim_many(worker_id, 1, wait=wait, **options)
         return claims[0] if claims else None
@@ -111,26 +111,26 @@ class Dibs(ClientBase[Task]):
     def claim_many(
         self, worker_id: str, count: int, *, wait: float = 0, **options: Unpack[ClaimOptions]
     ) -> list[Claim]:
-        """Claim up to `count` tasks at once. The options are those of claim."""
+        """Claim up to `count` tasks at once. Options: as for claim."""
         request = ClaimRequest(worker_id=worker_id, count=count, **options)
         check_seconds(wait, "wait")
         return self._follow(procedures.claim(self._store, request, wait))
 
     def claim_by_id(self, task_id: int, worker_id: str, *, lease: float = DEFAULT_LEASE) -> Claim:
-        """Claim this task, or raise AlreadyClaimed, NotClaimable or TaskNotFound."""
+        """Claim this task. Raises AlreadyClaimed, NotClaimable or TaskNotFound."""
         check_id(task_id)
         return self._run(self._store.queue.claim_by_id(task_id, ClaimRequest(worker_id=worker_id, lease=lease)))
 
     def peek(self, count: int = 1, **options: Unpack[FilterOptions]) -> list[Task]:
-        """What would be claimed next. Only a look: somebody else may claim it first."""
+        """The tasks that would be claimed next, without claiming them: another worker may claim them first."""
         return self._run(self._store.queue.peek(Filters(count=count, **options)))
 
     # Finish
 
     def complete(self, claim: Claim | ClaimRef, result: Any = None, *, steps: Sequence[NewStep] = ()) -> Finished:
-        """The task is done, with this JSON result. Raises ClaimLost if the claim is no longer yours.
+        """Complete the task with this JSON result. Raises ClaimLost if the claim is no longer valid.
 
-        `steps`: what it adds to its workflow; steps that wait for it then wait for these as well.
+        `steps`: steps to add to its workflow; steps that wait for this task then also wait for them.
         """
         return self._finish_one(claim, Completed(result, steps))
 
@@ -142,15 +142,15 @@ class Dibs(ClientBase[Task]):
         retry_in: float | None = None,
         permanent: bool = False,
     ) -> Finished:
-        """The attempt failed. The answer says whether and when the task will be tried again."""
+        """Report a failed attempt. The result tells whether and when the task will be retried."""
         return self._finish_one(claim, Failed(describe(error), retry_in, permanent))
 
     def release(self, claim: Claim | ClaimRef, *, delay: float = 0) -> Finished:
-        """Give the task back, without an attempt spent."""
+        """Return the task to the queue, without counting an attempt."""
         return self._finish_one(claim, Released(delay))
 
     def finish(self, reports: Sequence[tuple[Claim | ClaimRef, Outcome]]) -> list[Finished | DibsError]:
-        """Many outcomes in one transaction; each is answered on its own, with an error where it was refused."""
+        """Write many outcomes in one transaction. Returns one result for each, an error if it was refused."""
         return self._run(self._store.queue.finish(reports))
 
     def exchange(
@@ -160,50 +160,50 @@ class Dibs(ClientBase[Task]):
         count: int = 1,
         **options: Unpack[ClaimOptions],
     ) -> tuple[list[Finished | DibsError], list[Claim]]:
-        """Write many outcomes and claim up to `count` next tasks in one transaction: both are done, or neither.
+        """Write many outcomes and claim up to `count` tasks in one transaction: both, or neither.
 
-        Each outcome is answered on its own, as by finish; the options are those of claim.
+        Returns one result for each outcome, as finish does, and the claims. Options: as for claim.
         """
         request = ClaimRequest(worker_id=worker_id, count=count, **options)
         return self._follow(procedures.exchange(self._store, reports, request))
 
     def renew(self, claim: Claim | ClaimRef, lease: float = DEFAULT_LEASE) -> Renewed:
-        """Prolong the lease to `lease` seconds from now. Raises ClaimLost if the claim is no longer yours."""
-        return or_raise(self.renew_many([claim], lease)[0])
+        """Extend the lease to `lease` seconds from now. Raises ClaimLost if the claim is no longer valid."""
+        return raise_if_error(self.renew_many([claim], lease)[0])
 
     def renew_many(self, claims: Sequence[Claim | ClaimRef], lease: float = DEFAULT_LEASE) -> list[Renewed | DibsError]:
-        """Prolong many leases; each is answered on its own."""
+        """Extend many leases. Returns one result for each, an error if it was refused."""
         return self._run(self._store.queue.renew(claims, check_lease(lease)))
 
     def progress(self, claim: Claim | ClaimRef, percent: int, message: str | None = None) -> bool:
-        """Note how far the task is (0 to 100). True means: somebody asked the task to stop."""
+        """Report the progress of the task (0 to 100). Returns True if the cancellation of the task was requested."""
         check_integer(percent, "progress", 0, 100)
         check_text(message, "The message")
-        return or_raise(self._run(self._store.queue.progress([(claim, percent, message)]))[0])
+        return raise_if_error(self._run(self._store.queue.progress([(claim, percent, message)]))[0])
 
     # Manage
 
     def cancel(self, task_id: int) -> Task:
-        """Cancel a waiting task at once; ask a running one to stop."""
+        """Cancel a waiting task at once, or ask a running task to stop."""
         return self._run(self._store.tasks.cancel(check_id(task_id)))
 
     def retry(self, task_id: int) -> Task:
-        """Send a failed, cancelled or scheduled task back to be claimed now, with all its attempts."""
+        """Make a failed, cancelled or scheduled task pending now, with all its attempts."""
         return self._run(self._store.tasks.retry(check_id(task_id)))
 
     def cancel_matching(self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]) -> int:
-        """Cancel all tasks that match, as `cancel` does; how many were cancelled or asked to stop.
+        """Cancel all matching tasks, as `cancel` does. Returns the number of tasks cancelled or asked to stop.
 
-        Filters: those of list_tasks; at least one is needed. The tasks are changed in batches, newest first, each in a
-        transaction of its own; `note` is called after each with the number of tasks in it. Tasks that are enqueued
-        after the first batch are left alone.
+        Filters: as for list_tasks; at least one is required. The tasks are changed in batches, newest first, each batch
+        in its own transaction; `note` is called after each batch with its number of tasks. Tasks that are enqueued
+        after the first batch are not changed.
         """
         return self._follow(procedures.cancel_matching(self._store, TaskMatch(**filters), note))
 
     def retry_matching(self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]) -> int:
-        """Retry all tasks that match and are failed, cancelled or scheduled, as `retry` does; how many went back.
+        """Retry all matching tasks that are failed, cancelled or scheduled, as `retry` does. Returns their number.
 
-        Filters and `note` are those of cancel_matching.
+        Filters and `note`: as for cancel_matching.
         """
         return self._follow(procedures.retry_matching(self._store, TaskMatch(**filters), note))
 
@@ -215,7 +215,7 @@ class Dibs(ClientBase[Task]):
         error: str | None = None,
         limit: int | None = None,
     ) -> int:
-        """Retry the tasks of the dead letter that match (`error`: text in the error); how many."""
+        """Retry the matching tasks of the dead letter. `error`: text in the error. Returns the number of tasks."""
         return self._follow(procedures.redrive(self._store, DeadFilter(queue=queue, type=type, error=error), limit))
 
     def list_dead(
@@ -227,14 +227,16 @@ class Dibs(ClientBase[Task]):
         limit: int = 100,
         cursor: int | None = None,
     ) -> list[Task]:
-        """The tasks of the dead letter that match (`error`: text in the error), newest first, page by page: failed
-        tasks, without steps whose failure their workflow ignored and without discarded ones."""
+        """A page of the matching tasks of the dead letter, newest first. `error`: text in the error.
+
+        The dead letter has all failed tasks except discarded ones and steps whose failure is ignored by their workflow.
+        """
         which = TaskFilter(dead=True, queue=queue, type=type, error=error, limit=limit, cursor=cursor)
         return self._run(self._store.tasks.list_tasks(which))
 
     def discard(self, task_id: int) -> Task:
-        """Take a failed task out of the dead letter. It stays failed, keeps its history, is pruned as usual, and can
-        still be retried by its id."""
+        """Remove a failed task from the dead letter. It stays failed, keeps its history, is pruned as usual, and can
+        still be retried by id."""
         return self._run(self._store.tasks.discard(check_id(task_id)))
 
     def discard_dead(
@@ -246,17 +248,19 @@ class Dibs(ClientBase[Task]):
         error: str | None = None,
         limit: int | None = None,
     ) -> int:
-        """Discard the tasks of the dead letter that match (`error`: text in the error); how many. `ids`: of these tasks
-        only. Without any argument the whole dead letter is discarded."""
+        """Discard the matching tasks of the dead letter. `error`: text in the error; `ids`: only these tasks.
+
+        Returns the number of tasks. Without any argument the whole dead letter is discarded.
+        """
         which = DeadFilter(queue=queue, type=type, error=error)
         return self._follow(procedures.discard(self._store, ids, which, limit))
 
     def pause(self, queue: str) -> None:
-        """Let nobody claim from the queue; running tasks go on."""
+        """Pause the queue: its tasks cannot be claimed. Running tasks continue."""
         self._run(self._store.registry.pause(queue))
 
     def resume(self, queue: str) -> None:
-        """Let the queue be claimed from again."""
+        """Resume a paused queue."""
         self._run(self._store.registry.resume(queue))
 
     # Schedules
@@ -272,9 +276,9 @@ class Dibs(ClientBase[Task]):
         catch_up: str = CatchUp.ONE,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Enqueue a task at every tick of the cron expression; the schedule of that name is changed if there is one.
+        """Create or change the schedule of this name: it enqueues a task at every tick of the cron expression.
 
-        `catch_up` says what becomes of ticks that nobody was there for: "one", "all", "none".
+        `catch_up`: what to do with ticks missed while no worker or server ran: "one", "all", "none".
         Options: queue, priority, max_attempts, timeout, backoff, enabled.
         """
         given = {} if params is None else params
@@ -284,7 +288,7 @@ class Dibs(ClientBase[Task]):
         return self._run(self._store.schedules.put_schedule(new, "command"))
 
     def schedules(self) -> list[Schedule]:
-        """Every schedule, by name."""
+        """All schedules, by name."""
         return self._run(self._store.schedules.list_schedules())
 
     def get_schedule(self, name: str) -> Schedule:
@@ -292,48 +296,49 @@ class Dibs(ClientBase[Task]):
         return self._run(self._store.schedules.get_schedule(name))
 
     def remove_schedule(self, name: str) -> None:
-        """Forget the schedule. What it has enqueued stays."""
+        """Remove the schedule. The tasks that it has enqueued stay."""
         self._run(self._store.schedules.remove_schedule(name))
 
     def enable_schedule(self, name: str) -> Schedule:
-        """Let a disabled schedule tick again, from now on: nothing is caught up."""
+        """Enable a disabled schedule from now on. Ticks from the time it was disabled are not caught up."""
         return self._run(self._store.schedules.enable_schedule(name))
 
     def disable_schedule(self, name: str) -> Schedule:
-        """Let the schedule not tick until it is enabled again."""
+        """Disable the schedule until it is enabled again."""
         return self._run(self._store.schedules.disable_schedule(name))
 
     def run_schedule(self, name: str) -> Task:
-        """Enqueue the schedule's task now, beside its ticks."""
+        """Enqueue the schedule's task now, in addition to its ticks."""
         return self._run(self._store.schedules.run_schedule(name)).of(self)
 
     def tick(self) -> int:
-        """Enqueue what the schedules have due; how many tasks. Workers do this by themselves, as part of upkeep."""
+        """Enqueue the tasks of all due schedules. Returns their number. Workers and servers do this as part of
+        upkeep."""
         return self._follow(procedures.tick(self._store))
 
     # Workflows
 
     def start_workflow(self, new: NewWorkflow) -> Workflow:
-        """Store a whole workflow, or nothing: what `with app.workflow(…)` does at the end of its block.
+        """Store a workflow, all or nothing, as `with app.workflow(…)` does at the end of its block.
 
-        With a key that was used before, the workflow that has it is returned, marked `deduplicated`; another graph
-        under that key is KeyConflict. A key belongs to the set of queues that the graph names.
+        With a key that is already used, the existing workflow is returned, marked `deduplicated`; another graph under
+        that key raises KeyConflict. Keys are unique among workflows with the same set of queues.
         """
         with tracing.starting(new) as traced:
             return traced.stored(self._run(self._store.workflows.start_workflow(traced.what))).of(self)
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
-        """Add steps to a workflow that still runs, all or none; they may be after steps that it has."""
+        """Add steps to a running workflow, all or none. They may be after existing steps."""
         with tracing.adding(steps) as new:
             return self._run(self._store.workflows.add_steps(check_workflow_id(workflow_id), new.what)).of(self)
 
     def get_workflow(self, workflow_id: int) -> Workflow | None:
-        """The workflow, or None."""
+        """The workflow; None if it does not exist."""
         workflow = self._run(self._store.workflows.get_workflow(check_workflow_id(workflow_id)))
         return None if workflow is None else workflow.of(self)
 
     def list_workflows(self, **options: Unpack[WorkflowListOptions]) -> list[Workflow]:
-        """A page of workflows, newest first. Options: state, name, limit, cursor (the last id of the last page)."""
+        """A page of workflows, newest first. Options: state, name, limit, cursor (the last id of the previous page)."""
         return [
             workflow.of(self) for workflow in self._run(self._store.workflows.list_workflows(WorkflowFilter(**options)))
         ]
@@ -343,31 +348,32 @@ class Dibs(ClientBase[Task]):
         return self._run(self._store.workflows.steps(check_workflow_id(workflow_id)))
 
     def results(self, task_id: int) -> list[StepResult]:
-        """What the parents of this step came to: what its handler reads in `ctx.results`."""
+        """The results of the parents of this step, as its handler reads them in `ctx.results`."""
         return self._run(self._store.workflows.results(check_id(task_id)))
 
     def wait_workflow(self, workflow_id: int, timeout: float | None = None) -> Workflow:
-        """The workflow, once it has ended. Raises WaitTimeout after `timeout` seconds; the workflow goes on."""
+        """Wait until the workflow has ended, and return it. Raises WaitTimeout after `timeout` seconds; the workflow
+        continues."""
         return self._follow(procedures.wait_workflow(self._store, check_workflow_id(workflow_id), timeout)).of(self)
 
     def cancel_workflow(self, workflow_id: int) -> Workflow:
-        """Begin nothing more of the workflow, and ask its running steps to stop."""
+        """Cancel the workflow: no further step starts, and running steps are asked to stop."""
         return self._run(self._store.workflows.cancel_workflow(check_workflow_id(workflow_id))).of(self)
 
     def retry_workflow(self, workflow_id: int) -> Workflow:
-        """Let a failed or cancelled workflow go on from where it stopped. What was completed stays."""
+        """Continue a failed or cancelled workflow. Completed steps are not repeated."""
         return self._run(self._store.workflows.retry_workflow(check_workflow_id(workflow_id))).of(self)
 
     def execution_context(self, workflow_id: int) -> ExecutionContext:
-        """How the workflow's steps stand, and what should be done about that. Raises WorkflowNotFound."""
+        """The states of the workflow's steps, and the recommended action. Raises WorkflowNotFound."""
         return self._run(self._store.finalization.execution_context(check_workflow_id(workflow_id)))
 
     def claim_finalization(
         self, workflow_id: int, processor: str, timeout: float = DEFAULT_FINALIZATION_LEASE
     ) -> FinalizationClaim:
-        """Ask for the right to finalize the workflow, for `timeout` seconds. The answer says why, where it is refused.
+        """Claim the finalization of the workflow for `timeout` seconds. The result has the reason of a refusal.
 
-        Workers do this by themselves; it is for programs that decide themselves how their workflows end.
+        Workers and servers do this by themselves; the method is for programs that finalize their workflows.
         """
         lease = check_lease(timeout)
         return self._run(self._store.finalization.claim_finalization(check_workflow_id(workflow_id), processor, lease))
@@ -375,9 +381,9 @@ class Dibs(ClientBase[Task]):
     def renew_finalization(
         self, workflow_id: int, processor: str, token: int, timeout: float = DEFAULT_FINALIZATION_LEASE
     ) -> FinalizationClaim:
-        """Extend the finalization claim that this processor has under this token to `timeout` seconds from now.
+        """Extend the finalization claim with this token to `timeout` seconds from now.
 
-        Grants no new claim: `claimed` is False where the claim is another one, or nobody has it.
+        Never grants a new claim: `claimed` is False if this processor does not hold the claim with this token.
         """
         lease = check_lease(timeout)
         return self._run(
@@ -385,32 +391,32 @@ class Dibs(ClientBase[Task]):
         )
 
     def release_finalization(self, workflow_id: int, processor: str, token: int) -> bool:
-        """Give up the finalization claim that this processor has under this token. False, and nothing changes, where
-        the claim is another one."""
+        """Release the finalization claim with this token. Returns False, and changes nothing, if this processor does
+        not hold it."""
         return self._run(
             self._store.finalization.release_finalization(check_workflow_id(workflow_id), processor, token)
         )
 
     def finalize(self, workflow_id: int, processor: str, token: int) -> Finalized:
-        """End the workflow, begin its finalizer, or leave it for later, by its execution context. The claim ends.
+        """End the workflow, start its finalizer, or leave it for later, according to its execution context.
 
-        Raises FinalizationLost, and changes nothing, where the token is no longer the live one.
+        The claim ends. Raises FinalizationLost, and changes nothing, if the claim is no longer valid.
         """
         check_integer(token, "token", 0, 2**63 - 1)
         return self._run(self._store.finalization.finalize(check_workflow_id(workflow_id), processor, token))
 
     def finalization_attempts(self, workflow_id: int) -> list[FinalizationAttempt]:
-        """Everybody who asked for the workflow's finalization, in order, and what they were told."""
+        """All attempts to claim the workflow's finalization, in order, with their results."""
         return self._run(self._store.finalization.finalization_attempts(check_workflow_id(workflow_id)))
 
     def checkpoints(self, task_id: int) -> dict[str, Any]:
-        """What the attempts of a task have kept, by name."""
+        """The stored checkpoints of a task, by name."""
         return self._run(self._store.queue.checkpoints(check_id(task_id)))
 
     def keep_checkpoint(self, claim: Claim | ClaimRef, name: str, value: Any) -> Any:
-        """Keep a value for later attempts of the task; an earlier one under this name stays. The value that is kept.
+        """Store a checkpoint for later attempts of the task, unless one of this name exists. Returns the stored value.
 
-        Raises ClaimLost if the claim is no longer yours.
+        Raises ClaimLost if the claim is no longer valid.
         """
         check_name(name, "The name of a checkpoint")
         return self._run(self._store.queue.keep_checkpoint(claim, name, value))
@@ -427,10 +433,10 @@ class Dibs(ClientBase[Task]):
         expires_in: float | None = None,
         expires_at: datetime | None = None,
     ) -> MintedKey:
-        """Make a key for the server's API. Its text is in this answer alone: nobody can read it again.
+        """Create a key for the server's API. The result has the text of the key, which cannot be read again later.
 
-        Scopes: enqueue, work, read, admin. `queues`: the only ones it is for. `rate_limit`: like "600/minute", or
-        "none". It expires `expires_in` seconds from now, or at `expires_at`, or never.
+        Scopes: enqueue, work, read, admin. `queues`: the only queues that it allows. `rate_limit`: such as
+        "600/minute", or "none". The key expires `expires_in` seconds from now, or at `expires_at`, or never.
         """
         new = NewKey(
             name=name,
@@ -443,11 +449,11 @@ class Dibs(ClientBase[Task]):
         return self._run(self._store.keys.mint_key(new))
 
     def keys(self) -> list[ApiKey]:
-        """Every key, oldest first, also those that expired or were revoked."""
+        """All keys, oldest first, including expired and revoked keys."""
         return self._run(self._store.keys.list_keys())
 
     def revoke_key(self, key_id: str) -> ApiKey:
-        """Let nobody use the key from now on. Raises KeyNotFound."""
+        """Revoke the key: it cannot be used any more. Raises KeyNotFound."""
         return self._run(self._store.keys.revoke_key(key_id))
 
     # Retention
@@ -466,7 +472,7 @@ class Dibs(ClientBase[Task]):
         Records: completed, failed, cancelled (tasks and workflows), history, workers. Without a queue, type or workflow
         this is the default of the store. A rule for a type takes precedence over a rule for a queue, and both over the
         default. Steps are kept as long as their workflow: by the rule for the workflow's name, else by the longest that
-        applies in its queues. The rule is stored: every process obeys it from its next upkeep on.
+        applies in its queues. The rule is stored: every process applies it from its next upkeep on.
         """
         target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
         return self._run(self._store.retention.set_retention(target, keep))
@@ -478,35 +484,37 @@ class Dibs(ClientBase[Task]):
     def remove_retention(
         self, records: str, *, queue: str | None = None, type: str | None = None, workflow: str | None = None
     ) -> None:
-        """Remove a retention rule. Without a queue, type or workflow the default goes back to its first value.
+        """Remove a retention rule. Without a queue, type or workflow the default is reset to its first value.
 
-        Raises RetentionNotFound where no rule is set for that queue, type or workflow.
+        Raises RetentionNotFound if no rule is set for that queue, type or workflow.
         """
         target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
         self._run(self._store.retention.remove_retention(target))
 
     def retention_changes(self, limit: int = 100) -> list[RetentionChange]:
-        """The newest changes of retention rules (up to 1000), newest first: what was set or removed, when, by whom."""
+        """The newest changes of retention rules (up to 1000), newest first: what was set or removed, when, by which
+        author."""
         return self._run(self._store.retention.retention_changes(limit))
 
     # Upkeep
 
     def promote(self) -> int:
-        """Make a batch of due tasks pending; how many."""
+        """Make a batch of due tasks pending. Returns the number of tasks."""
         return self._run(self._store.upkeep.promote())
 
     def recover(self) -> int:
-        """Take a batch of tasks back whose lease ran out; how many."""
+        """Recover a batch of tasks whose lease has expired. Returns the number of tasks."""
         return self._run(self._store.upkeep.recover())
 
     def prune(self) -> int:
-        """Delete finished tasks, ended workflows and history past their retention; the number of rows deleted."""
+        """Delete finished tasks, ended workflows and history past their retention. Returns the number of deleted
+        rows."""
         return self._follow(procedures.prune(self._store))
 
     def upkeep(self) -> Upkept:
         """Tick, promote, recover, expire, finalize and mend workflows, and prune by the retention rules of the store.
 
-        Workers and servers do this by themselves. It is safe to call from anywhere, from many processes at once.
+        Workers and servers do this by themselves. Many processes may call it at the same time.
         """
         done = self._follow(procedures.upkeep(self._store, unique_processor(new_worker_id())))
         self._store.maintain()
@@ -522,7 +530,7 @@ class Dibs(ClientBase[Task]):
         metadata: dict[str, Any] | None = None,
         leaving: bool = False,
     ) -> None:
-        """Register a worker, or note that it still lives (or is leaving)."""
+        """Register a worker, or record that it is alive (or that it stops, with `leaving`)."""
         beat = Heartbeat(
             worker_id=worker_id,
             incarnation=incarnation,
@@ -533,50 +541,52 @@ class Dibs(ClientBase[Task]):
         )
         self._run(self._store.registry.heartbeat(beat))
 
-    # Look
+    # Inspect
 
     def get(self, task_id: int) -> Task | None:
-        """The task, or None."""
+        """The task; None if it does not exist."""
         task = self._run(self._store.tasks.get(check_id(task_id)))
         return None if task is None else task.of(self)
 
     def wait(self, task_id: int, timeout: float | None = None) -> Task:
-        """The task, once it is finished. Raises WaitTimeout after `timeout` seconds; the task goes on."""
+        """Wait until the task is finished, and return it. Raises WaitTimeout after `timeout` seconds; the task
+        continues."""
         return self._follow(procedures.wait(self._store, check_id(task_id), timeout))
 
     def list_tasks(self, **options: Unpack[ListOptions]) -> list[Task]:
         """A page of tasks, newest first.
 
-        Options: state, type, queue, key, worker (holds the task, or held it last), text (in the params, or in the
-        error's type and message), since and until (when it was created, `until` excluded), limit, cursor (the last id
-        of the last page). State, type, queue and key are found by an index; the others may read many tasks.
+        Options: state, type, queue, key, worker (that holds the task or held it last), text (in the params, or in the
+        error's type and message), since and until (time of creation, `until` excluded), limit, cursor (the last id of
+        the previous page). State, type, queue and key have an index; the other filters may read many tasks.
         """
         return self._follow(procedures.list_tasks(self._store, TaskFilter(**options)))
 
     def history(self, task_id: int) -> list[HistoryEntry]:
-        """Everything that happened to a task, in order. It outlives the task."""
+        """The history of a task, in order. It is kept after the task is pruned."""
         return self._run(self._store.history.task_history(check_id(task_id)))
 
     def history_after(self, entry_id: int, limit: int = procedures.PAGE) -> list[HistoryEntry]:
-        """What happened to all tasks after this entry (0: from the beginning), in order: a page of at most `limit`."""
+        """A page of the history of all tasks after this entry (0: from the beginning), in order, at most `limit`
+        entries."""
         check_integer(entry_id, "entry_id", 0, 2**63 - 1)
         check_integer(limit, "limit", 1, procedures.PAGE)
         return self._run(self._store.history.history_after(entry_id, limit))
 
     def all_history(self) -> list[HistoryEntry]:
-        """Everything that happened to all tasks, in order: what the offline checker reads."""
+        """The history of all tasks, in order: the input of the offline checker."""
         return self._follow(procedures.all_history(self._store))
 
     def explain(self, task_id: int) -> Explanation:
-        """Why is this task not running?"""
+        """Explain why the task is not running."""
         return self._run(self._store.tasks.explain(check_id(task_id)))
 
     def workers(self) -> list[WorkerInfo]:
-        """Every worker heard of, active, stale or gone, with the tasks it holds."""
+        """All registered workers, active, stale or gone, with the tasks they hold."""
         return self._run(self._store.registry.workers())
 
     def queues(self) -> list[QueueInfo]:
-        """Every queue with its depth by state, and whether it is paused."""
+        """All queues with their depth by state, and whether they are paused."""
         return self._run(self._store.registry.queues())
 
     def stats(self) -> Stats:
@@ -586,18 +596,18 @@ class Dibs(ClientBase[Task]):
     # The store
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
-        """Bring the database's schema up to date; the names of the migrations that were applied.
+        """Bring the database's schema up to date. Returns the names of the applied migrations.
 
-        `note` is told the name of each before it is applied. They are applied together, or none of them.
+        `note` is called with the name of each migration before it is applied. All are applied, or none.
         """
         return self._store.migrate(note)
 
     def doctor(self) -> list[Check]:
-        """Check the database for damage and for settings that would cost a guarantee."""
+        """Check the database for damage and for settings that would break a guarantee."""
         return self._store.doctor()
 
     def close(self) -> None:
-        """Let go of all connections. Using the object again opens them again."""
+        """Close all connections. The next use of the client opens them again."""
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -613,21 +623,22 @@ class Dibs(ClientBase[Task]):
             return new.stored(self._run(self._store.queue.enqueue(new.what))[0]).of(self)
 
     def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:
-        return or_raise(self.finish([(claim, outcome)])[0])
+        return raise_if_error(self.finish([(claim, outcome)])[0])
 
     def _run(self, operation: Operation[T]) -> T:
         try:
             return self._store.run(operation, by=self._by, on=self._on)
-        except KeyboardInterrupt as interrupt:  # Ctrl-C: where in the library it came says nothing to the program
-            raise interrupt.with_traceback(None) from None
-
-    def _follow(self, plan: Plan[T]) -> T:
-        try:
-            return drive(plan, self._step)
+        # Ctrl-C: without the frames of the library, which do not help the program
         except KeyboardInterrupt as interrupt:
             raise interrupt.with_traceback(None) from None
 
-    def _step(self, step: Operation[Any] | Wait) -> Any:
-        if isinstance(step, Wait):
+    def _follow(self, procedure: Procedure[T]) -> T:
+        try:
+            return drive(procedure, self._step)
+        except KeyboardInterrupt as interrupt:
+            raise interrupt.with_traceback(None) from None
+
+    def _step(self, step: Operation[Any] | WaitForChange) -> Any:
+        if isinstance(step, WaitForChange):
             return self._store.wakeups.wait(step.seen, step.timeout)
         return self._run(step)

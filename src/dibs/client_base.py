@@ -1,4 +1,4 @@
-"""What the sync and the async client have in common: the store, a borrowed connection, a signature."""
+"""The base class of the sync and the async client: store, borrowed connection, author."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Enqueued = TypeVar("Enqueued")
-"""What enqueueing gives: a Task, or something to await."""
+"""The type that `enqueue` returns: a Task, or an awaitable."""
 
 DEFAULT_URL = "sqlite:///dibs.db"
 
 
 class ClientBase(ABC, Generic[Enqueued]):
-    """A queue of tasks in the store at `url` (else at DIBS_URL, else in ./dibs.db).
+    """A client of the task queue in the store at `url` (default: DIBS_URL, else ./dibs.db).
 
-    `api_key` is for the URL of a server (else DIBS_API_KEY).
-    Nothing is opened before the first verb is used. One object serves a whole process and survives a fork.
+    `api_key`: the API key for the URL of a server (default: DIBS_API_KEY).
+    The store is opened on first use. One object is enough for a whole process, and it can be used after a fork.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ClientBase(ABC, Generic[Enqueued]):
         clock: Callable[[], int] | None = None,
         migrate: bool = True,
     ) -> None:
-        self._held = _Held()
+        self._held = _SharedStore()
         self.handlers: dict[str, Handler[..., Any, Enqueued]] = {}
         self._on: Any = None
         self._by: str | None = None
@@ -63,14 +63,16 @@ class ClientBase(ABC, Generic[Enqueued]):
         clock: Callable[[], int] | None = None,
         migrate: bool = True,
     ) -> None:
-        """Use the store at `url` from now on: for tests, and for a command line that overrides the program. A key that
-        was given with another URL does not go there."""
+        """Use the store at `url` from now on: for tests, and for command line options that override the program.
+
+        An API key that was set with another URL is not used.
+        """
         self._store = counted(open_store(url, api_key=api_key, clock=clock, migrate=migrate))
         self.url = url
 
     @property
     def _store(self) -> Store:
-        """The store. Copies made by `on` and `signed` have the same, also after `use_url` and inside of `isolated`."""
+        """The store. Copies made by `on` and `signed` share it, also after `use_url` and inside `isolated`."""
         return self._held.store
 
     @_store.setter
@@ -84,45 +86,45 @@ class ClientBase(ABC, Generic[Enqueued]):
     @overload
     def task(self, function: None = None, /, **options: Unpack[HandlerOptions]) -> TaskDecorator[Enqueued]: ...
     def task(self, function: Any = None, /, **options: Any) -> Any:
-        """Make a function a handler: `@app.task`, or `@app.task(max_attempts=5, timeout=30)`.
+        """Register a function as a handler: `@app.task`, or `@app.task(max_attempts=5, timeout=30)`.
 
-        Options: name, lane ("thread", "loop" or "process"), schedule with timezone and catch_up, and as defaults of
-        its tasks queue, priority, max_attempts, timeout, backoff.
+        Options: name, lane ("thread", "loop" or "process"), schedule with timezone and catch_up; and the defaults of
+        its tasks: queue, priority, max_attempts, timeout, backoff.
         """
-        declaring = TaskDecorator(self.handlers, self._submit, **options)
-        return declaring if function is None else declaring(function)
+        decorator = TaskDecorator(self.handlers, self._submit, **options)
+        return decorator if function is None else decorator(function)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
-        """A worker for the handlers: `app.worker(concurrency=8).run()`, or `with app.worker(): ...`.
+        """Create a worker for the handlers: `app.worker(concurrency=8).run()`, or `with app.worker(): ...`.
 
         Options: concurrency, children, queues, order, lease, grace, burst, worker_id, poll, upkeep_every,
-        recycle_after, recycle_above; WorkerConfig says what each means.
+        recycle_after, recycle_above; WorkerConfig describes each.
         """
         return Worker(self._store, self._by, self.handlers.values(), WorkerConfig(**options))
 
     def workflow(self, name: str, **options: Unpack[WorkflowOptions]) -> Flow:
-        """A workflow to write down: `with app.workflow("order", key="order-7") as flow: flow.step(fetch, url=…)`.
+        """Build a workflow: `with app.workflow("order", key="order-7") as flow: flow.step(fetch, url=…)`.
 
-        It is stored at the end of the block, which is `async with` for AsyncDibs; nothing is if the block raises.
-        Options: key, deadline (seconds, or a moment), on_failure ("fail", "continue" or "ignore": what the failure of a
-        step means, unless the step says otherwise).
+        The workflow is stored at the end of the block (`async with` for AsyncDibs), unless the block raises.
+        Options: key, deadline (seconds, or a time), on_failure ("fail", "continue" or "ignore": what the failure of a
+        step does, unless the step has its own policy).
         """
         return Flow(NewWorkflow(name=name, **options), self.start_workflow)
 
     @abstractmethod
     def start_workflow(self, new: NewWorkflow) -> Any:
-        """Store a whole workflow."""
+        """Store a workflow."""
 
     @abstractmethod
     def _submit(self, task: NewTask) -> Enqueued:
         """Enqueue the task."""
 
     def on(self, connection: Any) -> Self:
-        """The same queue on your connection: every verb joins its open transaction, which you commit."""
+        """A copy of the client on your connection: its methods join the open transaction, which you commit."""
         return self._with(_on=connection)
 
     def signed(self, by: str) -> Self:
-        """The same queue with `by` noted in the history of everything it does."""
+        """A copy of the client that records `by` as the author in the history of its changes."""
         return self._with(_by=check_name(by, "The signature"))
 
     def __repr__(self) -> str:
@@ -134,24 +136,24 @@ class ClientBase(ABC, Generic[Enqueued]):
         return other
 
 
-class _Held:
-    """What a client and its copies have in common."""
+class _SharedStore:
+    """The store that a client shares with its copies."""
 
     store: Store
 
 
 def check_id(task_id: Any) -> int:
-    """A task's id."""
+    """Check a task's id, and return it."""
     return check_integer(task_id, "A task's id", 0, 2**63 - 1)
 
 
 def check_workflow_id(workflow_id: Any) -> int:
-    """A workflow's id."""
+    """Check a workflow's id, and return it."""
     return check_integer(workflow_id, "A workflow's id", 0, 2**63 - 1)
 
 
-def or_raise(answer: T | DibsError) -> T:
-    """The answer, raised if it is an error."""
-    if isinstance(answer, DibsError):
-        raise answer
-    return answer
+def raise_if_error(result: T | DibsError) -> T:
+    """Return the result, or raise it if it is an error."""
+    if isinstance(result, DibsError):
+        raise result
+    return result

@@ -1,7 +1,7 @@
-"""Params and results to JSON and back: the one place that says which values dibs accepts.
+"""Conversion of params and results to JSON, and the check of the values that dibs accepts.
 
-The same value is accepted, stored and returned alike on every engine. What one engine could not hold (NUL, lone
-surrogates, integers beyond 64 bits, NaN) is refused here, before any engine sees it.
+Every engine accepts, stores and returns the same values. A value that one engine cannot store (NUL, lone surrogates,
+integers beyond 64 bits, NaN) is refused here, before any engine receives it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ decode = msgspec.json.decode
 
 
 def encode(value: Any, what: str = "value") -> str:
-    """The JSON text of `value`; raises InvalidValue where dibs does not accept it."""
+    """The JSON text of `value`. Raises InvalidValue if dibs does not accept it."""
     _check(value, what, 0)
     text = msgspec.json.encode(value).decode()
     if len(text) > MAX_BYTES // 4:  # a character is at most four bytes: only long texts need counting
@@ -45,14 +45,14 @@ def encode_params(params: Any) -> str:
 
 
 def fingerprint(type_name: str, params: dict[str, Any]) -> str:
-    """What an idempotency key stands for: the type and the params as sent, whatever the order of their keys."""
+    """A digest of a task's type and params, independent of the order of keys: the content of an idempotency key."""
     content = msgspec.json.encode([type_name, params], order="sorted")
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def same(one: Any, other: Any) -> bool:
-    """True if both are the same JSON value, however each was written: numbers by their value (1 and 1.0), objects
-    whatever the order of their keys, tuples as arrays. Booleans are no numbers."""
+    """True if both are the same JSON value. Numbers are compared by value (1 equals 1.0), objects without regard to the
+    order of keys, tuples as arrays. Booleans are not numbers."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict):
@@ -63,10 +63,10 @@ def same(one: Any, other: Any) -> bool:
 
 
 def clean_text(text: str) -> str:
-    """Text that every engine can store, for messages that must be kept whatever they contain.
+    """Convert an error message to a text that every engine can store.
 
-    An error message is not the user's to choose, and the failure path must not fail: what cannot be stored is
-    replaced by a visible sign instead of refused, and a huge text keeps its end, where tracebacks say the cause.
+    A program does not choose its error messages, and a failure must always be stored: characters that cannot be stored
+    are replaced by a visible sign, and of a long text the end is kept, where a traceback names the cause.
     """
     if len(text) > MAX_ERROR_TEXT:
         text = f"… {text[-MAX_ERROR_TEXT:]}"
@@ -74,7 +74,7 @@ def clean_text(text: str) -> str:
 
 
 def check_name(name: Any, what: str) -> str:
-    """A task type, queue or key: a non-empty single line of at most 255 characters."""
+    """Check a name (task type, queue, key …): a non-empty single line of at most 255 characters."""
     if type(name) is not str:
         raise InvalidValue(f"{what} must be a string, not {_name(name)}.")
     if not name or len(name) > MAX_NAME:
@@ -85,14 +85,14 @@ def check_name(name: Any, what: str) -> str:
 
 
 def check_text(text: Any, what: str) -> str | None:
-    """A text of any kind, or None."""
+    """Check for a string or None."""
     if text is not None and type(text) is not str:
         raise InvalidValue(f"{what} must be a string, not {_name(text)}.")
     return text
 
 
-def shown(number: float, style: str = "") -> str:
-    """A number for a message; Python refuses to write integers of thousands of digits."""
+def format_number(number: float, style: str = "") -> str:
+    """A number for a message: Python refuses to format integers with thousands of digits."""
     if type(number) is int and number.bit_length() > 1024:
         return "a number of hundreds of digits"
     return format(number, style)
@@ -126,7 +126,7 @@ def _check_container(value: Any, path: str, depth: int) -> None:
         return
     for key, item in value.items():
         if type(key) is not str:
-            which = shown(key) if type(key) is int else repr(key)
+            which = format_number(key) if type(key) is int else repr(key)
             raise InvalidValue(f"{path} has the key {which}, {_name(key)}; keys must be strings.")
         _check_text(key, f"the key {key!r} of {path}")
         _check(item, f"{path}.{key}", depth)

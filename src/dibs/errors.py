@@ -1,12 +1,12 @@
-"""Every exception of dibs: what happened, to which task, and what to do about it."""
+"""The exceptions of dibs. Each says what happened and what to do."""
 
 from __future__ import annotations
 
 
 class DibsError(Exception):
-    """The base of everything dibs raises on purpose.
+    """The base class of all exceptions of dibs.
 
-    `code` is a stable word for programs; `hint` says what to do; `str()` shows the message and the hint.
+    `code`: a stable identifier for programs; `hint`: what to do; `str()` shows the message and the hint.
     """
 
     code = "error"
@@ -22,13 +22,13 @@ class DibsError(Exception):
 
 
 class InvalidValue(DibsError, ValueError):
-    """A value that dibs does not store, refused before anything was written."""
+    """An invalid value, refused before anything was written."""
 
     code = "invalid_value"
 
 
 class SchemaViolation(InvalidValue):
-    """Params that do not fit the JSON Schema registered for their task type."""
+    """Params that do not match the JSON Schema of their task type."""
 
     code = "schema_violation"
 
@@ -45,7 +45,7 @@ class ValidationTooSlow(InvalidValue):
 
 
 class InvalidGraph(InvalidValue):
-    """A workflow that could not run to its end: a step waits for itself, or for one that does not exist."""
+    """A workflow that cannot run to its end: a step waits for itself, or for a step that does not exist."""
 
     code = "invalid_graph"
 
@@ -63,7 +63,7 @@ class WorkflowNotFound(DibsError, LookupError):
 
 
 class WrongWorkflowState(DibsError):
-    """A verb that does not fit a workflow in this state (cancel a completed one, retry a running one)."""
+    """An operation that is not allowed in the state of the workflow (cancel a completed one, retry a running one)."""
 
     code = "workflow_state"
 
@@ -74,7 +74,7 @@ class WrongWorkflowState(DibsError):
 
 
 class FinalizationLost(DibsError):
-    """A finalizer whose claim is no longer its own: its lease ran out and another took over. It changed nothing."""
+    """A finalization claim that is no longer valid: its lease expired. The call changed nothing."""
 
     code = "finalization_lost"
     default_hint = "Stop: another processor finalizes this workflow, or has done so."
@@ -107,7 +107,7 @@ class ScheduleNotFound(DibsError, LookupError):
     """No schedule has this name."""
 
     code = "schedule_not_found"
-    default_hint = "schedules() lists those that there are; set_schedule() makes one."
+    default_hint = "schedules() lists all schedules; set_schedule() creates one."
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no schedule {name!r}.")
@@ -125,7 +125,7 @@ class KeyNotFound(DibsError, LookupError):
     """No API key has this id."""
 
     code = "key_not_found"
-    default_hint = "keys() lists those that there are; the id of a key stands between its two underscores."
+    default_hint = "keys() lists all keys; the id of a key is the part between its two underscores."
 
     def __init__(self, message: str, *, key_id: str | None = None) -> None:
         super().__init__(message)
@@ -150,10 +150,10 @@ class KeyConflict(DibsError):
 
 
 class ClaimLost(DibsError):
-    """A write with a token that is no longer the live one. It changed nothing."""
+    """A write under a claim that is no longer valid. It changed nothing."""
 
     code = "claim_lost"
-    default_hint = "Stop working on this task: its lease ran out or it was taken back, and somebody else may run it."
+    default_hint = "Stop working on this task: its lease expired or it was recovered, and another worker may run it."
 
     def __init__(self, message: str, *, task_id: int, token: int) -> None:
         super().__init__(message)
@@ -162,14 +162,14 @@ class ClaimLost(DibsError):
 
 
 class NotYourClaim(ClaimLost):
-    """A write about a task that another worker holds. It changed nothing."""
+    """A write to a task that another worker holds. It changed nothing."""
 
     code = "not_your_claim"
-    default_hint = "Only the worker that claimed a task may write about it; check the worker id."
+    default_hint = "Only the worker that claimed a task may write to it; check the worker id."
 
 
 class OutcomeConflict(ClaimLost):
-    """A claim that has ended is ended again with another result or another error. It changed nothing."""
+    """A second outcome for an ended claim, with another result or another error. It changed nothing."""
 
     code = "outcome_conflict"
     default_hint = "Repeat a call only with the same content; new work needs a new claim."
@@ -190,7 +190,7 @@ class AlreadyClaimed(NotClaimable):
     """A claim by id of a task that a worker holds. `token`: that of the claim, if the same worker holds the task."""
 
     code = "already_claimed"
-    default_hint = "Claim another task, or wait: the task comes back if its worker dies."
+    default_hint = "Claim another task, or wait: the task is recovered if its worker dies."
 
     def __init__(self, message: str, *, task_id: int, worker_id: str | None, token: int | None = None) -> None:
         own = (
@@ -202,7 +202,7 @@ class AlreadyClaimed(NotClaimable):
 
 
 class WrongState(DibsError):
-    """A verb that does not fit the state the task is in (cancel a completed task, retry a running one)."""
+    """An operation that is not allowed in the state of the task (cancel a completed task, retry a running one)."""
 
     code = "wrong_state"
 
@@ -213,36 +213,36 @@ class WrongState(DibsError):
 
 
 class WaitTimeout(DibsError, TimeoutError):
-    """A task did not finish within the time its caller was ready to wait. The task goes on."""
+    """The task or workflow did not finish within the timeout. It continues."""
 
     code = "wait_timeout"
 
 
 class StoreError(DibsError):
-    """The store could not be opened, reached or trusted."""
+    """The store cannot be opened or reached, or its data cannot be used."""
 
     code = "store_error"
 
 
 class StoreBusy(StoreError):
-    """The database stayed locked by others for longer than dibs waits. Nothing was written; trying again is safe."""
+    """The database stayed locked for longer than dibs waits. Nothing was written; a retry is safe."""
 
     code = "store_busy"
-    default_hint = "Look for a program that holds a write transaction open; trying again is safe."
+    default_hint = "Look for a program that holds a write transaction open; a retry is safe."
 
 
 class RateLimited(StoreBusy):
-    """The server takes fewer requests from this key than were sent, for longer than dibs waits. Nothing was written."""
+    """The rate limit of the key is exceeded for longer than dibs waits. Nothing was written."""
 
     code = "rate_limited"
-    default_hint = "Ask less often, or give the key a higher rate limit; trying again later is safe."
+    default_hint = "Send fewer requests, or give the key a higher rate limit; a retry is safe."
 
 
 class StoreUnavailable(StoreError):
     """The database cannot be reached. Nothing is known to be written."""
 
     code = "store_unavailable"
-    default_hint = "Check that the database runs and that the URL is right; trying again is safe with a key or token."
+    default_hint = "Check that the database runs and that the URL is right; a retry with a key or token is safe."
 
 
 class OutcomeUnknown(StoreError):
@@ -253,9 +253,9 @@ class OutcomeUnknown(StoreError):
 
 
 class StoreRefused(StoreError):
-    """The database works, and refuses this write: a value that it cannot hold, or a rule of the database forbids it.
+    """The database refused this write: it cannot store a value, or a rule of the database forbids the write.
 
-    Nothing was written. Repeating the same write gives the same refusal.
+    Nothing was written. The same write would be refused again.
     """
 
     code = "store_refused"
@@ -263,9 +263,10 @@ class StoreRefused(StoreError):
 
 
 class NotAllowed(StoreError):
-    """The server does not let this key do that, or does not know the key. Nothing was written.
+    """The server does not know the API key, or the key does not allow the request. Nothing was written.
 
-    `code` is "unauthorized" for a key that is missing, wrong, expired or revoked; otherwise it says what the key lacks.
+    `code` is "unauthorized" for a key that is missing, wrong, expired or revoked; otherwise it names what the key
+    lacks.
     """
 
     code = "unauthorized"
@@ -276,14 +277,14 @@ class NotAllowed(StoreError):
 
 
 class SchemaTooNew(StoreError):
-    """The database was migrated by a newer dibs that this one does not understand."""
+    """The database was migrated by a newer version of dibs."""
 
     code = "schema_too_new"
     default_hint = "Upgrade dibs on this machine; nothing was changed."
 
 
 class SchemaMissing(StoreError):
-    """The database has no dibs tables, or older ones, and migrating by itself was switched off."""
+    """The database has no dibs tables, or older ones, and automatic migration is switched off."""
 
     code = "schema_missing"
     default_hint = "Migrate the database first, or open it with migrate=True."

@@ -1,7 +1,7 @@
-"""The plain loop: claim a task, call back with it, write how that ended, back off while there is nothing.
+"""The plain loop: claim a task, call a function with it, write the outcome, back off while there is no task.
 
-For programs that want no handlers and no concurrency, only "call this function with each task". Beside the callback
-run the worker's own parts, so the lease is kept and the outcome written as surely as in a worker.
+The loop is for programs without handlers and concurrency. The service threads of a worker run beside the callback, so
+leases are renewed and outcomes are written as reliably as in a worker.
 """
 
 from __future__ import annotations
@@ -40,46 +40,50 @@ from dibs.worker.upkeep import WorkflowFinalizer
 
 logger = logging.getLogger("dibs.worker")
 
-BEAT_EVERY = 30.0
-LOOK_UP = 0.25
-"""Seconds after which a pause looks whether `stop` was called: a signal handler may only set a flag."""
+HEARTBEAT_INTERVAL = 30.0
+STOP_CHECK_INTERVAL = 0.25
+"""Seconds after which a pause checks whether `stop` was called: a signal handler may only set a flag."""
 
-VAIN = 0.05
-"""Seconds to rest when wake-ups keep bringing nothing: others are quicker, or they were not for us."""
+USELESS_WAKEUP_DELAY = 0.05
+"""Seconds to wait after a second wake-up in a row without a task: other workers claim them, or the tasks do not
+match."""
 
-FLUSH_WITHIN = 10.0
-"""Seconds that a stopping poller takes to write its last outcome; what is not written comes back with its lease."""
+FLUSH_TIMEOUT = 10.0
+"""Seconds for a stopping poller to write its last outcome. A task without a written outcome is recovered when its lease
+expires."""
 
 Callback = Callable[..., Any]
 """Called with the task, or with the task and its context; what it returns is the result."""
 
 
 class PollerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a poller polls. Times are seconds."""
+    """The configuration of a poller. Durations are in seconds."""
 
     poll_interval: float = 5.0
-    """The pause after the first look that finds nothing. A wake-up of the store ends any pause at once."""
+    """The pause after the first claim that finds nothing. A wake-up of the store ends any pause at once."""
 
     max_backoff: float = 60.0
     """The longest pause."""
 
     backoff_multiplier: float = 1.5
-    """Each further pause in a row is so many times as long as the one before."""
+    """The factor by which each further pause in a row is longer than the one before."""
 
     priority_enabled: bool = True
-    """Highest priority first; `order` then holds within a priority."""
+    """Claim the highest priority first; `order` then applies within a priority."""
 
     order: str = Order.LIFO
-    """Which pending task comes first: "lifo" (newest) or "fifo" (oldest); any other order is taken as it is."""
+    """Which pending task is claimed first: "lifo" (newest) or "fifo" (oldest). Any other order ignores
+    `priority_enabled`."""
 
     queues: Sequence[str] | None = None
-    """Only tasks of these queues; None: of all."""
+    """Queues to claim from; None: all."""
 
     types: Sequence[str] | None = None
-    """Only tasks of these types; None: of all."""
+    """Task types to claim; None: all."""
 
     lease: float = DEFAULT_LEASE
-    """How long a claim holds if the program falls silent; renewed every third of it while the callback runs."""
+    """How long a claim stays valid without a renewal. It is renewed after each third of the lease while the callback
+    runs."""
 
     def __post_init__(self) -> None:
         Filters(queues=self.queues, types=self.types, order=self.order)
@@ -98,53 +102,55 @@ class PollerConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The order in which tasks are claimed."""
         return _WITHIN_PRIORITY.get(self.order, self.order) if self.priority_enabled else self.order
 
-    def pause(self, empty_looks: int) -> float:
-        """Seconds to wait after so many looks in a row that found nothing."""
-        return min(self.max_backoff, self.poll_interval * self.backoff_multiplier ** min(empty_looks - 1, 100))
+    def pause(self, empty_claims: int) -> float:
+        """Seconds to wait after this many claims in a row that found nothing."""
+        return min(self.max_backoff, self.poll_interval * self.backoff_multiplier ** min(empty_claims - 1, 100))
 
 
 _WITHIN_PRIORITY: dict[str, str] = {Order.LIFO: Order.PRIORITY_LIFO, Order.FIFO: Order.PRIORITY}
 
 
 class TaskPoller:
-    """Calls a function with each task, one after the other, until it is stopped."""
+    """Calls a function with each claimed task, one after the other, until `stop`."""
 
     def __init__(self, app: Dibs, worker_id: str, config: PollerConfig | None = None) -> None:
         self.worker_id = check_worker_id(worker_id)
         self.config = config or PollerConfig()
         self._incarnation = secrets.token_hex(8)
-        self._contact = StoreAccess(app._store, app._by)
+        self._access = StoreAccess(app._store, app._by)
         self._stopping = False
-        self._empty_looks = 0
-        self._in_vain = False
+        self._empty_claims = 0
+        self._woken_without_task = False
 
     def poll_loop(self, callback: Callback) -> int:
-        """Call `callback(task)`, or `callback(task, context)` if it needs two arguments, until `stop`; how often.
+        """Call `callback(task)`, or `callback(task, context)` if it needs two arguments, for each task until `stop`.
 
-        What it returns is the task's result, what it raises fails the task (or ends it otherwise: Retry, Snooze,
-        Permanent, Cancel). Neither that nor a lost claim nor an outage of the store ends the loop.
+        Returns the number of calls. The return value of the callback is the task's result; an exception fails the task
+        (or ends it otherwise: Retry, Snooze, Permanent, Cancel). Neither an exception nor a lost claim nor an outage of
+        the store ends the loop.
         """
         handler = _as_handler(callback)
         ran = failures = 0
-        with _Beside(self._contact, self.worker_id, self.config.lease, self._beat) as beside:
+        with _BackgroundServices(self._access, self.worker_id, self.config.lease, self._send_heartbeat) as services:
             while not self._stopping:
                 try:
                     claim = self._claim_or_pause()
                     failures = 0
-                except StoreError:  # the contact has told, once for all
+                except StoreError:  # logged by StoreAccess
                     failures += 1
                     time.sleep(retry_delay(failures))
                     continue
-                except KeyboardInterrupt as interrupt:  # where in the library it came says nothing to the program
+                # without the frames of the library, which do not help the program
+                except KeyboardInterrupt as interrupt:
                     raise interrupt.with_traceback(None) from None
                 if claim is not None:
-                    beside.run(handler, claim)
-                    self._wait_until_written(beside.attempts)
+                    services.run(handler, claim)
+                    self._wait_until_written(services.attempts)
                     ran += 1
         return ran
 
     def claim_next_task(self) -> Claim | None:
-        """Claim the next task, or None: for a loop of your own, which then finishes what it claims."""
+        """Claim the next task, or return None: for a custom loop, which then has to finish the claim."""
         request = ClaimRequest(
             worker_id=self.worker_id,
             incarnation=self._incarnation,
@@ -153,49 +159,51 @@ class TaskPoller:
             order=self.config.claim_order,
             lease=self.config.lease,
         )
-        claims = self._contact.follow(claim_now(self._contact.store, request))
+        claims = self._access.follow(claim_now(self._access.store, request))
         return claims[0] if claims else None
 
     def update_heartbeat(self) -> None:
-        """Note that this poller lives. `poll_loop` does so by itself every 30 seconds, also while the callback runs."""
-        self._beat(leaving=False)
+        """Send a heartbeat. `poll_loop` sends one every 30 seconds, also while the callback runs."""
+        self._send_heartbeat(leaving=False)
 
     def stop(self) -> None:
-        """End the loop after the current task; from any thread, or a signal handler. A stopped poller stays so."""
+        """End the loop after the current task. Callable from any thread or signal handler. A stopped poller stays
+        stopped."""
         self._stopping = True
 
     def _claim_or_pause(self) -> Claim | None:
-        seen = self._contact.store.wakeups.generation  # before looking: a task that comes while we look wakes us
+        # read before the claim, so that a task enqueued meanwhile ends the pause
+        seen = self._access.store.wakeups.generation
         claim = self.claim_next_task()
         if claim is None:
             self._pause(seen)
         else:
-            self._empty_looks, self._in_vain = 0, False
+            self._empty_claims, self._woken_without_task = 0, False
         return claim
 
     def _pause(self, seen: int) -> None:
-        wakeups, ends = self._contact.store.wakeups, now() + self._seconds_to_wait()
+        wakeups, ends = self._access.store.wakeups, now() + self._seconds_to_wait()
         while not self._stopping and wakeups.generation == seen and (left := ends - now()) > 0:
-            wakeups.wait(seen, min(left, LOOK_UP))
+            wakeups.wait(seen, min(left, STOP_CHECK_INTERVAL))
         woken = wakeups.generation != seen
         if not woken:
-            self._empty_looks += 1
-        elif self._in_vain:
-            time.sleep(VAIN)
-        self._in_vain = woken
+            self._empty_claims += 1
+        elif self._woken_without_task:
+            time.sleep(USELESS_WAKEUP_DELAY)
+        self._woken_without_task = woken
 
     def _seconds_to_wait(self) -> float:
-        pause = self.config.pause(self._empty_looks + 1) * random.uniform(0.9, 1.1)
-        due = self._contact.run(self._contact.store.upkeep.next_due())
-        return pause if due is None else min(pause, max(due, LOOK_UP))  # overdue: it is not for us
+        pause = self.config.pause(self._empty_claims + 1) * random.uniform(0.9, 1.1)
+        due = self._access.run(self._access.store.upkeep.next_due())
+        return pause if due is None else min(pause, max(due, STOP_CHECK_INTERVAL))  # overdue: the task does not match
 
     def _wait_until_written(self, attempts: HeldAttempts) -> None:
-        while not attempts.wait_until_none(LOOK_UP) and not self._stopping:
-            pass  # the finisher tries until the store answers
+        while not attempts.wait_until_none(STOP_CHECK_INTERVAL) and not self._stopping:
+            pass  # the finisher repeats the write until the store responds
 
-    def _beat(self, leaving: bool) -> None:
+    def _send_heartbeat(self, leaving: bool) -> None:
         about = {"pid": os.getpid(), "host": platform.node(), "python": platform.python_version(), "dibs": __version__}
-        beat = Heartbeat(
+        heartbeat = Heartbeat(
             worker_id=self.worker_id,
             incarnation=self._incarnation,
             queues=self.config.queues,
@@ -203,22 +211,22 @@ class TaskPoller:
             metadata=about,
             leaving=leaving,
         )
-        self._contact.run(self._contact.store.registry.heartbeat(beat))
+        self._access.run(self._access.store.registry.heartbeat(heartbeat))
 
 
-class _Beside:
-    """What goes on beside the callback: the lease is renewed, the outcome written, the heart beats."""
+class _BackgroundServices:
+    """The service threads beside the callback: they renew leases, write outcomes and send heartbeats."""
 
-    def __init__(self, contact: StoreAccess, worker_id: str, lease: float, beat: Callable[[bool], None]) -> None:
-        served = contact.store.served  # then the server sees to the end of workflows
-        self._finalizer = WorkflowFinalizer(contact, unique_processor(worker_id))
-        self._progress = ProgressReports(contact)
-        finisher = Finisher(contact, self._forget, self._progress, None if served else self._finalizer.put)
+    def __init__(self, access: StoreAccess, worker_id: str, lease: float, heartbeat: Callable[[bool], None]) -> None:
+        served = access.store.served  # then the server finalizes workflows
+        self._finalizer = WorkflowFinalizer(access, unique_processor(worker_id))
+        self._progress = ProgressReports(access)
+        finisher = Finisher(access, self._forget, self._progress, None if served else self._finalizer.put)
         self.attempts = HeldAttempts(finisher.put)
-        self._leases = LeaseKeeper(contact, lease, self.attempts, self._progress)
-        self._parts = (*(() if served else (self._finalizer,)), finisher, self._leases, _Heart(beat))
-        self._task_data = StoreTaskData(contact.store, contact.run)
-        self._beat = beat
+        self._leases = LeaseKeeper(access, lease, self.attempts, self._progress)
+        self._services = (*(() if served else (self._finalizer,)), finisher, self._leases, _HeartbeatService(heartbeat))
+        self._task_data = StoreTaskData(access.store, access.run)
+        self._send_heartbeat = heartbeat
 
     def run(self, handler: Handler[..., Any, Any], claim: Claim) -> None:
         attempt = Attempt(Context(claim, self._progress.add, self._task_data), handler, now(), ahead=False)
@@ -228,7 +236,7 @@ class _Beside:
             outcome = perform(handler, attempt.context)
         if not self.attempts.settle(attempt, outcome):
             logger.warning(
-                "%r ended after its timeout, or its claim's loss; what it did is not counted",
+                "%r ended after its timeout or the loss of its claim; its outcome is discarded",
                 attempt,
                 extra=attempt.log_fields("task.came_late"),
             )
@@ -237,40 +245,42 @@ class _Beside:
         self.attempts.forget(attempts)
 
     def __enter__(self) -> Self:
-        for part in self._parts:
-            part.start()
+        for service in self._services:
+            service.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for attempt in self.attempts.unsettled():  # Ctrl-C in the middle of it
+        for attempt in self.attempts.unsettled():  # after Ctrl-C during the callback
             self.attempts.settle(attempt, Released())
-        if not self.attempts.wait_until_none(FLUSH_WITHIN):
-            logger.error("%r: the outcome is not written; the task comes back when its lease ends", self.attempts.all())
-        self._finalizer.wait_until_idle(FLUSH_WITHIN)  # what it does not get to is for any upkeep to find
-        for part in self._parts:
-            part.end(FLUSH_WITHIN)
+        if not self.attempts.wait_until_none(FLUSH_TIMEOUT):
+            logger.error(
+                "%r: the outcome is not written; the task is recovered when its lease expires", self.attempts.all()
+            )
+        self._finalizer.wait_until_idle(FLUSH_TIMEOUT)  # upkeep of any process finalizes the rest
+        for service in self._services:
+            service.end(FLUSH_TIMEOUT)
         try:
-            self._beat(True)
+            self._send_heartbeat(True)
         except DibsError as reason:
-            logger.debug("no goodbye: %s", reason.message)
+            logger.debug("the stop of the poller could not be recorded: %s", reason.message)
 
 
-class _Heart(ServiceThread):
-    name = "heart"
+class _HeartbeatService(ServiceThread):
+    name = "heartbeat"
 
-    def __init__(self, beat: Callable[[bool], None]) -> None:
+    def __init__(self, heartbeat: Callable[[bool], None]) -> None:
         super().__init__()
-        self._beat = beat
+        self._send_heartbeat = heartbeat
         self._woken = threading.Event()
 
     def wake(self) -> None:
-        """See Part."""
+        """See ServiceThread."""
         self._woken.set()
 
     def step(self) -> None:
-        """Beat once."""
-        self._beat(False)
-        self._woken.wait(BEAT_EVERY)
+        """Send a heartbeat and wait."""
+        self._send_heartbeat(False)
+        self._woken.wait(HEARTBEAT_INTERVAL)
 
 
 def _as_handler(callback: Callback) -> Handler[..., Any, None]:
@@ -286,7 +296,7 @@ def _as_handler(callback: Callback) -> Handler[..., Any, None]:
 def _needs_context(callback: Callback) -> bool:
     try:
         signature = inspect.signature(callback)
-    except ValueError:  # some functions written in C do not say what they take
+    except ValueError:  # some functions written in C have no signature
         return False
     for count in (1, 2):
         try:

@@ -1,4 +1,4 @@
-"""What takes several operations, or waiting: written once, followed by the sync and the async client alike."""
+"""Procedures: sequences of operations and waits, written once for the sync and the async client."""
 
 from __future__ import annotations
 
@@ -47,86 +47,87 @@ from dibs.store.contract import DatabaseStore, NumbersMissing, ServedStore, Stor
 from dibs.store.operation import Operation
 
 T = TypeVar("T")
-Ending = TypeVar("Ending", Task, Workflow)
+Waited = TypeVar("Waited", Task, Workflow)
 
 FINALIZATION_LEASE = round(DEFAULT_FINALIZATION_LEASE * 1e6)
 
-POLL = 0.25
-"""Seconds after which a waiter looks again even if nothing woke it: a hint can be lost, and tasks become due."""
+POLL_INTERVAL = 0.25
+"""Seconds after which a waiting procedure polls without a wake-up: a wake-up can be lost, and tasks become due."""
 
 LONG_POLL = 20.0
-"""Seconds for which a server is asked to wait at a time: connections that are silent for longer get cut on the way."""
+"""Seconds for which one request waits on the server: proxies close connections that are silent for longer."""
 
-ROUNDS = 200
-"""Batches that one call of upkeep does of each kind at most; the next call goes on. A call that prunes by hand prunes
-everything that is past its retention."""
+MAX_BATCHES = 200
+"""The largest number of batches of each kind in one call of upkeep; the next call continues. A pruning by hand has no
+limit."""
 
-IDLE_ROUNDS = 50
-"""Batches that delete nothing, after which a round of a worker's pruning ends; the next round goes on from there. A
-batch that deletes a part of its limit counts as a part. A process then reads at most 250,000 tasks a minute that rules
+MAX_IDLE_BATCHES = 50
+"""Batches that delete nothing, after which a round of a worker's pruning ends; the next round continues from there. A
+batch that deletes a part of its limit counts as a part. So a process reads at most 250,000 tasks a minute that rules
 keep (see pruning.STRETCH), and deletes as many tasks a minute as it does without rules."""
 
 PAGE = 1000
 
-BATCH_TIME = 0.25
+PROGRESS_INTERVAL = 0.25
 """Seconds of bulk work after which its progress is reported."""
 
-Note = Callable[[int], None]
-"""Is given the number of tasks that were changed since the last call."""
+OnProgress = Callable[[int], None]
+"""Receives the number of tasks that were changed since the last call."""
 
 
 @dataclass(slots=True)
 class Pruning:
-    """Pruning by a process, round by round: the position that its pass over the finished tasks has come to."""
+    """The pruning of a process, in rounds: the position of its pass over the finished tasks."""
 
     position: PrunePosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait until something changed since `seen`, or `timeout` seconds."""
+class WaitForChange:
+    """Wait for a change of the store since `seen`, for up to `timeout` seconds."""
 
     seen: int
     timeout: float
 
 
-Plan = Generator[Operation[Any] | Wait, Any, T]
+Procedure = Generator[Operation[Any] | WaitForChange, Any, T]
 Operations = Generator[Operation[Any], Any, T]
 """A procedure that never waits."""
 
 
-def claim(store: Store, request: ClaimRequest, wait: float) -> Plan[list[Claim]]:
-    """Claim, waiting up to `wait` seconds for something to claim."""
+def claim(store: Store, request: ClaimRequest, wait: float) -> Procedure[list[Claim]]:
+    """Claim, and wait for up to `wait` seconds for a task."""
     if store.served:
         return (yield from _claim_served(store, request, wait))
     claims = yield from claim_now(store, request)
     deadline = time.monotonic() + wait
     while not claims and (left := deadline - time.monotonic()) > 0:
-        seen = store.wakeups.generation  # before looking: a task that comes while we look wakes us at once
+        # read before the claim, so that a task enqueued meanwhile ends the wait at once
+        seen = store.wakeups.generation
         claims = yield from claim_now(store, request)
         if not claims:
-            yield Wait(seen, min(left, POLL))
+            yield WaitForChange(seen, min(left, POLL_INTERVAL))
     return claims
 
 
 def claim_now(store: Store, request: ClaimRequest) -> Operations[list[Claim]]:
     """Claim without waiting."""
-    return (yield from _numbered(store, store.queue.claim(request)))
+    return (yield from _with_numbers(store, store.queue.claim(request)))
 
 
 def claim_each(store: DatabaseStore, requests: Sequence[ClaimRequest]) -> Operations[list[list[Claim]]]:
     """Claim for several workers at once, without waiting."""
-    return (yield from _numbered(store, store.queue.claim_each(requests)))
+    return (yield from _with_numbers(store, store.queue.claim_each(requests)))
 
 
 def exchange(
     store: Store, reports: Sequence[OutcomeReport], request: ClaimRequest
 ) -> Operations[tuple[list[FinishResult], list[Claim]]]:
     """Write outcomes and claim, both or neither."""
-    return (yield from _numbered(store, store.queue.exchange(reports, request)))
+    return (yield from _with_numbers(store, store.queue.exchange(reports, request)))
 
 
-def _numbered(store: Store, operation: Operation[T]) -> Operations[T]:
+def _with_numbers(store: Store, operation: Operation[T]) -> Operations[T]:
     """Run an operation that claims. If random-order numbers are missing, it has changed nothing: number the tasks of
     its partitions, in short transactions, and begin again."""
     while True:
@@ -140,8 +141,8 @@ def _numbered(store: Store, operation: Operation[T]) -> Operations[T]:
                 partitions = yield numbering
 
 
-def _claim_served(store: Store, request: ClaimRequest, wait: float) -> Plan[list[Claim]]:
-    """The server waits for us, and hands out the task the moment it comes."""
+def _claim_served(store: Store, request: ClaimRequest, wait: float) -> Procedure[list[Claim]]:
+    """Claim with long polling: the server waits for a task."""
     deadline = time.monotonic() + wait
     while True:
         left = max(0.0, deadline - time.monotonic())
@@ -150,43 +151,43 @@ def _claim_served(store: Store, request: ClaimRequest, wait: float) -> Plan[list
             return claims
 
 
-def wait(store: Store, task_id: int, timeout: float | None) -> Plan[Task]:
-    """The task, once it is finished."""
+def wait(store: Store, task_id: int, timeout: float | None) -> Procedure[Task]:
+    """Wait until the task is finished, and return it."""
     task = yield from _until_finished(store, store.tasks.get(task_id), timeout)
     if task is None:
         raise TaskNotFound(task_id)
     if not task.finished:
         message = f"Task {task_id} is still {task.state} after {timeout} seconds."
-        raise WaitTimeout(message, hint="explain() says why a task is not running.")
+        raise WaitTimeout(message, hint="explain() returns why a task is not running.")
     return task
 
 
-def wait_workflow(store: Store, workflow_id: int, timeout: float | None) -> Plan[Workflow]:
-    """The workflow, once it has ended."""
+def wait_workflow(store: Store, workflow_id: int, timeout: float | None) -> Procedure[Workflow]:
+    """Wait until the workflow has ended, and return it."""
     workflow = yield from _until_finished(store, store.workflows.get_workflow(workflow_id), timeout)
     if workflow is None:
         raise WorkflowNotFound(workflow_id)
     if not workflow.finished:
         message = f"Workflow {workflow_id} is still {workflow.state} after {timeout} seconds."
-        raise WaitTimeout(message, hint="steps() shows where it stands, explain() why a step is not running.")
+        raise WaitTimeout(message, hint="steps() returns the states of its steps, explain() why a step is not running.")
     return workflow
 
 
-def _until_finished(store: Store, look: Operation[Ending | None], timeout: float | None) -> Plan[Ending | None]:
-    """What is looked for, once it is finished, or as it stands when the time is up; None where there is none."""
+def _until_finished(store: Store, look: Operation[Waited | None], timeout: float | None) -> Procedure[Waited | None]:
+    """Read the task or workflow until it is finished or the timeout has passed; None if it does not exist."""
     deadline = None if timeout is None else time.monotonic() + timeout
     seen = 0
     while True:
-        found: Ending | None = yield look
+        found: Waited | None = yield look
         if found is None or found.finished or (deadline is not None and time.monotonic() >= deadline):
             return found
-        left = POLL if deadline is None else deadline - time.monotonic()
-        yield Wait(seen, min(left, POLL))
+        left = POLL_INTERVAL if deadline is None else deadline - time.monotonic()
+        yield WaitForChange(seen, min(left, POLL_INTERVAL))
         seen = store.wakeups.generation
 
 
-def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
-    """Retry everything in the dead letter that matches, batch by batch."""
+def redrive(store: Store, which: DeadFilter, limit: int | None) -> Procedure[int]:
+    """Retry the matching tasks of the dead letter, in batches."""
     if limit is not None:
         check_integer(limit, "limit", 1, 2**31 - 1)
     done = 0
@@ -199,8 +200,8 @@ def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
     return done
 
 
-def discard(store: Store, ids: Sequence[int] | None, which: DeadFilter, limit: int | None) -> Plan[int]:
-    """Discard everything in the dead letter that matches, batch by batch; of these tasks only, where ids are given."""
+def discard(store: Store, ids: Sequence[int] | None, which: DeadFilter, limit: int | None) -> Procedure[int]:
+    """Discard the matching tasks of the dead letter, in batches. `ids`: only of these tasks."""
     if limit is not None:
         check_integer(limit, "limit", 1, 2**31 - 1)
     if ids is not None:
@@ -215,7 +216,7 @@ def discard(store: Store, ids: Sequence[int] | None, which: DeadFilter, limit: i
     return done
 
 
-def _discard_named(store: Store, ids: Sequence[int], which: DeadFilter, limit: int | None) -> Plan[int]:
+def _discard_named(store: Store, ids: Sequence[int], which: DeadFilter, limit: int | None) -> Procedure[int]:
     wanted = sorted({check_integer(each, "A task's id", 0, 2**63 - 1) for each in ids})
     done = 0
     while wanted and (limit is None or done < limit):
@@ -225,16 +226,18 @@ def _discard_named(store: Store, ids: Sequence[int], which: DeadFilter, limit: i
     return done
 
 
-def list_tasks(store: Store, which: TaskFilter) -> Plan[list[Task]]:
-    """A page of tasks; where no index leads to them, it is found in as many looks as that takes."""
+def list_tasks(store: Store, which: TaskFilter) -> Procedure[list[Task]]:
+    """A page of tasks; with filters that have no index, in as many searches as needed."""
     if not which.needs_search:
         tasks: list[Task] = yield store.tasks.list_tasks(which)
         return tasks
     return (yield from find(store, which, which.cursor, which.limit)).tasks
 
 
-def find(store: Store, which: TaskMatch, cursor: int | None, count: int, enough: float = math.inf) -> Plan[TaskPage]:
-    """Up to `count` tasks that match, newest first. Ends after `enough` seconds, with the cursor to continue at."""
+def find(
+    store: Store, which: TaskMatch, cursor: int | None, count: int, enough: float = math.inf
+) -> Procedure[TaskPage]:
+    """Find up to `count` matching tasks, newest first. Ends after `enough` seconds, with the cursor to continue at."""
     began, looked, tasks, span = time.monotonic(), 0, list[Task](), batch_size.first_span(which.text)
     while True:
         wanted = min(count - len(tasks), MAX_SEARCH_PAGE)
@@ -246,52 +249,54 @@ def find(store: Store, which: TaskMatch, cursor: int | None, count: int, enough:
         span = batch_size.next_span(span, looked, spent, enough - spent)
 
 
-def cancel_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[int]:
-    """Cancel all tasks that match, batch by batch; how many were cancelled or asked to stop."""
+def cancel_matching(store: Store, which: TaskMatch, note: OnProgress | None) -> Procedure[int]:
+    """Cancel all matching tasks, in batches. Returns the number of tasks that were cancelled or asked to stop."""
     check_not_everything(which)
     if store.served:
         served = cast("ServedStore", store)
-        return (yield from _until_all(lambda cursor: _asked(served.tasks.cancel_matching(which, cursor)), note))
+        return (yield from _change_all(lambda cursor: _run_one(served.tasks.cancel_matching(which, cursor)), note))
     database = cast("DatabaseStore", store)
-    return (yield from _until_all(lambda cursor: cancel_some(database, which, cursor, BATCH_TIME), note))
+    return (yield from _change_all(lambda cursor: cancel_some(database, which, cursor, PROGRESS_INTERVAL), note))
 
 
-def retry_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[int]:
-    """Retry all tasks that match, batch by batch; how many went back."""
+def retry_matching(store: Store, which: TaskMatch, note: OnProgress | None) -> Procedure[int]:
+    """Retry all matching tasks, in batches. Returns the number of retried tasks."""
     check_not_everything(which)
     if store.served:
         served = cast("ServedStore", store)
-        return (yield from _until_all(lambda cursor: _asked(served.tasks.retry_matching(which, cursor)), note))
+        return (yield from _change_all(lambda cursor: _run_one(served.tasks.retry_matching(which, cursor)), note))
     database = cast("DatabaseStore", store)
-    return (yield from _until_all(lambda cursor: retry_some(database, which, cursor, BATCH_TIME), note))
+    return (yield from _change_all(lambda cursor: retry_some(database, which, cursor, PROGRESS_INTERVAL), note))
 
 
-def cancel_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[BulkResult]:
-    """Cancel those of the next tasks that match, for about `enough` seconds."""
+def cancel_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Procedure[BulkResult]:
+    """Cancel the next matching tasks, for about `enough` seconds."""
     many = partial(store.tasks.cancel_many, only=which.queues, state=which.state)
-    return (yield from _some(store, which, cursor, Work(many, CANCELLABLE, enough)))
+    return (yield from _change_some(store, which, cursor, BulkAction(many, CANCELLABLE, enough)))
 
 
-def retry_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[BulkResult]:
-    """Retry those of the next tasks that match, for about `enough` seconds."""
+def retry_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Procedure[BulkResult]:
+    """Retry the next matching tasks, for about `enough` seconds."""
     many = partial(store.tasks.retry_many, only=which.queues, state=which.state)
-    return (yield from _some(store, which, cursor, Work(many, RETRYABLE, enough)))
+    return (yield from _change_some(store, which, cursor, BulkAction(many, RETRYABLE, enough)))
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What to do with tasks in these states, and for how long."""
+class BulkAction:
+    """An operation on many tasks in these states, and the seconds for which to repeat it."""
 
     many: Callable[[list[int]], Operation[int]]
     states: frozenset[State]
     seconds: float
 
 
-def _some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: Work) -> Plan[BulkResult]:
-    """Look for a batch of tasks, then move them. The look is an operation of its own, so that no lock is held while
-    many tasks are read; a batch begins below the last task of the one before, so that no task is moved twice."""
+def _change_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: BulkAction) -> Procedure[BulkResult]:
+    """Search for a batch of tasks, then change them, again and again.
+
+    The search is a separate operation, so that no lock is held while many tasks are read. A batch starts below the last
+    task of the previous one, so that no task is changed twice."""
     began, looking, moved, looked = time.monotonic(), 0.0, 0, 0
-    span, batches = batch_size.first_span(which.text), batch_size.Batches()
+    span, batches = batch_size.first_span(which.text), batch_size.BatchSize()
     while True:
         start = time.monotonic()
         found: FoundTasks = yield store.tasks.search(
@@ -304,10 +309,10 @@ def _some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: Work
             batches.took(time.monotonic() - start)
         if cursor is None or time.monotonic() - began >= work.seconds:
             return BulkResult(moved, cursor)
-        span = batch_size.next_span(span, looked, looking, batch_size.STRETCH)
+        span = batch_size.next_span(span, looked, looking, batch_size.READ_TIME)
 
 
-def _until_all(some: Callable[[int | None], Plan[BulkResult]], note: Note | None) -> Plan[int]:
+def _change_all(some: Callable[[int | None], Procedure[BulkResult]], note: OnProgress | None) -> Procedure[int]:
     moved, cursor = 0, None
     while True:
         batch = yield from some(cursor)
@@ -318,14 +323,14 @@ def _until_all(some: Callable[[int | None], Plan[BulkResult]], note: Note | None
             return moved
 
 
-def _asked(operation: Operation[BulkResult]) -> Plan[BulkResult]:
+def _run_one(operation: Operation[BulkResult]) -> Procedure[BulkResult]:
     moved: BulkResult = yield operation
     return moved
 
 
-def upkeep(store: Store, processor: str) -> Plan[Upkept]:
-    """Tick, promote, recover, expire, finalize, mend and prune, batch by batch, until nothing is left to do (or enough
-    for one call)."""
+def upkeep(store: Store, processor: str) -> Procedure[Upkept]:
+    """Tick, promote, recover, expire, finalize, mend and prune, in batches, until nothing is left or MAX_BATCHES is
+    reached."""
     ticked = yield from tick(store)
     promoted, recovered, expired, finalized = yield from tend(store, processor)
     pruned, history, workers, mended = yield from clear(store)
@@ -334,8 +339,8 @@ def upkeep(store: Store, processor: str) -> Plan[Upkept]:
     return Upkept(promoted, recovered, pruned, history, workers, ticked, expired, finalized, mended)
 
 
-def tend(store: Store, processor: str) -> Plan[tuple[int, int, int, int]]:
-    """The urgent half of upkeep: promote, recover, expire and finalize; how many of each."""
+def tend(store: Store, processor: str) -> Procedure[tuple[int, int, int, int]]:
+    """The urgent half of upkeep: promote, recover, expire and finalize. Returns the number of each."""
     promoted = yield from _until_done(store.upkeep.promote())
     recovered = yield from _until_done(store.upkeep.recover())
     expired = yield from _until_done(store.upkeep.expire_workflows(), 1)
@@ -343,9 +348,12 @@ def tend(store: Store, processor: str) -> Plan[tuple[int, int, int, int]]:
     return promoted, recovered, expired, finalized
 
 
-def clear(store: Store, pruning: Pruning | None = None) -> Plan[tuple[int, int, int, int]]:
-    """The other half: prune tasks, history and workers, and mend; how many of each. With a `pruning`, only one round of
-    it. Mending comes first: a step must not be deleted before its workflow has counted it."""
+def clear(store: Store, pruning: Pruning | None = None) -> Procedure[tuple[int, int, int, int]]:
+    """The other half of upkeep: mend, and prune tasks, history and workers. Returns the number of each.
+
+    With a `pruning`, only one round of it. Mending comes first: a step must not be deleted before its workflow has
+    counted it.
+    """
     mended = yield from _until_done(store.upkeep.mend_workflows(), 1)
     pruned = yield from _prune_all(store) if pruning is None else _prune_some(store, pruning)
     history = yield from _until_done(store.upkeep.prune_history())
@@ -353,8 +361,8 @@ def clear(store: Store, pruning: Pruning | None = None) -> Plan[tuple[int, int, 
     return pruned, history, workers, mended
 
 
-def _prune_all(store: Store) -> Plan[int]:
-    """A whole pass, from the oldest finished task to the newest that can be past its retention."""
+def _prune_all(store: Store) -> Procedure[int]:
+    """Prune in a complete pass, from the oldest finished task to the newest that can be past its retention."""
     done: Pruned = yield store.upkeep.prune()
     total = done.count
     while done.next is not None:
@@ -363,22 +371,24 @@ def _prune_all(store: Store) -> Plan[int]:
     return total
 
 
-def _prune_some(store: Store, pruning: Pruning) -> Plan[int]:
-    """A round: as much of a pass as takes a fraction of a second where there is little to delete."""
+def _prune_some(store: Store, pruning: Pruning) -> Procedure[int]:
+    """Prune in one round: the part of a pass that takes a fraction of a second if there is little to delete."""
     total, idle, position = 0, 0.0, pruning.position
-    for _ in range(ROUNDS):
+    for _ in range(MAX_BATCHES):
         done: Pruned = yield store.upkeep.prune(after=position)
         total, position = total + done.count, done.next
         idle += max(0.0, 1 - done.count / BATCH)
-        if position is None or idle >= IDLE_ROUNDS:
+        if position is None or idle >= MAX_IDLE_BATCHES:
             break
     pruning.position = None if position is None else position.resumed()
     return total
 
 
-def finalize_due(store: Store, processor: str) -> Plan[int]:
-    """Finalize the workflows that wait for it and that nobody holds; how many ended, or began their finalizer. One that
-    cannot be finalized holds up none of the others."""
+def finalize_due(store: Store, processor: str) -> Procedure[int]:
+    """Finalize the due workflows that no processor has claimed. Returns how many ended or started their finalizer.
+
+    A workflow that cannot be finalized does not delay the others: its error is raised at the end.
+    """
     done = 0
     seen: set[int] = set()
     failed: DibsError | None = None
@@ -398,32 +408,34 @@ def finalize_due(store: Store, processor: str) -> Plan[int]:
     return done
 
 
-def finalize_one(store: Store, workflow_id: int, processor: str) -> Plan[Finalized | None]:
-    """Claim the workflow's finalization and act on it; None where others are at it, or it is done. If that was the last
-    step of the workflow around it, that one as well."""
+def finalize_one(store: Store, workflow_id: int, processor: str) -> Procedure[Finalized | None]:
+    """Claim the finalization of the workflow and finalize it; None if another processor holds the claim or it is done.
+
+    If the workflow was the last step of an outer workflow, the outer workflow is finalized as well.
+    """
     finalized = yield from _finalize(store, workflow_id, processor)
     for outer in () if finalized is None else finalized.due:
         yield from finalize_one(store, outer, processor)
     return finalized
 
 
-def _finalize(store: Store, workflow_id: int, processor: str) -> Plan[Finalized | None]:
+def _finalize(store: Store, workflow_id: int, processor: str) -> Procedure[Finalized | None]:
     claim: FinalizationClaim = yield store.finalization.claim_finalization(workflow_id, processor, FINALIZATION_LEASE)
     if not claim.claimed or claim.token is None:
         return None
     try:
         finalized: Finalized = yield store.finalization.finalize(workflow_id, processor, claim.token)
-    except FinalizationLost:  # another thread of this processor was quicker, or another processor took over
+    except FinalizationLost:  # another thread of this processor has finalized it, or another processor has claimed it
         return None
     except Exception:
-        with suppress(DibsError):  # what went wrong first is what to tell; the claim runs out by itself
+        with suppress(DibsError):  # the first error is raised; the claim expires by itself
             yield store.finalization.release_finalization(workflow_id, processor, claim.token)
         raise
     return finalized
 
 
-def tick(store: Store) -> Plan[int]:
-    """Enqueue the tasks of all schedules whose tick has come; how many."""
+def tick(store: Store) -> Procedure[int]:
+    """Enqueue the tasks of all due schedules. Returns the number of tasks."""
     due: list[DueSchedule] = yield store.schedules.due_schedules()
     ticked = 0
     for each in due:
@@ -431,14 +443,14 @@ def tick(store: Store) -> Plan[int]:
     return ticked
 
 
-def prune(store: Store) -> Plan[int]:
-    """Prune finished tasks, ended workflows and old history; the number of rows deleted."""
+def prune(store: Store) -> Procedure[int]:
+    """Prune finished tasks, ended workflows and old history. Returns the number of deleted rows."""
     tasks = yield from _prune_all(store)
     return tasks + (yield from _until_done(store.upkeep.prune_history()))
 
 
-def all_history(store: Store) -> Plan[list[HistoryEntry]]:
-    """The whole history, page by page."""
+def all_history(store: Store) -> Procedure[list[HistoryEntry]]:
+    """Read the whole history, in pages."""
     entries: list[HistoryEntry] = []
     while True:
         page: list[HistoryEntry] = yield store.history.history_after(entries[-1].id if entries else 0, PAGE)
@@ -447,10 +459,10 @@ def all_history(store: Store) -> Plan[list[HistoryEntry]]:
             return entries
 
 
-def _until_done(operation: Operation[int], batch: int = BATCH) -> Plan[int]:
-    """Again and again, until less than a batch was left to do."""
+def _until_done(operation: Operation[int], batch: int = BATCH) -> Procedure[int]:
+    """Repeat the operation until it changes less than a batch."""
     total = 0
-    for _ in range(ROUNDS):
+    for _ in range(MAX_BATCHES):
         moved: int = yield operation
         total += moved
         if moved < batch:

@@ -16,7 +16,7 @@ import pytest
 
 import dibs
 from dibs import Cancelled, Claim, ClaimRef, Completed, Failed, Failure, Finished, NewTask, Outcome, Released, State
-from dibs.client_base import or_raise
+from dibs.client_base import raise_if_error
 from dibs.model.claim import ClaimRequest
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
@@ -30,7 +30,7 @@ Verb = Callable[[Any, Ref], Any]
 
 
 def finishing(outcome: Outcome) -> Verb:
-    return lambda app, claim: or_raise(app.finish([(claim, outcome)])[0])
+    return lambda app, claim: raise_if_error(app.finish([(claim, outcome)])[0])
 
 
 VERBS: dict[str, Verb] = {
@@ -42,9 +42,9 @@ VERBS: dict[str, Verb] = {
     "release for later": lambda app, claim: app.release(claim, delay=5),
     "stop": finishing(Cancelled()),
     "renew": lambda app, claim: app.renew(claim, 7777),
-    "renew among many": lambda app, claim: or_raise(app.renew_many([claim], 7777)[0]),
+    "renew among many": lambda app, claim: raise_if_error(app.renew_many([claim], 7777)[0]),
     "progress": lambda app, claim: app.progress(claim, 99, "stale"),
-    "start": lambda app, claim: or_raise(run(app, app._store.queue.start([claim]))[0]),
+    "start": lambda app, claim: raise_if_error(run(app, app._store.queue.start([claim]))[0]),
     "finish with completed": finishing(Completed("stale")),
     "finish with failed": finishing(Failed(NO)),
     "finish with released": finishing(Released()),
@@ -397,7 +397,9 @@ def test_of_racing_outcomes_of_one_claim_one_is_written(
     other = open_app(url, clock=clock)
     for turn in range(5):
         claim = claim_of(app, max_attempts=1)
-        calls = [lambda a=a, o=o, c=claim: or_raise(a.finish([(c, o)])[0]) for a in (app, other) for o in OUTCOMES]
+        calls = [
+            lambda a=a, o=o, c=claim: raise_if_error(a.finish([(c, o)])[0]) for a in (app, other) for o in OUTCOMES
+        ]
         answers = race(calls)
         written = [answer for answer in answers if isinstance(answer, Finished) and not answer.repeated]
         assert len(written) == 1, turn

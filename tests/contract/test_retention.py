@@ -320,7 +320,7 @@ def test_tasks_that_finished_at_the_same_moment_are_all_found(app: Any, short_st
 def test_the_rounds_of_a_worker_go_on_where_the_round_before_ended(
     app: Any, url: str, clock: Clock, short_stretches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(procedures, "IDLE_ROUNDS", 2)
+    monkeypatch.setattr(procedures, "MAX_IDLE_BATCHES", 2)
     mixed(app, clock)
     app.set_retention("cancelled", 0, type="rare")
     client, rounds = dibs.Dibs(url, clock=clock), procedures.Pruning()
@@ -334,7 +334,7 @@ def test_the_rounds_of_a_worker_go_on_where_the_round_before_ended(
 def test_a_task_that_was_committed_late_is_found_by_the_next_pass(
     app: Any, url: str, clock: Clock, short_stretches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(procedures, "IDLE_ROUNDS", 2)
+    monkeypatch.setattr(procedures, "MAX_IDLE_BATCHES", 2)
     mixed(app, clock, rare=1)
     app.set_retention("cancelled", 0, type="late")
     client, rounds = dibs.Dibs(url, clock=clock), procedures.Pruning()

@@ -37,7 +37,7 @@ def elsewhere(url: str, open_app: Callable[..., Any]) -> Any:
 @pytest.fixture
 def without_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Polling so rare that only a wake-up can end a wait in time."""
-    monkeypatch.setattr(procedures, "POLL", 10 * LONG)
+    monkeypatch.setattr(procedures, "POLL_INTERVAL", 10 * LONG)
 
 
 @pytest.fixture

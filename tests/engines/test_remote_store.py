@@ -636,7 +636,7 @@ def test_a_worker_goes_on_when_its_server_is_restarted(house: Any, database: str
             until(lambda: direct.get(before.id).state == "completed")  # type: ignore[union-attr]
             proxy.refuse()
             during = direct.enqueue("resize", {"image": 2})
-            until(lambda: worker._contact.silent_for > 0.5)  # it finds nobody
+            until(lambda: worker._access.silent_for > 0.5)  # it finds nobody
             proxy.accept()
             until(lambda: direct.get(during.id).state == "completed", timeout=30)  # type: ignore[union-attr]
         app.close()

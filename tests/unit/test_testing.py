@@ -524,17 +524,17 @@ def test_a_failed_assertion_says_what_waits_instead(app: App, box: Sandbox) -> N
     with pytest.raises(AssertionError) as caught:
         box.assert_enqueued("ship", count=2, queue="slow", order=2)
     assert str(caught.value) == (
-        "Expected 2 tasks like ship(order=2), queue 'slow' to wait, and found 0.\n"
-        "These wait:\n"
+        "Expected 2 tasks like ship(order=2), queue 'slow' to be waiting, found 0.\n"
+        "Waiting tasks:\n"
         "  ship(order=1, to='ada'), queue 'slow', priority 3, key 'ship-1'\n"
         "  bill(order=1) (scheduled until 2030-01-01T00:01:00+00:00)\n"
-        "  (begun or ended: 1)"
+        "  (started or finished: 1)"
     )
 
 
 def test_assert_nothing_enqueued_says_what_waits(app: App, box: Sandbox) -> None:
     box.assert_nothing_enqueued()
-    with pytest.raises(AssertionError, match=r"found 0.\nNothing waits."):
+    with pytest.raises(AssertionError, match=r"found 0.\nNo task is waiting."):
         box.assert_enqueued("ship")
     now(app.enqueue("ship"))
     with pytest.raises(AssertionError, match=r"ship\(\)"):

@@ -236,10 +236,10 @@ def test_a_wake_up_ends_a_pause_at_once(app: dibs.Dibs, url: str) -> None:
 
 
 def test_a_claim_resets_the_backoff(app: dibs.Dibs) -> None:
-    with Polling(app, lambda task: polling.poller._empty_looks) as polling:
-        until(lambda: polling.poller._empty_looks >= 3)
+    with Polling(app, lambda task: polling.poller._empty_claims) as polling:
+        until(lambda: polling.poller._empty_claims >= 3)
         assert finished(app, app.enqueue("work")).result == 0
-        until(lambda: polling.poller._empty_looks >= 3)
+        until(lambda: polling.poller._empty_claims >= 3)
 
 
 def test_a_delayed_task_does_not_wait_for_the_end_of_a_pause(app: dibs.Dibs) -> None:
@@ -270,7 +270,7 @@ def test_the_lease_is_renewed_while_the_callback_runs(app: dibs.Dibs) -> None:
 
 
 def test_the_heart_beats_while_the_callback_runs(app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poller, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(poller, "HEARTBEAT_INTERVAL", 0.05)
     task = app.enqueue("work")
 
     def callback(task: Task) -> bool:
@@ -317,7 +317,7 @@ def test_a_task_fails_at_its_timeout_and_what_the_callback_did_later_is_not_coun
     failed = finished(app, task)
     assert failed.error is not None
     assert (failed.state, failed.error.type, failed.result) == (State.FAILED, "TimedOut", None)
-    assert "what it did is not counted" in caplog.text
+    assert "its outcome is discarded" in caplog.text
 
 
 # What does not end the loop

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from dibs.codec import check_name, shown
+from dibs.codec import check_name, format_number
 from dibs.errors import InvalidValue
 
 MAX_SECONDS = 100 * 365 * 24 * 3600
@@ -32,7 +32,7 @@ def check_integer(value: Any, what: str, least: int, most: int) -> int:
     if type(value) is not int:
         raise InvalidValue(f"{what} must be an integer, not {value!r}.")
     if not least <= value <= most:
-        raise InvalidValue(f"{what} must be between {least:,} and {most:,}, not {shown(value, ',')}.")
+        raise InvalidValue(f"{what} must be between {least:,} and {most:,}, not {format_number(value, ',')}.")
     return value
 
 
@@ -41,7 +41,7 @@ def check_seconds(value: Any, what: str, *, least: float = 0) -> int:
     if type(value) is not int and type(value) is not float:
         raise InvalidValue(f"{what} must be a number of seconds, not {value!r}.")
     if not least <= value <= MAX_SECONDS:  # False for NaN as well
-        raise InvalidValue(f"{what} must be between {least} and {MAX_SECONDS:,} seconds, not {shown(value)}.")
+        raise InvalidValue(f"{what} must be between {least} and {MAX_SECONDS:,} seconds, not {format_number(value)}.")
     return round(value * 1_000_000)
 
 

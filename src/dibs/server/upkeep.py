@@ -30,9 +30,9 @@ class ServerUpkeep:
 
     def __init__(self, store: Store, config: ServerConfig) -> None:
         settings = WorkerConfig(upkeep_every=config.upkeep_every)
-        contact, processor = StoreAccess(store, by=None), unique_processor(f"server-{os.getpid()}")
-        self._finalizer = WorkflowFinalizer(contact, processor) if config.upkeep else None
-        self._upkeep = UpkeepService(contact, settings, processor) if config.upkeep else None
+        access, processor = StoreAccess(store, by=None), unique_processor(f"server-{os.getpid()}")
+        self._finalizer = WorkflowFinalizer(access, processor) if config.upkeep else None
+        self._upkeep = UpkeepService(access, settings, processor) if config.upkeep else None
 
     def start(self) -> None:
         """Start the threads."""

@@ -1,7 +1,7 @@
-"""What you need to test your own tasks, with any test runner: a queue for each test, and its clock in your hand.
+"""Tools to test handlers with any test runner: an isolated queue for each test, with a clock that the test controls.
 
-Nothing but the clock is faked. Tasks are stored, claimed, run and finished by the same code as in a worker, and leave
-the same history; only the threads are missing, so a test sees everything happen in order.
+Only the clock is replaced. Tasks are stored, claimed, run and finished by the same code as in a worker, and have the
+same history; there are no threads, so everything happens in order.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["Clock", "Sandbox", "isolated"]
 
 @contextmanager
 def isolated(app: ClientBase[Any], *, on: Any = None) -> Iterator[Sandbox]:
-    """Let the app use a new, empty queue inside the block, and the store it had before again afterwards.
+    """Let the app use a new, empty queue inside the block, and its former store again afterwards.
 
-    The queue is a SQLite file in a temporary folder, whatever the app uses otherwise; `app.on(connection)` is refused.
+    The queue is a SQLite file in a temporary folder, whatever store the app has; `app.on(connection)` is refused.
 
-    With `on`, a connection of sqlite3 or psycopg (sync or async), the queue is in tables of its own in the database of
-    that connection, which only the connection sees: `app.on(connection)` joins its transactions, and a rollback undoes
-    what was enqueued. Commit or roll back before the block ends.
+    With `on`, a connection of sqlite3 or psycopg (sync or async), the queue is in separate tables in the database of
+    that connection, visible only to the connection: `app.on(connection)` joins its transactions, and a rollback removes
+    the enqueued tasks. Commit or roll back before the block ends.
     """
     with _isolated(app) if on is None else _isolated_on(app, on) as box:
         yield box
@@ -42,7 +42,7 @@ def _isolated_on(app: ClientBase[Any], connection: Any) -> Iterator[Sandbox]:
     former, clock = app._store, Clock()
     store = borrow_store(connection, clock)
     began_inside = not store.in_transaction
-    store.run(store.registry.queues())  # a connection that cannot be used is told here
+    store.run(store.registry.queues())  # raises here for a connection that cannot be used
     app._store = counted(store)
     try:
         yield Sandbox(app, clock)
@@ -61,7 +61,7 @@ def _isolated_on(app: ClientBase[Any], connection: Any) -> Iterator[Sandbox]:
         raise InvalidValue(
             "A transaction was still open on the connection at the end of isolated(app, on=connection); "
             "it was rolled back.",
-            hint="Commit or roll back inside of the block.",
+            hint="Commit or roll back inside the block.",
         )
 
 
@@ -72,7 +72,7 @@ def _isolated(app: ClientBase[Any]) -> Iterator[Sandbox]:
     with tempfile.TemporaryDirectory(prefix="dibs-", ignore_cleanup_errors=True) as folder:
         app.use_url(f"sqlite:///{quote((Path(folder) / 'dibs.db').as_posix())}", clock=clock)
         store = app._store
-        app._store = _Alone(store)
+        app._store = _SeparateStore(store)
         try:
             yield Sandbox(app, clock)
         finally:
@@ -80,9 +80,9 @@ def _isolated(app: ClientBase[Any]) -> Iterator[Sandbox]:
             store.close()
 
 
-class _Alone:
-    """The store of a sandbox, which refuses to join a transaction: that would write into the connection's own database,
-    past the sandbox."""
+class _SeparateStore:
+    """The store of a sandbox, which refuses to join a transaction: that would write into the database of the
+    connection, not into the sandbox."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -102,6 +102,6 @@ class _Alone:
 def _refuse_to_join(on: Any) -> None:
     if on is not None:
         raise InvalidValue(
-            "app.on(connection) inside of isolated(app) would write into the database of the connection.",
-            hint="Use isolated(app, on=connection): the queue is then in tables of its own in that database.",
+            "app.on(connection) inside isolated(app) would write into the database of the connection.",
+            hint="Use isolated(app, on=connection): the queue is then in separate tables of that database.",
         )

@@ -1,4 +1,4 @@
-"""The sandbox: an app's queue inside a test, run and looked at by the test itself."""
+"""The sandbox: an isolated queue in a test, whose tasks the test runs and inspects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from dibs import procedures
-from dibs.client_base import ClientBase, or_raise
+from dibs.client_base import ClientBase, raise_if_error
 from dibs.errors import InvalidValue
 from dibs.handlers.handler import Handler
 from dibs.model.checks import check_seconds, from_micros, to_micros
@@ -19,26 +19,23 @@ from dibs.model.search import TaskFilter
 from dibs.model.task import DEFAULT_QUEUE, WAITING, NewTask, State, Task
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, drive, drive_async
-from dibs.testing.trial import AnyHandler, LiveContext, Trial, run, run_async
-from dibs.worker.run import permanent_failure
+from dibs.testing.trial import LiveContext, Trial, run, run_async
+from dibs.worker.run import AnyHandler, permanent_failure
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Trials = Generator[Trial, Outcome, T]
-"""Steps that yield what is to be run and are sent how it ended."""
-
-Which = AnyHandler | str
-"""A handler, or the name of a task type."""
+"""A generator that yields trials to run and receives their outcomes."""
 
 WORKER = "sandbox"
 PAGE = 1000
 
 
 class Sandbox:
-    """The app's queue inside `isolated`, for the test to run and to look at.
+    """The queue of the app inside `isolated`: runs its tasks, and inspects them.
 
-    `run_now` and `drain` run handlers of every lane in this thread. The same with `_async` runs coroutine functions on
-    the running event loop and plain functions in a thread, for tests that are coroutines themselves.
+    `run_now` and `drain` run handlers of every lane in this thread. `run_now_async` and `drain_async` run coroutine
+    functions on the running event loop and plain functions in a thread, for tests that are coroutines.
     """
 
     def __init__(self, app: ClientBase[Any], clock: Clock) -> None:
@@ -49,9 +46,10 @@ class Sandbox:
     # Run
 
     def run_now(self, handler: Handler[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Enqueue a task for the handler, claim and run it. Its result as stored, or the handler's own exception.
+        """Enqueue a task for the handler, claim it and run it. Returns the stored result, or raises the handler's
+        exception.
 
-        The arguments become params, JSON, and arguments again; a context is made from the claim.
+        The arguments are converted to params, JSON, and back; a context is created from the claim.
         """
         return drive(self._run_now(handler, handler.new(*args, **kwargs)), run)
 
@@ -60,10 +58,11 @@ class Sandbox:
         return await drive_async(self._run_now(handler, handler.new(*args, **kwargs)), run_async)
 
     def drain(self, *, advance: bool = False, raise_errors: bool = False, limit: int = 1000) -> list[Task]:
-        """Run everything that a worker would claim now, in its order, also what that enqueues; the tasks that finished.
+        """Run all tasks that a worker would claim now, in its order, including tasks that they enqueue. Returns the
+        finished tasks.
 
-        A retry that is due later stays scheduled, unless `advance` turns the clock on to whatever is due next, again
-        and again. `raise_errors`: raise what the first failing handler raised. More than `limit` attempts are an
+        A retry that is due later stays scheduled, unless `advance` moves the clock to the next due time, repeatedly.
+        `raise_errors`: raise the exception of the first failing handler. More than `limit` attempts raise
         AssertionError: most likely a task enqueues itself for ever.
         """
         return drive(self._drain(advance, raise_errors, limit), run)
@@ -72,16 +71,16 @@ class Sandbox:
         """`drain`, on the running event loop."""
         return await drive_async(self._drain(advance, raise_errors, limit), run_async)
 
-    # Look
+    # Inspect
 
-    def enqueued(self, which: Which | None = None) -> list[Task]:
-        """The tasks that wait, now due or not, oldest first: all, or those of this handler or task type."""
+    def enqueued(self, which: AnyHandler | str | None = None) -> list[Task]:
+        """The waiting tasks, due or not, oldest first; with an argument only those of this handler or task type."""
         name = None if which is None else _name(which)
         return [task for task in self._tasks() if task.state in WAITING and name in (None, task.type)]
 
     def assert_enqueued(
         self,
-        which: Which,
+        which: AnyHandler | str,
         /,
         *,
         count: int | None = None,
@@ -90,30 +89,30 @@ class Sandbox:
         key: str | None = None,
         **params: Any,
     ) -> list[Task]:
-        """A task for this handler or task type waits, with at least these params; those that match.
+        """Assert that a task for this handler or task type is waiting, with at least these params. Returns the matches.
 
-        `count`: exactly so many match. Params of the names above have to be looked for in `enqueued`.
+        `count`: the exact number of matches. For params named as an option above, use `enqueued`.
         """
         __tracebackhide__ = True  # pytest then shows the line of the test
         wanted = {"queue": queue, "priority": priority, "key": key}
         given = {name: value for name, value in wanted.items() if value is not None}
-        found = [task for task in self.enqueued(which) if _fits(task, given, _as_json(params))]
+        found = [task for task in self.enqueued(which) if _matches(task, given, _as_json(params))]
         enough = bool(found) if count is None else len(found) == count
         if not enough:
             number = "a task" if count is None else f"{count} tasks"
             raise AssertionError(
-                f"Expected {number} like {_call(_name(which), params, given)} to wait, and found {len(found)}.\n"
+                f"Expected {number} like {_call(_name(which), params, given)} to be waiting, found {len(found)}.\n"
                 f"{self._waiting()}"
             )
         return found
 
     def assert_nothing_enqueued(self) -> None:
-        """No task waits."""
+        """Assert that no task is waiting."""
         __tracebackhide__ = True
         if self.enqueued():
-            raise AssertionError(f"Expected nothing to wait.\n{self._waiting()}")
+            raise AssertionError(f"Expected no task to be waiting.\n{self._waiting()}")
 
-    # How it runs
+    # Internals
 
     def _run_now(self, handler: AnyHandler, new: NewTask) -> Trials[Any]:
         now = msgspec.structs.replace(new, delay=None, run_at=None)
@@ -136,14 +135,14 @@ class Sandbox:
         return finished
 
     def _attempt(self, handler: AnyHandler, claim: Claim) -> Trials[tuple[Outcome, BaseException | None]]:
-        """Run what is claimed and write its outcome; that, and what was raised."""
+        """Run a claimed task and write its outcome. Returns the outcome, and the exception of the handler."""
         trial = Trial(handler, LiveContext(claim, self._store))
         outcome = yield trial
-        answer = self._run(self._store.queue.finish([(claim, outcome)]))[0]
-        if isinstance(answer, InvalidValue):  # a result that cannot be kept fails the task, as in a worker
-            outcome = permanent_failure(answer)
-            answer = self._run(self._store.queue.finish([(claim, outcome)]))[0]
-        or_raise(answer)
+        result = self._run(self._store.queue.finish([(claim, outcome)]))[0]
+        if isinstance(result, InvalidValue):  # a result that cannot be stored fails the task, as in a worker
+            outcome = permanent_failure(result)
+            result = self._run(self._store.queue.finish([(claim, outcome)]))[0]
+        raise_if_error(result)
         if trial.error is None and isinstance(outcome, Failed):
             return outcome, InvalidValue(outcome.failure.message)
         return outcome, trial.error
@@ -151,21 +150,21 @@ class Sandbox:
     def _claims(self, advance: bool, limit: int) -> Iterator[Claim]:
         for count in itertools.count():
             claim = self._claim()
-            while claim is None and advance and self._turn_on_the_clock():
+            while claim is None and advance and self._advance_clock():
                 claim = self._claim()
             if claim is None:
                 return
             if count == limit:
                 self._run(self._store.queue.finish([(claim, Released())]))
                 raise AssertionError(
-                    f"There still is something to run after {limit} attempts: {_describe(claim.task)}.\n"
-                    "hint: A task that enqueues or snoozes itself never ends; else give a higher limit."
+                    f"Tasks are still pending after {limit} attempts: {_describe(claim.task)}.\n"
+                    "hint: A task that enqueues or snoozes itself never ends. Otherwise pass a higher limit."
                 )
             yield claim
 
     def _claim(self) -> Claim | None:
         if not self.app.handlers:
-            raise InvalidValue("There is nothing to run: the app has no handlers.", hint="Declare one: @app.task")
+            raise InvalidValue("There is nothing to run: the app has no handlers.", hint="Declare one with @app.task.")
         self._run(self._store.upkeep.promote())  # claims do so now and then; here the order must not depend on when
         self._run(self._store.upkeep.expire_workflows())
         drive(procedures.finalize_due(self._store, WORKER), self._step)
@@ -173,8 +172,8 @@ class Sandbox:
         claims = self._run(self._store.queue.claim(request))
         return claims[0] if claims else None
 
-    def _turn_on_the_clock(self) -> bool:
-        """To the next moment at which a task falls due or a lease ends; False if there is none."""
+    def _advance_clock(self) -> bool:
+        """Advance the clock to the next time at which a task becomes due or a lease ends. False if there is none."""
         tasks = self._tasks()
         moments = [task.run_at for task in tasks if task.state is State.SCHEDULED]
         moments += [task.lease_until for task in tasks if task.state is State.CLAIMED and task.lease_until]
@@ -200,18 +199,18 @@ class Sandbox:
     def _run(self, operation: Operation[T]) -> T:
         return self._store.run(operation)
 
-    def _step(self, step: Operation[Any] | procedures.Wait) -> Any:
-        assert not isinstance(step, procedures.Wait)
+    def _step(self, step: Operation[Any] | procedures.WaitForChange) -> Any:
+        assert not isinstance(step, procedures.WaitForChange)
         return self._run(step)
 
     def _waiting(self) -> str:
         waiting = [f"  {_describe(task)}" for task in self.enqueued()]
         others = len(self._tasks()) - len(waiting)
-        more = [f"  (begun or ended: {others})"] if others else []
-        return "\n".join(["These wait:" if waiting else "Nothing waits.", *waiting, *more])
+        more = [f"  (started or finished: {others})"] if others else []
+        return "\n".join(["Waiting tasks:" if waiting else "No task is waiting.", *waiting, *more])
 
 
-def _name(which: Which) -> str:
+def _name(which: AnyHandler | str) -> str:
     if isinstance(which, Handler):
         return which.name
     if not isinstance(which, str):
@@ -219,14 +218,14 @@ def _name(which: Which) -> str:
     return which
 
 
-def _fits(task: Task, given: dict[str, Any], params: dict[str, Any]) -> bool:
+def _matches(task: Task, given: dict[str, Any], params: dict[str, Any]) -> bool:
     return all(getattr(task, name) == value for name, value in given.items()) and all(
         name in task.params and task.params[name] == value for name, value in params.items()
     )
 
 
 def _as_json(params: dict[str, Any]) -> dict[str, Any]:
-    """As they would be stored: a datetime as its text, a tuple as a list."""
+    """The params as they would be stored: a datetime as text, a tuple as a list."""
     as_json: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(params))
     return as_json
 
@@ -247,28 +246,28 @@ def _call(name: str, params: dict[str, Any], about: dict[str, Any]) -> str:
 
 
 class Clock:
-    """The clock of a sandbox: it begins with the real time and then stands still, until the test turns it."""
+    """The clock of a sandbox: starts with the real time and changes only when the test changes it."""
 
     def __init__(self) -> None:
         self._micros = to_micros(datetime.now(UTC))
 
     @property
     def now(self) -> datetime:
-        """What it shows."""
+        """The time of the clock."""
         return from_micros(self._micros)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self._micros += check_seconds(seconds, "seconds")
 
     def set(self, moment: datetime) -> None:
-        """Turn it to this moment."""
+        """Set the clock to this time."""
         if moment.utcoffset() is None:
-            raise InvalidValue("The moment has no time zone.", hint="Use an aware datetime: datetime(…, tzinfo=UTC).")
+            raise InvalidValue("The time has no time zone.", hint="Use an aware datetime: datetime(…, tzinfo=UTC).")
         self._micros = to_micros(moment)
 
     def __call__(self) -> int:
-        """Microseconds since 1970, as the store asks for them."""
+        """The time in microseconds since 1970, for the store."""
         return self._micros
 
     def __repr__(self) -> str:

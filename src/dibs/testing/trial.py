@@ -1,4 +1,4 @@
-"""One attempt under test: run as a worker runs it, with what the handler raised kept for the test."""
+"""One attempt in a test: runs as in a worker, and keeps the exception of the handler for the test."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from typing import Any
 
 from dibs.errors import InvalidValue
 from dibs.handlers.context import Context
-from dibs.handlers.handler import Handler
 from dibs.model.claim import Claim, ClaimStatus, Outcome
 from dibs.store.contract import Store
-from dibs.worker.run import perform, perform_async
+from dibs.worker.run import AnyHandler, perform, perform_async
 from dibs.worker.store_access import StoreTaskData
-
-AnyHandler = Handler[..., Any, Any]
 
 
 class Trial:
-    """A handler about to be run under a claim, which keeps what the handler raises."""
+    """One run of a handler under a claim. `error`: the exception that the handler raised."""
 
     def __init__(self, handler: AnyHandler, context: Context) -> None:
         self.context = context
@@ -28,10 +25,10 @@ class Trial:
         self.is_async = inspect.iscoroutinefunction(handler.function)
         self.handler = copy.copy(handler)
         self.handler.function = (
-            self._keeping_async(handler.function) if self.is_async else self._keeping(handler.function)
+            self._recording_async(handler.function) if self.is_async else self._recording(handler.function)
         )
 
-    def _keeping(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _recording(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(**arguments: Any) -> Any:
             try:
                 return function(**arguments)
@@ -41,7 +38,7 @@ class Trial:
 
         return call
 
-    def _keeping_async(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _recording_async(self, function: Callable[..., Any]) -> Callable[..., Any]:
         async def call(**arguments: Any) -> Any:
             try:
                 return await function(**arguments)
@@ -53,8 +50,8 @@ class Trial:
 
 
 def run(trial: Trial) -> Outcome:
-    """Run it in this thread; how it ended."""
-    if trial.is_async and _on_a_loop():
+    """Run the trial in this thread and return the outcome."""
+    if trial.is_async and _in_event_loop():
         raise InvalidValue(
             f"The coroutine function {trial.handler.name!r} cannot be waited for inside a running event loop.",
             hint="Await it: run_now_async(…), drain_async().",
@@ -69,7 +66,7 @@ async def run_async(trial: Trial) -> Outcome:
     return await asyncio.to_thread(perform, trial.handler, trial.context)
 
 
-def _on_a_loop() -> bool:
+def _in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -78,7 +75,7 @@ def _on_a_loop() -> bool:
 
 
 class LiveContext(Context):
-    """A context that asks and tells the store at once, where in a worker the lease keeper does so now and then."""
+    """A context that reads and writes the store directly; in a worker the lease keeper does that periodically."""
 
     __slots__ = ("_store",)
 
@@ -88,12 +85,12 @@ class LiveContext(Context):
 
     @property
     def cancelled(self) -> bool:
-        """True when somebody asked the task to stop, or the claim is lost."""
+        """True if the cancellation of the task was requested, or the claim is lost."""
         return self._store.run(self._store.queue.claim_status([self.claim])) != [ClaimStatus.HELD]
 
     @cancelled.setter
     def cancelled(self, value: bool) -> None:
-        """The store knows."""
+        """Ignore the value: the store has the status."""
 
     def _write(self, claim: Claim, percent: int, message: str | None) -> None:
         self._store.run(self._store.queue.progress([(claim, percent, message)]))

@@ -45,7 +45,7 @@ class Claimer(ServiceThread):
 
     def __init__(
         self,
-        contact: StoreAccess,
+        access: StoreAccess,
         config: WorkerConfig,
         identity: tuple[str, str],
         lanes: Sequence[LaneRunner],
@@ -55,7 +55,7 @@ class Claimer(ServiceThread):
         idle: Callable[[], bool],
     ) -> None:
         super().__init__()
-        self._contact = contact
+        self._access = access
         self._config = config
         self._worker_id, self._incarnation = identity
         self._lanes = lanes
@@ -81,18 +81,18 @@ class Claimer(ServiceThread):
         if not self._room.is_set():
             self._room.set()
             if self._wants_room:
-                self._contact.wake()
+                self._access.wake()
 
     def wake(self) -> None:
         """See ServiceThread."""
         self._room.set()
-        self._contact.wake()
+        self._access.wake()
 
     def step(self) -> None:
         """Claim for every lane; then wait if nothing is left to claim, or if no lane has room."""
         self._room.clear()
         self._wants_room = True
-        seen = self._contact.wakeups.generation
+        seen = self._access.wakeups.generation
         idle = self._idle()
         began, self.dry_since = now(), None  # before the claims: a claimed task may end before this function returns
         claimed, found = self._claim_for_all()
@@ -166,7 +166,7 @@ class Claimer(ServiceThread):
             count=min(count, MAX_BATCH),
             ahead=ahead,
         )
-        claims = self._contact.follow(claim_now(self._contact.store, request), idle=self._polling)
+        claims = self._access.follow(claim_now(self._access.store, request), idle=self._polling)
         if len(claims) < request.count and types == lane.types:
             self._dry.add(lane)
         if claims:
@@ -174,8 +174,8 @@ class Claimer(ServiceThread):
         return len(claims)
 
     def _wait_for_work(self, seen: int) -> None:
-        wakeups = self._contact.wakeups
-        due = self._contact.run(self._contact.store.upkeep.next_due())
+        wakeups = self._access.wakeups
+        due = self._access.run(self._access.store.upkeep.next_due())
         pause = self._poll * random.uniform(0.9, 1.1)
         if due is not None:
             pause = min(

@@ -45,13 +45,13 @@ class Finisher(ServiceThread):
 
     def __init__(
         self,
-        contact: StoreAccess,
+        access: StoreAccess,
         forget: Callable[[Sequence[Attempt]], None],
         progress: ProgressReports,
         finalize: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__()
-        self._contact = contact
+        self._access = access
         self._forget = forget
         self._progress = progress
         self._finalize = finalize
@@ -105,8 +105,8 @@ class Finisher(ServiceThread):
 
     def _write(self, batch: Sequence[SettledAttempt]) -> None:
         try:
-            results = self._contact.run(
-                self._contact.store.queue.finish([(attempt.claim, outcome) for attempt, outcome in batch])
+            results = self._access.run(
+                self._access.store.queue.finish([(attempt.claim, outcome) for attempt, outcome in batch])
             )
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreRefused):

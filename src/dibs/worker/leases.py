@@ -34,9 +34,9 @@ class LeaseKeeper(ServiceThread):
 
     name = "lease keeper"
 
-    def __init__(self, contact: StoreAccess, lease: float, attempts: HeldAttempts, progress: ProgressReports) -> None:
+    def __init__(self, access: StoreAccess, lease: float, attempts: HeldAttempts, progress: ProgressReports) -> None:
         super().__init__()
-        self._contact = contact
+        self._access = access
         self._lease = lease
         self._attempts = attempts
         self._status_read_at = 0.0
@@ -76,7 +76,7 @@ class LeaseKeeper(ServiceThread):
         for batch in _batches(attempts):
             moment = now()
             claims = [attempt.claim for attempt in batch]
-            results = self._contact.run(self._contact.store.queue.renew(claims, round(self._lease * 1e6)))
+            results = self._access.run(self._access.store.queue.renew(claims, round(self._lease * 1e6)))
             for attempt, result in zip(batch, results, strict=True):
                 self._renewed(attempt, result, moment)
 
@@ -90,7 +90,7 @@ class LeaseKeeper(ServiceThread):
 
     def _read_status(self, attempts: Sequence[Attempt]) -> None:
         for batch in _batches(attempts):
-            statuses = self._contact.run(self._contact.store.queue.claim_status([attempt.claim for attempt in batch]))
+            statuses = self._access.run(self._access.store.queue.claim_status([attempt.claim for attempt in batch]))
             for attempt, status in zip(batch, statuses, strict=True):
                 if status is ClaimStatus.STOPPING:
                     self._stop(attempt, StopReason.CANCELLED)

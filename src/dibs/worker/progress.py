@@ -23,8 +23,8 @@ class ProgressReports:
     the outcome ends the claim, and a later progress report would be refused.
     """
 
-    def __init__(self, contact: StoreAccess) -> None:
-        self._contact = contact
+    def __init__(self, access: StoreAccess) -> None:
+        self._access = access
         self._latest: dict[ClaimKey, ProgressReport] = {}
         self._writing = threading.Lock()
         """Held from before a report is removed from `_latest` until it is written. So a report that is neither in
@@ -56,7 +56,7 @@ class ProgressReports:
         if not reports:
             return
         try:
-            self._contact.run(self._contact.store.queue.progress(reports))
+            self._access.run(self._access.store.queue.progress(reports))
         except DibsError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
                 for report in reports:  # unless the handler has added a newer report in the meantime

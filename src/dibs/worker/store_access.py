@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from dibs.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
 from dibs.model.claim import Claim
 from dibs.model.workflow import StepResult
-from dibs.procedures import Plan, Wait
+from dibs.procedures import Procedure, WaitForChange
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, drive
 from dibs.store.wakeups import Wakeups
@@ -70,12 +70,12 @@ class StoreAccess:
         self._answered_at = time.monotonic()
         return result
 
-    def follow(self, procedure: Plan[T], *, idle: bool = False) -> T:
+    def follow(self, procedure: Procedure[T], *, idle: bool = False) -> T:
         """Run a procedure that never waits for a change of the store."""
         return drive(procedure, partial(self._step, idle=idle))
 
-    def _step(self, step: Operation[Any] | Wait, idle: bool) -> Any:
-        assert not isinstance(step, Wait)
+    def _step(self, step: Operation[Any] | WaitForChange, idle: bool) -> Any:
+        assert not isinstance(step, WaitForChange)
         return self.run(step, idle=idle)
 
     def maintain(self) -> None:

@@ -40,14 +40,14 @@ class UpkeepService(ServiceThread):
 
     def __init__(
         self,
-        contact: StoreAccess,
+        access: StoreAccess,
         config: WorkerConfig,
         processor: str,
         handlers: Sequence[Handler[..., Any, Any]] = (),
         heartbeat: Callable[[bool], Heartbeat] | None = None,
     ) -> None:
         super().__init__()
-        self._contact = contact
+        self._access = access
         self._config = config
         self._processor = processor
         self.in_round = False
@@ -61,7 +61,7 @@ class UpkeepService(ServiceThread):
         self._intervals: dict[Callable[[], None], float] = (
             {} if heartbeat is None else {self._send_heartbeat: HEARTBEAT_INTERVAL}
         )
-        if not contact.store.served:  # a server does its own upkeep, and the API key of a worker does not allow it
+        if not access.store.served:  # a server does its own upkeep, and the API key of a worker does not allow it
             self._intervals |= {self._tick: TICK_INTERVAL, self._tend: config.upkeep_every, self._prune: PRUNE_INTERVAL}
         self._next = dict.fromkeys(self._intervals, 0.0)
 
@@ -85,28 +85,28 @@ class UpkeepService(ServiceThread):
 
     def _send_heartbeat(self, leaving: bool = False) -> None:
         if self._heartbeat is not None:  # None in a server, which is not a worker
-            self._contact.run(self._contact.store.registry.heartbeat(self._heartbeat(leaving)))
+            self._access.run(self._access.store.registry.heartbeat(self._heartbeat(leaving)))
 
     def _tend(self) -> None:
         self.in_round = True
         try:
-            if any(self._contact.follow(procedures.tend(self._contact.store, self._processor))):
+            if any(self._access.follow(procedures.tend(self._access.store, self._processor))):
                 self.changed_at = now()
         finally:
             self.in_round = False
 
     def _tick(self) -> None:
-        self._contact.follow(procedures.tick(self._contact.store))
+        self._access.follow(procedures.tick(self._access.store))
 
     def _prune(self) -> None:
-        self._contact.follow(procedures.clear(self._contact.store, self._pruning))
-        self._contact.maintain()
+        self._access.follow(procedures.clear(self._access.store, self._pruning))
+        self._access.maintain()
 
     def _declare_schedules(self) -> None:
         while self._undeclared:
             schedule = self._undeclared[-1]
             try:
-                self._contact.run(self._contact.store.schedules.put_schedule(schedule, "code"))
+                self._access.run(self._access.store.schedules.put_schedule(schedule, "code"))
             except DibsError as error:
                 if isinstance(error, StoreError) and not isinstance(error, NotAllowed):
                     raise
@@ -123,9 +123,9 @@ class WorkflowFinalizer(ServiceThread):
 
     name = "finalizer"
 
-    def __init__(self, contact: StoreAccess, processor: str) -> None:
+    def __init__(self, access: StoreAccess, processor: str) -> None:
         super().__init__()
-        self._contact = contact
+        self._access = access
         self._processor = processor
         self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._pending = 0
@@ -151,7 +151,7 @@ class WorkflowFinalizer(ServiceThread):
 
     def queue_due(self) -> bool:
         """Queue the workflows in the store that are due for finalization. Returns whether there were any."""
-        due = self._contact.run(self._contact.store.finalization.due_finalizations())
+        due = self._access.run(self._access.store.finalization.due_finalizations())
         for workflow_id in due:
             self.put(workflow_id)
         return bool(due)
@@ -171,7 +171,7 @@ class WorkflowFinalizer(ServiceThread):
 
     def _finalize(self, workflow_id: int) -> None:
         try:
-            self._contact.follow(procedures.finalize_one(self._contact.store, workflow_id, self._processor))
+            self._access.follow(procedures.finalize_one(self._access.store, workflow_id, self._processor))
         except StoreError:
             self.put(workflow_id)
             raise

@@ -84,8 +84,8 @@ class Worker:
             raise InvalidValue(
                 "This worker has nothing to do: there are no handlers.", hint="Declare one with @app.task."
             )
-        self._contact = StoreAccess(store, by)
-        self._task_data = StoreTaskData(store, self._contact.run)
+        self._access = StoreAccess(store, by)
+        self._task_data = StoreTaskData(store, self._access.run)
         self._signals = Signals()
         self._stopping = threading.Event()
         self._shutting_down = threading.Lock()
@@ -115,23 +115,23 @@ class Worker:
         if self._services:
             raise InvalidValue("This worker was already started.", hint="Create another worker: app.worker()")
         _refuse_in_child_process()
-        self._served = self._contact.store.served  # then the server finalizes workflows
+        self._served = self._access.store.served  # then the server finalizes workflows
         self._last_step_at = -SERVER_FINALIZATION_ALLOWANCE
         processor = unique_processor(self.worker_id)
-        self._finalizer = WorkflowFinalizer(self._contact, processor)
-        self._progress = ProgressReports(self._contact)
+        self._finalizer = WorkflowFinalizer(self._access, processor)
+        self._progress = ProgressReports(self._access)
         finalize = None if self._served else self._finalizer.put
-        self._finisher = Finisher(self._contact, self._forget, self._progress, finalize)
+        self._finisher = Finisher(self._access, self._forget, self._progress, finalize)
         self._attempts = HeldAttempts(self._finisher.put)
-        self._leases = LeaseKeeper(self._contact, self.config.lease, self._attempts, self._progress)
+        self._leases = LeaseKeeper(self._access, self.config.lease, self._attempts, self._progress)
         handlers = list(self._handlers.values())
-        self._upkeep = UpkeepService(self._contact, self.config, processor, handlers, self._heartbeat)
-        self._contact.run(self._contact.store.registry.heartbeat(self._heartbeat(False)))  # a wrong URL raises here
-        warn_once(self._contact.store.caution, logger)
+        self._upkeep = UpkeepService(self._access, self.config, processor, handlers, self._heartbeat)
+        self._access.run(self._access.store.registry.heartbeat(self._heartbeat(False)))  # a wrong URL raises here
+        warn_once(self._access.store.caution, logger)
         self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)
         self._claimer = Claimer(
-            self._contact,
+            self._access,
             self.config,
             identity,
             self._lanes,
@@ -157,7 +157,7 @@ class Worker:
         """The health of the worker, for a health check or a metric."""
         alive = bool(self._services) and all(service.alive for service in self._services)
         held = len(self._attempts) if self._services else 0
-        return Health(self.worker_id, alive, held, self._contact.silent_for)
+        return Health(self.worker_id, alive, held, self._access.silent_for)
 
     def __enter__(self) -> Self:
         self.start()
@@ -249,7 +249,7 @@ class Worker:
         """
         self._finisher.wait_until_written(FLUSH_TIMEOUT)
         try:
-            refused = self._contact.run(self._contact.store.queue.start([attempt.claim]))[0]
+            refused = self._access.run(self._access.store.queue.start([attempt.claim]))[0]
         except StoreError:
             self._attempts.settle(attempt, Released())
             return False

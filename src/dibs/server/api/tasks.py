@@ -216,7 +216,7 @@ def _acting_on(call: Call) -> TaskMatch:
     return msgspec.structs.replace(which, queues=call.caller.queues)
 
 
-async def _moved(call: Call, plan: procedures.Plan[BulkResult]) -> Answer:
+async def _moved(call: Call, plan: procedures.Procedure[BulkResult]) -> Answer:
     moved = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
     return Answer(wire.MovedTasks.from_model(moved))
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from dibs.batch_size import Batches
+from dibs.batch_size import BatchSize
 from dibs.model.key import Scope
 from dibs.model.search import TaskSearch, TaskSummary
 from dibs.model.task import CANCELLABLE, RETRYABLE, State
@@ -125,7 +125,7 @@ async def _is_dead(request: PageRequest, task_id: int) -> bool:
 
 
 async def _run_matching(request: PageRequest, bulk_request: BulkRequest, seconds: float) -> BatchResult:
-    began, moved, looked, cursor, batches = time.monotonic(), 0, 0, bulk_request.cursor, Batches()
+    began, moved, looked, cursor, batches = time.monotonic(), 0, 0, bulk_request.cursor, BatchSize()
     query = (
         msgspec.structs.replace(bulk_request, dead="yes")
         if bulk_request.action in DEAD_LETTER_ACTIONS
