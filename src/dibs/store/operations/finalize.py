@@ -20,13 +20,10 @@ from dibs.model.finalization import (
     FinalizationClaim,
     Finalized,
 )
-from dibs.model.task import Failure, State
-from dibs.model.workflow import STOP_DEADLINE, Workflow, WorkflowState
+from dibs.model.workflow import Workflow, WorkflowState
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
-from dibs.store.operations.advance import deadline_exceeded
 from dibs.store.operations.dialect import FinalizationAnswer, FinalizationStatements
-from dibs.store.operations.finish import encode_failure
-from dibs.store.operations.rows import moment, read_failure
+from dibs.store.operations.rows import moment
 
 _STATES = ("pending", "scheduled", "claimed", "blocked", "completed", "failed", "cancelled")
 
@@ -90,55 +87,16 @@ class Finalize:
 
 
 def _found_context(workflow_id: int) -> Statements[ExecutionContext]:
-    context = yield from _context(workflow_id)
+    context = yield from read_context(workflow_id)
     if context is None:
         raise WorkflowNotFound(workflow_id)
     return context
 
 
-def _context(workflow_id: int) -> Statements[ExecutionContext | None]:
+def read_context(workflow_id: int) -> Statements[ExecutionContext | None]:
+    """The execution context of the workflow, or None."""
     rows = yield Statement("execution_context", {"id": workflow_id})
     return _read_context(rows[0]) if rows else None
-
-
-def _execution_status(workflow: Workflow) -> Statements[ExecutionStatus]:
-    """The state of the workflow's steps. They are read only if some are active: otherwise the counters are enough,
-    however many steps there are."""
-    if workflow.active:
-        context = yield from _context(workflow.id)
-        assert context is not None
-        return context.execution_status
-    if workflow.failures:
-        return ExecutionStatus.BLOCKED_BY_FAILURES
-    if workflow.ended >= workflow.steps:
-        return ExecutionStatus.ALL_COMPLETE
-    return ExecutionStatus.WAITING_FOR_DEPENDENCIES
-
-
-def _held_by_finalizer(workflow: Workflow) -> Statements[FinalizationAnswer]:
-    """The answer while the finalizer runs: its own claim holds the workflow."""
-    rows = yield Statement("get", {"ids": [workflow.finalizer_id]})
-    holder = rows[0][16] if rows else None
-    message = "Workflow already claimed for finalization: its finalizer runs"
-    return False, holder, workflow.state.value, message, ClaimReason.ALREADY_CLAIMED, None, None
-
-
-def _not_found() -> FinalizationAnswer:
-    """There is no such workflow: that is no race."""
-    return False, None, "not_found", "Workflow not found", ClaimReason.NOT_FOUND, None, None
-
-
-def _already_complete(workflow: Workflow) -> FinalizationAnswer:
-    """Whatever was to be decided has been."""
-    return (
-        False,
-        None,
-        workflow.state.value,
-        "Workflow already complete",
-        ClaimReason.ALREADY_COMPLETE,
-        None,
-        None,
-    )
 
 
 def _read_claim(workflow_id: int, processor: str, answer: FinalizationAnswer) -> FinalizationClaim:
@@ -148,27 +106,10 @@ def _read_claim(workflow_id: int, processor: str, answer: FinalizationAnswer) ->
     )
 
 
-def _not_extended(workflow: Workflow, status: str, now: int) -> FinalizationAnswer:
-    """The claim is another one, or there is none."""
-    by, until = workflow.finalization_by, workflow.finalization_until
-    if by is None or until is None or until <= from_micros(now):
-        message = "Nobody holds the finalization of this workflow"
-        return False, None, status, message, ClaimReason.NOT_CLAIMED, None, None
-    message = f"Workflow already claimed for finalization by {by} under token {workflow.finalization_token}"
-    return False, by, status, message, ClaimReason.ALREADY_CLAIMED, None, None
-
-
 def _check_claim(processor: str, token: int) -> None:
     """A processor and a token that a claim may have."""
     check_name(processor, "The processor's id")
     check_integer(token, "token", 0, 2**63 - 1)
-
-
-def _check_holder(workflow: Workflow, processor: str, token: int) -> None:
-    """The fence: the token is issued once, and belongs to one processor."""
-    held = (workflow.state, workflow.finalization_by, workflow.finalization_token)
-    if held != (WorkflowState.RUNNING, processor, token):
-        raise finalization_lost(workflow, processor, token)
 
 
 def finalization_lost(workflow: Workflow, processor: str, token: int) -> FinalizationLost:
@@ -181,26 +122,6 @@ def finalization_lost(workflow: Workflow, processor: str, token: int) -> Finaliz
         where = f"{workflow.finalization_by} holds it under token {workflow.finalization_token}"
     message = f"{processor} does not hold the finalization of workflow {workflow.id} under token {token}: {where}."
     return FinalizationLost(message, workflow_id=workflow.id, token=token)
-
-
-def _cause(workflow: Workflow) -> Statements[str]:
-    """Why the workflow failed."""
-    rows = yield Statement("first_failure", {"id": workflow.id})
-    if workflow.stopping == STOP_DEADLINE:
-        return encode_failure(deadline_exceeded(workflow))
-    if not rows:
-        return encode_failure(Failure("WorkflowStopped", "It was stopped before it was done."))
-    name, task_id, state, error = rows[0]
-    failure = read_failure(error)
-    because = "." if failure is None else f": {failure.type}: {failure.message}"
-    return encode_failure(
-        Failure(
-            "StepFailed",
-            f"Step {name!r} (task {task_id}) was {state}{because}"
-            if state == State.CANCELLED
-            else f"Step {name!r} (task {task_id}) failed{because}",
-        )
-    )
 
 
 def _read_context(row: Row) -> ExecutionContext:

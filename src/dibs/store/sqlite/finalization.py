@@ -1,37 +1,30 @@
-"""Finalization on SQLite: claim, renew, release and end in small statements under the write lock.
-
-PostgreSQL has the same as functions in the database, for programs in other languages."""
+"""Claim, renew and act on finalizations in SQLite, which has no functions in the database."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dibs.errors import WorkflowNotFound
+from dibs.model.checks import from_micros
 from dibs.model.finalization import (
     ACTION_FOR_STATUS,
     ClaimReason,
+    ExecutionStatus,
     FinalizationAction,
     Finalized,
 )
-from dibs.model.task import State
-from dibs.model.workflow import Workflow, WorkflowState
+from dibs.model.task import Failure, State
+from dibs.model.workflow import STOP_DEADLINE, Workflow, WorkflowState
 from dibs.store.operation import Statement, Statements
-from dibs.store.operations.advance import Advance, CounterChanges, finalizer_cancelled, stopped_state
+from dibs.store.operations.advance import Advance, CounterChanges, deadline_exceeded, finalizer_cancelled, stopped_state
 from dibs.store.operations.dialect import FinalizationAnswer
-from dibs.store.operations.finalize import (
-    _already_complete,
-    _cause,
-    _check_holder,
-    _execution_status,
-    _held_by_finalizer,
-    _not_extended,
-    _not_found,
-)
+from dibs.store.operations.finalize import finalization_lost, read_context
 from dibs.store.operations.finish import encode_failure
+from dibs.store.operations.rows import read_failure
 
 
-class FinalizationByStatements:
-    """Finalization for engines without functions in the database. See FinalizationStatements."""
+class SqliteFinalization:
+    """Finalization by statements. See FinalizationStatements."""
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance
@@ -144,3 +137,80 @@ class FinalizationByStatements:
             yield from self._advance.end_workflow(
                 workflow, WorkflowState.FAILED, encode_failure(finalizer_cancelled(task_id)), changes
             )
+
+
+def _execution_status(workflow: Workflow) -> Statements[ExecutionStatus]:
+    """The state of the workflow's steps. They are read only if some are active: otherwise the counters are enough,
+    however many steps there are."""
+    if workflow.active:
+        context = yield from read_context(workflow.id)
+        assert context is not None
+        return context.execution_status
+    if workflow.failures:
+        return ExecutionStatus.BLOCKED_BY_FAILURES
+    if workflow.ended >= workflow.steps:
+        return ExecutionStatus.ALL_COMPLETE
+    return ExecutionStatus.WAITING_FOR_DEPENDENCIES
+
+
+def _held_by_finalizer(workflow: Workflow) -> Statements[FinalizationAnswer]:
+    """The answer while the finalizer runs: its own claim holds the workflow."""
+    rows = yield Statement("get", {"ids": [workflow.finalizer_id]})
+    holder = rows[0][16] if rows else None
+    message = "Workflow already claimed for finalization: its finalizer runs"
+    return False, holder, workflow.state.value, message, ClaimReason.ALREADY_CLAIMED, None, None
+
+
+def _not_found() -> FinalizationAnswer:
+    """There is no such workflow: that is no race."""
+    return False, None, "not_found", "Workflow not found", ClaimReason.NOT_FOUND, None, None
+
+
+def _already_complete(workflow: Workflow) -> FinalizationAnswer:
+    """Whatever was to be decided has been."""
+    return (
+        False,
+        None,
+        workflow.state.value,
+        "Workflow already complete",
+        ClaimReason.ALREADY_COMPLETE,
+        None,
+        None,
+    )
+
+
+def _not_extended(workflow: Workflow, status: str, now: int) -> FinalizationAnswer:
+    """The claim is another one, or there is none."""
+    by, until = workflow.finalization_by, workflow.finalization_until
+    if by is None or until is None or until <= from_micros(now):
+        message = "Nobody holds the finalization of this workflow"
+        return False, None, status, message, ClaimReason.NOT_CLAIMED, None, None
+    message = f"Workflow already claimed for finalization by {by} under token {workflow.finalization_token}"
+    return False, by, status, message, ClaimReason.ALREADY_CLAIMED, None, None
+
+
+def _check_holder(workflow: Workflow, processor: str, token: int) -> None:
+    """The fence: the token is issued once, and belongs to one processor."""
+    held = (workflow.state, workflow.finalization_by, workflow.finalization_token)
+    if held != (WorkflowState.RUNNING, processor, token):
+        raise finalization_lost(workflow, processor, token)
+
+
+def _cause(workflow: Workflow) -> Statements[str]:
+    """Why the workflow failed."""
+    rows = yield Statement("first_failure", {"id": workflow.id})
+    if workflow.stopping == STOP_DEADLINE:
+        return encode_failure(deadline_exceeded(workflow))
+    if not rows:
+        return encode_failure(Failure("WorkflowStopped", "It was stopped before it was done."))
+    name, task_id, state, error = rows[0]
+    failure = read_failure(error)
+    because = "." if failure is None else f": {failure.type}: {failure.message}"
+    return encode_failure(
+        Failure(
+            "StepFailed",
+            f"Step {name!r} (task {task_id}) was {state}{because}"
+            if state == State.CANCELLED
+            else f"Step {name!r} (task {task_id}) failed{because}",
+        )
+    )
