@@ -2,6 +2,7 @@
 
 PYTHON = python3
 JOBS = 4
+PROOF_JOBS = 5
 ARGS =
 BIN = .venv/bin
 BENCH = core worker http workflows dashboard
@@ -9,6 +10,8 @@ STRESS_EXAMPLES = 2000
 MINUTES = 30
 SEED =
 FAULTS =
+
+unexport PYTHONDONTWRITEBYTECODE # or each process compiles dibs and the tests anew
 
 .PHONY: help setup demo test proof matrix stress faults check format coverage bench clean
 
@@ -33,8 +36,14 @@ test: setup ## run the tests, on SQLite and on a real PostgreSQL: some six minut
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 proof: setup ## run what CI proves beyond `make test`: other engines and modes, faults, browser, Prometheus, other Pythons
-	$(BIN)/python -m pytest -n $(JOBS) --suite proof $(ARGS)
-	$(BIN)/python -m tests.pythons
+	@$(MAKE) --no-print-directory -j 2 proof-tests proof-pythons
+
+.PHONY: proof-tests proof-pythons
+proof-tests: setup
+	$(BIN)/python -m pytest -n $(PROOF_JOBS) --suite proof $(ARGS)
+
+proof-pythons: setup # nice: tests of faults measure time, and the core on other Pythons does not
+	nice $(BIN)/python -m tests.pythons
 
 matrix: setup ## print which tests run on which engine and in which mode, in make test, proof and stress
 	@$(BIN)/python -m tests.matrix
@@ -50,8 +59,14 @@ faults: setup ## inject every fault of docs/reliability.md and print its table, 
 check: setup ## check format, lint, types, imports, and that every fence is tested
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target check-types check-fences
+
+.PHONY: check-types check-fences
+check-types: setup
+	$(BIN)/mypy
+
+check-fences: setup
 	@if [ -f tests/mutate.py ]; then $(BIN)/python -m tests.mutate --check; fi
 
 format: setup ## format the code and mend what the linter can

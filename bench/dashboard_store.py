@@ -17,8 +17,8 @@ import psycopg
 
 from dibs import Dibs, NewStep, NewTask, NewWorkflow
 from dibs.model.registry import Heartbeat
-from dibs.server.board import Reading
-from dibs.server.trend import MINUTE, FullSample
+from dibs.server.statistics.queue_depths import Reading
+from dibs.server.statistics.trends import MINUTE, FullSample
 from tests.helpers.million import RECURSION, SERIES
 
 STATES = {
@@ -129,10 +129,10 @@ def _be_alive(app: Dibs) -> None:
     for number in range(WORKERS):
         queues = [f"queue-{number}", f"queue-{(number + 1) % QUEUES}"]
         about = {"host": "bench", "pid": os.getpid() + number, "concurrency": 8}
-        store.run(store.heartbeat(Heartbeat(worker_id=f"worker-{number}", queues=queues, metadata=about)))
+        store.run(store.registry.heartbeat(Heartbeat(worker_id=f"worker-{number}", queues=queues, metadata=about)))
     now = time.time_ns() // 1000 // MINUTE * MINUTE
     for minute in range(WEEK):
-        store.run(store.note_sample(now - minute * MINUTE, _sample(minute)))
+        store.run(store.statistics.save_sample(now - minute * MINUTE, _sample(minute)))
 
 
 def _sample(minute: int) -> str:

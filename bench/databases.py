@@ -137,7 +137,9 @@ class Sqlite(Engine):
         self.version = sqlite3.sqlite_version
         self._folder = tempfile.TemporaryDirectory(prefix="dibs-bench-")
         self._numbers = itertools.count(1)
-        with contextlib.closing(connect(_path(self._new()))) as connection:
+        with Dibs(url := self._new()) as app:
+            app.migrate()
+        with contextlib.closing(connect(_path(url))) as connection:
             require_settings(FULL, {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in FULL})
 
     def _new(self) -> str:

@@ -30,7 +30,7 @@ from starlette.routing import Route
 
 from dibs.model.task import State
 from dibs.server.config import ServerConfig
-from dibs.server.running import settings
+from dibs.server.run import settings
 from dibs.wire.claims import ClaimBody
 from dibs.wire.tasks import Task
 

@@ -7,6 +7,7 @@ are as many transactions as on the side of dibs. What a driver needs to go on (i
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +19,8 @@ import psycopg
 from bench.sides import TYPE, params
 from dibs import NewTask
 from dibs.model.claim import ClaimRequest
-from dibs.store.operation import WIDTH, Row, Rows, Statement, Steps
-from dibs.store.operations.finishing import PLAIN
+from dibs.store.operation import WIDTH, Row, Rows, Statement, Statements
+from dibs.store.operations.finish import PLAIN
 from dibs.store.postgres.connection import SQL as POSTGRES
 from dibs.store.postgres.connection import bind
 from dibs.store.postgres.store import PostgresStore
@@ -47,7 +48,7 @@ class RawSqlite:
 
     def prepare(self, numbers: Sequence[int]) -> list[Row]:
         """See Side. The ids are those of an empty database; `enqueue` counts on from the last one."""
-        return list(_first("enqueue", self._store.enqueue(_tasks(numbers)).begin()).values or ())
+        return list(_first("enqueue", self._store.queue.enqueue(_tasks(numbers)).begin()).values or ())
 
     def enqueue(self, call: list[Row]) -> None:
         """See Side."""
@@ -64,7 +65,7 @@ class RawSqlite:
     def prepare_claims(self) -> None:
         """See Side. The statements that look for tasks are those that dibs runs on this database."""
         executor = Executor(self._connection, _now(), None)
-        steps = self._store.take(self._request, atomic=False)
+        steps = claim_statements(self._store, self._request)
         statement = next(steps)
         looks = []
         while not statement.change:
@@ -94,7 +95,7 @@ class RawSqlite:
         execute, now = self._connection.execute, _now()
         said = [{"id": claim[0], "token": claim[5], "worker_id": claim[4], "result": None} for claim in claims]
         execute("BEGIN IMMEDIATE")
-        rows = execute(self._complete, {"said": msgspec.json.encode(said).decode(), "now": now}).fetchall()
+        rows = execute(self._complete, {"items": msgspec.json.encode(said).decode(), "now": now}).fetchall()
         self._note(rows, now)
         execute("COMMIT")
         _must_be(len(claims), rows)
@@ -120,7 +121,7 @@ class RawPostgres:
 
     def prepare(self, numbers: Sequence[int]) -> dict[str, Any]:
         """See Side."""
-        statement = _first("enqueue_keyless", self._store.enqueue(_tasks(numbers)).begin())
+        statement = _first("enqueue_keyless", self._store.queue.enqueue(_tasks(numbers)).begin())
         return bind(statement, UNSIGNED)
 
     def enqueue(self, call: dict[str, Any]) -> None:
@@ -146,7 +147,7 @@ class RawPostgres:
     def finish(self, claims: list[Any]) -> None:
         """See Side."""
         said = [{"id": claim[3], "token": claim[8], "worker_id": self._worker, "result": None} for claim in claims]
-        values = {"said": msgspec.json.encode(said).decode(), **UNSIGNED}
+        values = {"items": msgspec.json.encode(said).decode(), **UNSIGNED}
         rows = self._connection.execute(self._complete.encode(), values).fetchall()
         _must_be(len(claims), rows)
 
@@ -156,17 +157,24 @@ class RawPostgres:
 
     def _claim_statements(self, count: int) -> tuple[Any, Any]:
         """The two statements of a claim of this many tasks: the best ones, and any."""
-        steps = self._store.take(ClaimRequest(worker_id=self._worker, count=count), atomic=False)
+        steps = claim_statements(self._store, ClaimRequest(worker_id=self._worker, count=count))
         best = next(steps)
         any_other = steps.send([(count, False, None)])
         return _ready(best), _ready(any_other)
+
+
+def claim_statements(store: SqliteStore | PostgresStore, request: ClaimRequest) -> Statements[Rows]:
+    """The statements of a claim that does not sweep."""
+    claims = store._operations.claims
+    claims.sweeper.next_at = math.inf
+    return claims.claim_rows(request)
 
 
 def _ready(statement: Statement) -> tuple[bytes, dict[str, Any]]:
     return POSTGRES.text(statement.name, statement.words).encode(), bind(statement, UNSIGNED)
 
 
-def _first(name: str, steps: Steps[Any]) -> Statement:
+def _first(name: str, steps: Statements[Any]) -> Statement:
     """The statement of this name, with its parameters, as the operation would run it on an empty database."""
     statement = next(steps)
     while statement.name != name:

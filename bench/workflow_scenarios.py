@@ -151,7 +151,7 @@ def _finish(app: Dibs, claim: Claim) -> float:
 def _work(app: Dibs, url: str, claim: Claim) -> float:
     """What the database does to finish the step, which does not depend on who else uses the machine: instructions of
     SQLite's virtual machine, or pages that PostgreSQL reads."""
-    operation = app._store.finish([(claim, Completed())])
+    operation = app._store.queue.finish([(claim, Completed())])
     if url.startswith("sqlite:"):
         with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
             add_functions(connection)

@@ -8,6 +8,7 @@ front of it. So a test can look at the rows themselves on every engine.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import shutil
 import signal
@@ -60,10 +61,33 @@ def _is_named(config: pytest.Config, path: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file that the chosen suite does not run."""
-    if not collection_path.name.startswith("test_") or not collection_path.is_relative_to(matrix.ROOT):
+    """Import no file that the chosen suite does not run, and no conftest.py of a folder without such a file."""
+    if not collection_path.is_relative_to(matrix.ROOT):
         return None
-    return True if not matrix.group_of(collection_path).letters(suite_for(config, collection_path)) else None
+    files = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
+    return None if any(_is_run(config, file) for file in files) else True
+
+
+def _is_run(config: pytest.Config, file: Path) -> bool:
+    return not file.name.startswith("test_") or bool(matrix.group_of(file).letters(suite_for(config, file)))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import the tests before they are collected, each test process in another order.
+
+    The first run after a change of the tests compiles them, with their assertions rewritten: that takes longer than the
+    rest of collecting. In the same order all processes would compile each file at the same time; so each process finds
+    most of them compiled by another.
+    """
+    config = session.config
+    if not hasattr(config, "workerinput") or config.args != config.getini("testpaths"):
+        return
+    files = sorted(file for file in matrix.ROOT.rglob("test_*.py") if _is_run(config, file))
+    number = int(config.workerinput["workerid"].removeprefix("gw"))
+    first = len(files) * number // int(config.workerinput["workercount"])
+    for file in files[first:] + files[:first]:
+        with contextlib.suppress(Exception):  # the collection reports a file that cannot be imported
+            importlib.import_module(".".join(file.relative_to(matrix.ROOT.parent).with_suffix("").parts))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

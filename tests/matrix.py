@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,6 +139,7 @@ def is_stress() -> bool:
     return os.environ.get("DIBS_TEST_SUITE") == "stress"
 
 
+@cache
 def group_of(path: Path) -> Group:
     """The group of a test file."""
     inside = path.relative_to(ROOT).as_posix()

@@ -81,21 +81,21 @@ class Dibs(ClientBase[Task]):
     def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
         with tracing.enqueueing(list(tasks)) as new:
-            return [task.of(self) for task in self._run(self._store.enqueue(new.what))]
+            return [task.of(self) for task in self._run(self._store.queue.enqueue(new.what))]
 
     def register_type(
         self, name: str, schema: dict[str, Any] | bool | None = None, defaults: dict[str, Any] | None = None
     ) -> TaskType:
         """Give a task type a JSON Schema and defaults; other ones than before make a new version."""
-        return self._run(self._store.register_type(name, schema, defaults or {}))
+        return self._run(self._store.registry.register_type(name, schema, defaults or {}))
 
     def get_type(self, name: str, version: int | None = None) -> TaskType:
         """A registered task type: this version, or the newest."""
-        return self._run(self._store.get_type(name, version))
+        return self._run(self._store.registry.get_type(name, version))
 
     def list_types(self) -> list[TaskType]:
         """All versions of all registered task types."""
-        return self._run(self._store.list_types())
+        return self._run(self._store.registry.list_types())
 
     # Claim
 
@@ -119,11 +119,11 @@ class Dibs(ClientBase[Task]):
     def claim_by_id(self, task_id: int, worker_id: str, *, lease: float = DEFAULT_LEASE) -> Claim:
         """Claim this task, or raise AlreadyClaimed, NotClaimable or TaskNotFound."""
         check_id(task_id)
-        return self._run(self._store.claim_by_id(task_id, ClaimRequest(worker_id=worker_id, lease=lease)))
+        return self._run(self._store.queue.claim_by_id(task_id, ClaimRequest(worker_id=worker_id, lease=lease)))
 
     def peek(self, count: int = 1, **options: Unpack[FilterOptions]) -> list[Task]:
         """What would be claimed next. Only a look: somebody else may claim it first."""
-        return self._run(self._store.peek(Filters(count=count, **options)))
+        return self._run(self._store.queue.peek(Filters(count=count, **options)))
 
     # Finish
 
@@ -151,7 +151,7 @@ class Dibs(ClientBase[Task]):
 
     def finish(self, reports: Sequence[tuple[Claim | ClaimRef, Outcome]]) -> list[Finished | DibsError]:
         """Many outcomes in one transaction; each is answered on its own, with an error where it was refused."""
-        return self._run(self._store.finish(reports))
+        return self._run(self._store.queue.finish(reports))
 
     def exchange(
         self,
@@ -165,7 +165,7 @@ class Dibs(ClientBase[Task]):
         Each outcome is answered on its own, as by finish; the options are those of claim.
         """
         request = ClaimRequest(worker_id=worker_id, count=count, **options)
-        return self._run(self._store.exchange(reports, request))
+        return self._follow(procedures.exchange(self._store, reports, request))
 
     def renew(self, claim: Claim | ClaimRef, lease: float = DEFAULT_LEASE) -> Renewed:
         """Prolong the lease to `lease` seconds from now. Raises ClaimLost if the claim is no longer yours."""
@@ -173,23 +173,23 @@ class Dibs(ClientBase[Task]):
 
     def renew_many(self, claims: Sequence[Claim | ClaimRef], lease: float = DEFAULT_LEASE) -> list[Renewed | DibsError]:
         """Prolong many leases; each is answered on its own."""
-        return self._run(self._store.renew(claims, check_lease(lease)))
+        return self._run(self._store.queue.renew(claims, check_lease(lease)))
 
     def progress(self, claim: Claim | ClaimRef, percent: int, message: str | None = None) -> bool:
         """Note how far the task is (0 to 100). True means: somebody asked the task to stop."""
         check_integer(percent, "progress", 0, 100)
         check_text(message, "The message")
-        return or_raise(self._run(self._store.progress([(claim, percent, message)]))[0])
+        return or_raise(self._run(self._store.queue.progress([(claim, percent, message)]))[0])
 
     # Manage
 
     def cancel(self, task_id: int) -> Task:
         """Cancel a waiting task at once; ask a running one to stop."""
-        return self._run(self._store.cancel(check_id(task_id)))
+        return self._run(self._store.tasks.cancel(check_id(task_id)))
 
     def retry(self, task_id: int) -> Task:
         """Send a failed, cancelled or scheduled task back to be claimed now, with all its attempts."""
-        return self._run(self._store.retry(check_id(task_id)))
+        return self._run(self._store.tasks.retry(check_id(task_id)))
 
     def cancel_matching(self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]) -> int:
         """Cancel all tasks that match, as `cancel` does; how many were cancelled or asked to stop.
@@ -230,12 +230,12 @@ class Dibs(ClientBase[Task]):
         """The tasks of the dead letter that match (`error`: text in the error), newest first, page by page: failed
         tasks, without steps whose failure their workflow ignored and without discarded ones."""
         which = TaskFilter(dead=True, queue=queue, type=type, error=error, limit=limit, cursor=cursor)
-        return self._run(self._store.list_tasks(which))
+        return self._run(self._store.tasks.list_tasks(which))
 
     def discard(self, task_id: int) -> Task:
         """Take a failed task out of the dead letter. It stays failed, keeps its history, is pruned as usual, and can
         still be retried by its id."""
-        return self._run(self._store.discard(check_id(task_id)))
+        return self._run(self._store.tasks.discard(check_id(task_id)))
 
     def discard_dead(
         self,
@@ -253,11 +253,11 @@ class Dibs(ClientBase[Task]):
 
     def pause(self, queue: str) -> None:
         """Let nobody claim from the queue; running tasks go on."""
-        self._run(self._store.pause(queue))
+        self._run(self._store.registry.pause(queue))
 
     def resume(self, queue: str) -> None:
         """Let the queue be claimed from again."""
-        self._run(self._store.resume(queue))
+        self._run(self._store.registry.resume(queue))
 
     # Schedules
 
@@ -281,31 +281,31 @@ class Dibs(ClientBase[Task]):
         new = NewSchedule(
             name=name, cron=cron, type=type, params=given, timezone=timezone, catch_up=catch_up, **options
         )
-        return self._run(self._store.put_schedule(new, "command"))
+        return self._run(self._store.schedules.put_schedule(new, "command"))
 
     def schedules(self) -> list[Schedule]:
         """Every schedule, by name."""
-        return self._run(self._store.list_schedules())
+        return self._run(self._store.schedules.list_schedules())
 
     def get_schedule(self, name: str) -> Schedule:
         """The schedule. Raises ScheduleNotFound."""
-        return self._run(self._store.get_schedule(name))
+        return self._run(self._store.schedules.get_schedule(name))
 
     def remove_schedule(self, name: str) -> None:
         """Forget the schedule. What it has enqueued stays."""
-        self._run(self._store.remove_schedule(name))
+        self._run(self._store.schedules.remove_schedule(name))
 
     def enable_schedule(self, name: str) -> Schedule:
         """Let a disabled schedule tick again, from now on: nothing is caught up."""
-        return self._run(self._store.enable_schedule(name))
+        return self._run(self._store.schedules.enable_schedule(name))
 
     def disable_schedule(self, name: str) -> Schedule:
         """Let the schedule not tick until it is enabled again."""
-        return self._run(self._store.disable_schedule(name))
+        return self._run(self._store.schedules.disable_schedule(name))
 
     def run_schedule(self, name: str) -> Task:
         """Enqueue the schedule's task now, beside its ticks."""
-        return self._run(self._store.run_schedule(name)).of(self)
+        return self._run(self._store.schedules.run_schedule(name)).of(self)
 
     def tick(self) -> int:
         """Enqueue what the schedules have due; how many tasks. Workers do this by themselves, as part of upkeep."""
@@ -320,29 +320,31 @@ class Dibs(ClientBase[Task]):
         under that key is KeyConflict. A key belongs to the set of queues that the graph names.
         """
         with tracing.starting(new) as traced:
-            return traced.stored(self._run(self._store.start_workflow(traced.what))).of(self)
+            return traced.stored(self._run(self._store.workflows.start_workflow(traced.what))).of(self)
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
         """Add steps to a workflow that still runs, all or none; they may be after steps that it has."""
         with tracing.adding(steps) as new:
-            return self._run(self._store.add_steps(check_workflow_id(workflow_id), new.what)).of(self)
+            return self._run(self._store.workflows.add_steps(check_workflow_id(workflow_id), new.what)).of(self)
 
     def get_workflow(self, workflow_id: int) -> Workflow | None:
         """The workflow, or None."""
-        workflow = self._run(self._store.get_workflow(check_workflow_id(workflow_id)))
+        workflow = self._run(self._store.workflows.get_workflow(check_workflow_id(workflow_id)))
         return None if workflow is None else workflow.of(self)
 
     def list_workflows(self, **options: Unpack[WorkflowListOptions]) -> list[Workflow]:
         """A page of workflows, newest first. Options: state, name, limit, cursor (the last id of the last page)."""
-        return [workflow.of(self) for workflow in self._run(self._store.list_workflows(WorkflowFilter(**options)))]
+        return [
+            workflow.of(self) for workflow in self._run(self._store.workflows.list_workflows(WorkflowFilter(**options)))
+        ]
 
     def steps(self, workflow_id: int) -> list[Step]:
         """The workflow's steps, in the order in which they were added. Raises WorkflowNotFound."""
-        return self._run(self._store.steps(check_workflow_id(workflow_id)))
+        return self._run(self._store.workflows.steps(check_workflow_id(workflow_id)))
 
     def results(self, task_id: int) -> list[StepResult]:
         """What the parents of this step came to: what its handler reads in `ctx.results`."""
-        return self._run(self._store.results(check_id(task_id)))
+        return self._run(self._store.workflows.results(check_id(task_id)))
 
     def wait_workflow(self, workflow_id: int, timeout: float | None = None) -> Workflow:
         """The workflow, once it has ended. Raises WaitTimeout after `timeout` seconds; the workflow goes on."""
@@ -350,15 +352,15 @@ class Dibs(ClientBase[Task]):
 
     def cancel_workflow(self, workflow_id: int) -> Workflow:
         """Begin nothing more of the workflow, and ask its running steps to stop."""
-        return self._run(self._store.cancel_workflow(check_workflow_id(workflow_id))).of(self)
+        return self._run(self._store.workflows.cancel_workflow(check_workflow_id(workflow_id))).of(self)
 
     def retry_workflow(self, workflow_id: int) -> Workflow:
         """Let a failed or cancelled workflow go on from where it stopped. What was completed stays."""
-        return self._run(self._store.retry_workflow(check_workflow_id(workflow_id))).of(self)
+        return self._run(self._store.workflows.retry_workflow(check_workflow_id(workflow_id))).of(self)
 
     def execution_context(self, workflow_id: int) -> ExecutionContext:
         """How the workflow's steps stand, and what should be done about that. Raises WorkflowNotFound."""
-        return self._run(self._store.execution_context(check_workflow_id(workflow_id)))
+        return self._run(self._store.finalization.execution_context(check_workflow_id(workflow_id)))
 
     def claim_finalization(
         self, workflow_id: int, processor: str, timeout: float = DEFAULT_FINALIZATION_LEASE
@@ -368,7 +370,7 @@ class Dibs(ClientBase[Task]):
         Workers do this by themselves; it is for programs that decide themselves how their workflows end.
         """
         lease = check_lease(timeout)
-        return self._run(self._store.claim_finalization(check_workflow_id(workflow_id), processor, lease))
+        return self._run(self._store.finalization.claim_finalization(check_workflow_id(workflow_id), processor, lease))
 
     def renew_finalization(
         self, workflow_id: int, processor: str, token: int, timeout: float = DEFAULT_FINALIZATION_LEASE
@@ -378,12 +380,16 @@ class Dibs(ClientBase[Task]):
         Grants no new claim: `claimed` is False where the claim is another one, or nobody has it.
         """
         lease = check_lease(timeout)
-        return self._run(self._store.renew_finalization(check_workflow_id(workflow_id), processor, token, lease))
+        return self._run(
+            self._store.finalization.renew_finalization(check_workflow_id(workflow_id), processor, token, lease)
+        )
 
     def release_finalization(self, workflow_id: int, processor: str, token: int) -> bool:
         """Give up the finalization claim that this processor has under this token. False, and nothing changes, where
         the claim is another one."""
-        return self._run(self._store.release_finalization(check_workflow_id(workflow_id), processor, token))
+        return self._run(
+            self._store.finalization.release_finalization(check_workflow_id(workflow_id), processor, token)
+        )
 
     def finalize(self, workflow_id: int, processor: str, token: int) -> Finalized:
         """End the workflow, begin its finalizer, or leave it for later, by its execution context. The claim ends.
@@ -391,15 +397,15 @@ class Dibs(ClientBase[Task]):
         Raises FinalizationLost, and changes nothing, where the token is no longer the live one.
         """
         check_integer(token, "token", 0, 2**63 - 1)
-        return self._run(self._store.finalize(check_workflow_id(workflow_id), processor, token))
+        return self._run(self._store.finalization.finalize(check_workflow_id(workflow_id), processor, token))
 
     def finalization_attempts(self, workflow_id: int) -> list[FinalizationAttempt]:
         """Everybody who asked for the workflow's finalization, in order, and what they were told."""
-        return self._run(self._store.finalization_attempts(check_workflow_id(workflow_id)))
+        return self._run(self._store.finalization.finalization_attempts(check_workflow_id(workflow_id)))
 
     def checkpoints(self, task_id: int) -> dict[str, Any]:
         """What the attempts of a task have kept, by name."""
-        return self._run(self._store.checkpoints(check_id(task_id)))
+        return self._run(self._store.queue.checkpoints(check_id(task_id)))
 
     def keep_checkpoint(self, claim: Claim | ClaimRef, name: str, value: Any) -> Any:
         """Keep a value for later attempts of the task; an earlier one under this name stays. The value that is kept.
@@ -407,7 +413,7 @@ class Dibs(ClientBase[Task]):
         Raises ClaimLost if the claim is no longer yours.
         """
         check_name(name, "The name of a checkpoint")
-        return self._run(self._store.keep_checkpoint(claim, name, value))
+        return self._run(self._store.queue.keep_checkpoint(claim, name, value))
 
     # Keys
 
@@ -434,15 +440,15 @@ class Dibs(ClientBase[Task]):
             expires_in=expires_in,
             expires_at=expires_at,
         )
-        return self._run(self._store.mint_key(new))
+        return self._run(self._store.keys.mint_key(new))
 
     def keys(self) -> list[ApiKey]:
         """Every key, oldest first, also those that expired or were revoked."""
-        return self._run(self._store.list_keys())
+        return self._run(self._store.keys.list_keys())
 
     def revoke_key(self, key_id: str) -> ApiKey:
         """Let nobody use the key from now on. Raises KeyNotFound."""
-        return self._run(self._store.revoke_key(key_id))
+        return self._run(self._store.keys.revoke_key(key_id))
 
     # Retention
 
@@ -463,11 +469,11 @@ class Dibs(ClientBase[Task]):
         applies in its queues. The rule is stored: every process obeys it from its next upkeep on.
         """
         target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
-        return self._run(self._store.set_retention(target, keep))
+        return self._run(self._store.retention.set_retention(target, keep))
 
     def retention(self) -> list[RetentionRule]:
         """The retention rules: the default for each kind of records, then those for types, queues and workflows."""
-        return self._run(self._store.retention())
+        return self._run(self._store.retention.retention_rules())
 
     def remove_retention(
         self, records: str, *, queue: str | None = None, type: str | None = None, workflow: str | None = None
@@ -477,21 +483,21 @@ class Dibs(ClientBase[Task]):
         Raises RetentionNotFound where no rule is set for that queue, type or workflow.
         """
         target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
-        self._run(self._store.remove_retention(target))
+        self._run(self._store.retention.remove_retention(target))
 
     def retention_changes(self, limit: int = 100) -> list[RetentionChange]:
         """The newest changes of retention rules (up to 1000), newest first: what was set or removed, when, by whom."""
-        return self._run(self._store.retention_changes(limit))
+        return self._run(self._store.retention.retention_changes(limit))
 
     # Upkeep
 
     def promote(self) -> int:
         """Make a batch of due tasks pending; how many."""
-        return self._run(self._store.promote())
+        return self._run(self._store.upkeep.promote())
 
     def recover(self) -> int:
         """Take a batch of tasks back whose lease ran out; how many."""
-        return self._run(self._store.recover())
+        return self._run(self._store.upkeep.recover())
 
     def prune(self) -> int:
         """Delete finished tasks, ended workflows and history past their retention; the number of rows deleted."""
@@ -525,13 +531,13 @@ class Dibs(ClientBase[Task]):
             metadata=metadata or {},
             leaving=leaving,
         )
-        self._run(self._store.heartbeat(beat))
+        self._run(self._store.registry.heartbeat(beat))
 
     # Look
 
     def get(self, task_id: int) -> Task | None:
         """The task, or None."""
-        task = self._run(self._store.get(check_id(task_id)))
+        task = self._run(self._store.tasks.get(check_id(task_id)))
         return None if task is None else task.of(self)
 
     def wait(self, task_id: int, timeout: float | None = None) -> Task:
@@ -549,13 +555,13 @@ class Dibs(ClientBase[Task]):
 
     def history(self, task_id: int) -> list[HistoryEntry]:
         """Everything that happened to a task, in order. It outlives the task."""
-        return self._run(self._store.history(check_id(task_id)))
+        return self._run(self._store.history.task_history(check_id(task_id)))
 
     def history_after(self, entry_id: int, limit: int = procedures.PAGE) -> list[HistoryEntry]:
         """What happened to all tasks after this entry (0: from the beginning), in order: a page of at most `limit`."""
         check_integer(entry_id, "entry_id", 0, 2**63 - 1)
         check_integer(limit, "limit", 1, procedures.PAGE)
-        return self._run(self._store.history_after(entry_id, limit))
+        return self._run(self._store.history.history_after(entry_id, limit))
 
     def all_history(self) -> list[HistoryEntry]:
         """Everything that happened to all tasks, in order: what the offline checker reads."""
@@ -563,19 +569,19 @@ class Dibs(ClientBase[Task]):
 
     def explain(self, task_id: int) -> Explanation:
         """Why is this task not running?"""
-        return self._run(self._store.explain(check_id(task_id)))
+        return self._run(self._store.tasks.explain(check_id(task_id)))
 
     def workers(self) -> list[WorkerInfo]:
         """Every worker heard of, active, stale or gone, with the tasks it holds."""
-        return self._run(self._store.workers())
+        return self._run(self._store.registry.workers())
 
     def queues(self) -> list[QueueInfo]:
         """Every queue with its depth by state, and whether it is paused."""
-        return self._run(self._store.queues())
+        return self._run(self._store.registry.queues())
 
     def stats(self) -> Stats:
         """Depth, oldest age, throughput and latency."""
-        return self._run(self._store.stats())
+        return self._run(self._store.statistics.stats())
 
     # The store
 
@@ -604,14 +610,14 @@ class Dibs(ClientBase[Task]):
 
     def _submit(self, task: NewTask) -> Task:
         with tracing.enqueueing([task]) as new:
-            return new.stored(self._run(self._store.enqueue(new.what))[0]).of(self)
+            return new.stored(self._run(self._store.queue.enqueue(new.what))[0]).of(self)
 
     def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:
         return or_raise(self.finish([(claim, outcome)])[0])
 
     def _run(self, operation: Operation[T]) -> T:
         try:
-            return self._store.run(self._sign(operation), self._on)
+            return self._store.run(operation, by=self._by, on=self._on)
         except KeyboardInterrupt as interrupt:  # Ctrl-C: where in the library it came says nothing to the program
             raise interrupt.with_traceback(None) from None
 

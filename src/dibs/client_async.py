@@ -85,21 +85,21 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
         with tracing.enqueueing(list(tasks)) as new:
-            return [task.of(self) for task in await self._run(self._store.enqueue(new.what))]
+            return [task.of(self) for task in await self._run(self._store.queue.enqueue(new.what))]
 
     async def register_type(
         self, name: str, schema: dict[str, Any] | bool | None = None, defaults: dict[str, Any] | None = None
     ) -> TaskType:
         """Give a task type a JSON Schema and defaults; other ones than before make a new version."""
-        return await self._run(self._store.register_type(name, schema, defaults or {}))
+        return await self._run(self._store.registry.register_type(name, schema, defaults or {}))
 
     async def get_type(self, name: str, version: int | None = None) -> TaskType:
         """A registered task type: this version, or the newest."""
-        return await self._run(self._store.get_type(name, version))
+        return await self._run(self._store.registry.get_type(name, version))
 
     async def list_types(self) -> list[TaskType]:
         """All versions of all registered task types."""
-        return await self._run(self._store.list_types())
+        return await self._run(self._store.registry.list_types())
 
     # Claim
 
@@ -123,11 +123,11 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
     async def claim_by_id(self, task_id: int, worker_id: str, *, lease: float = DEFAULT_LEASE) -> Claim:
         """Claim this task, or raise AlreadyClaimed, NotClaimable or TaskNotFound."""
         check_id(task_id)
-        return await self._run(self._store.claim_by_id(task_id, ClaimRequest(worker_id=worker_id, lease=lease)))
+        return await self._run(self._store.queue.claim_by_id(task_id, ClaimRequest(worker_id=worker_id, lease=lease)))
 
     async def peek(self, count: int = 1, **options: Unpack[FilterOptions]) -> list[Task]:
         """What would be claimed next. Only a look: somebody else may claim it first."""
-        return await self._run(self._store.peek(Filters(count=count, **options)))
+        return await self._run(self._store.queue.peek(Filters(count=count, **options)))
 
     # Finish
 
@@ -155,7 +155,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     async def finish(self, reports: Sequence[tuple[Claim | ClaimRef, Outcome]]) -> list[Finished | DibsError]:
         """Many outcomes in one transaction; each is answered on its own, with an error where it was refused."""
-        return await self._run(self._store.finish(reports))
+        return await self._run(self._store.queue.finish(reports))
 
     async def exchange(
         self,
@@ -169,7 +169,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         Each outcome is answered on its own, as by finish; the options are those of claim.
         """
         request = ClaimRequest(worker_id=worker_id, count=count, **options)
-        return await self._run(self._store.exchange(reports, request))
+        return await self._follow(procedures.exchange(self._store, reports, request))
 
     async def renew(self, claim: Claim | ClaimRef, lease: float = DEFAULT_LEASE) -> Renewed:
         """Prolong the lease to `lease` seconds from now. Raises ClaimLost if the claim is no longer yours."""
@@ -179,23 +179,23 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         self, claims: Sequence[Claim | ClaimRef], lease: float = DEFAULT_LEASE
     ) -> list[Renewed | DibsError]:
         """Prolong many leases; each is answered on its own."""
-        return await self._run(self._store.renew(claims, check_lease(lease)))
+        return await self._run(self._store.queue.renew(claims, check_lease(lease)))
 
     async def progress(self, claim: Claim | ClaimRef, percent: int, message: str | None = None) -> bool:
         """Note how far the task is (0 to 100). True means: somebody asked the task to stop."""
         check_integer(percent, "progress", 0, 100)
         check_text(message, "The message")
-        return or_raise((await self._run(self._store.progress([(claim, percent, message)])))[0])
+        return or_raise((await self._run(self._store.queue.progress([(claim, percent, message)])))[0])
 
     # Manage
 
     async def cancel(self, task_id: int) -> Task:
         """Cancel a waiting task at once; ask a running one to stop."""
-        return await self._run(self._store.cancel(check_id(task_id)))
+        return await self._run(self._store.tasks.cancel(check_id(task_id)))
 
     async def retry(self, task_id: int) -> Task:
         """Send a failed, cancelled or scheduled task back to be claimed now, with all its attempts."""
-        return await self._run(self._store.retry(check_id(task_id)))
+        return await self._run(self._store.tasks.retry(check_id(task_id)))
 
     async def cancel_matching(
         self, *, note: Callable[[int], None] | None = None, **filters: Unpack[MatchOptions]
@@ -242,12 +242,12 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         """The tasks of the dead letter that match (`error`: text in the error), newest first, page by page: failed
         tasks, without steps whose failure their workflow ignored and without discarded ones."""
         which = TaskFilter(dead=True, queue=queue, type=type, error=error, limit=limit, cursor=cursor)
-        return await self._run(self._store.list_tasks(which))
+        return await self._run(self._store.tasks.list_tasks(which))
 
     async def discard(self, task_id: int) -> Task:
         """Take a failed task out of the dead letter. It stays failed, keeps its history, is pruned as usual, and can
         still be retried by its id."""
-        return await self._run(self._store.discard(check_id(task_id)))
+        return await self._run(self._store.tasks.discard(check_id(task_id)))
 
     async def discard_dead(
         self,
@@ -265,11 +265,11 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     async def pause(self, queue: str) -> None:
         """Let nobody claim from the queue; running tasks go on."""
-        await self._run(self._store.pause(queue))
+        await self._run(self._store.registry.pause(queue))
 
     async def resume(self, queue: str) -> None:
         """Let the queue be claimed from again."""
-        await self._run(self._store.resume(queue))
+        await self._run(self._store.registry.resume(queue))
 
     # Schedules
 
@@ -293,31 +293,31 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         new = NewSchedule(
             name=name, cron=cron, type=type, params=given, timezone=timezone, catch_up=catch_up, **options
         )
-        return await self._run(self._store.put_schedule(new, "command"))
+        return await self._run(self._store.schedules.put_schedule(new, "command"))
 
     async def schedules(self) -> list[Schedule]:
         """Every schedule, by name."""
-        return await self._run(self._store.list_schedules())
+        return await self._run(self._store.schedules.list_schedules())
 
     async def get_schedule(self, name: str) -> Schedule:
         """The schedule. Raises ScheduleNotFound."""
-        return await self._run(self._store.get_schedule(name))
+        return await self._run(self._store.schedules.get_schedule(name))
 
     async def remove_schedule(self, name: str) -> None:
         """Forget the schedule. What it has enqueued stays."""
-        await self._run(self._store.remove_schedule(name))
+        await self._run(self._store.schedules.remove_schedule(name))
 
     async def enable_schedule(self, name: str) -> Schedule:
         """Let a disabled schedule tick again, from now on: nothing is caught up."""
-        return await self._run(self._store.enable_schedule(name))
+        return await self._run(self._store.schedules.enable_schedule(name))
 
     async def disable_schedule(self, name: str) -> Schedule:
         """Let the schedule not tick until it is enabled again."""
-        return await self._run(self._store.disable_schedule(name))
+        return await self._run(self._store.schedules.disable_schedule(name))
 
     async def run_schedule(self, name: str) -> Task:
         """Enqueue the schedule's task now, beside its ticks."""
-        return (await self._run(self._store.run_schedule(name))).of(self)
+        return (await self._run(self._store.schedules.run_schedule(name))).of(self)
 
     async def tick(self) -> int:
         """Enqueue what the schedules have due; how many tasks. Workers do this by themselves, as part of upkeep."""
@@ -332,31 +332,32 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         under that key is KeyConflict. A key belongs to the set of queues that the graph names.
         """
         with tracing.starting(new) as traced:
-            return traced.stored(await self._run(self._store.start_workflow(traced.what))).of(self)
+            return traced.stored(await self._run(self._store.workflows.start_workflow(traced.what))).of(self)
 
     async def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
         """Add steps to a workflow that still runs, all or none; they may be after steps that it has."""
         with tracing.adding(steps) as new:
-            return (await self._run(self._store.add_steps(check_workflow_id(workflow_id), new.what))).of(self)
+            return (await self._run(self._store.workflows.add_steps(check_workflow_id(workflow_id), new.what))).of(self)
 
     async def get_workflow(self, workflow_id: int) -> Workflow | None:
         """The workflow, or None."""
-        workflow = await self._run(self._store.get_workflow(check_workflow_id(workflow_id)))
+        workflow = await self._run(self._store.workflows.get_workflow(check_workflow_id(workflow_id)))
         return None if workflow is None else workflow.of(self)
 
     async def list_workflows(self, **options: Unpack[WorkflowListOptions]) -> list[Workflow]:
         """A page of workflows, newest first. Options: state, name, limit, cursor (the last id of the last page)."""
         return [
-            workflow.of(self) for workflow in await self._run(self._store.list_workflows(WorkflowFilter(**options)))
+            workflow.of(self)
+            for workflow in await self._run(self._store.workflows.list_workflows(WorkflowFilter(**options)))
         ]
 
     async def steps(self, workflow_id: int) -> list[Step]:
         """The workflow's steps, in the order in which they were added. Raises WorkflowNotFound."""
-        return await self._run(self._store.steps(check_workflow_id(workflow_id)))
+        return await self._run(self._store.workflows.steps(check_workflow_id(workflow_id)))
 
     async def results(self, task_id: int) -> list[StepResult]:
         """What the parents of this step came to: what its handler reads in `ctx.results`."""
-        return await self._run(self._store.results(check_id(task_id)))
+        return await self._run(self._store.workflows.results(check_id(task_id)))
 
     async def wait_workflow(self, workflow_id: int, timeout: float | None = None) -> Workflow:
         """The workflow, once it has ended. Raises WaitTimeout after `timeout` seconds; the workflow goes on."""
@@ -366,15 +367,15 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     async def cancel_workflow(self, workflow_id: int) -> Workflow:
         """Begin nothing more of the workflow, and ask its running steps to stop."""
-        return (await self._run(self._store.cancel_workflow(check_workflow_id(workflow_id)))).of(self)
+        return (await self._run(self._store.workflows.cancel_workflow(check_workflow_id(workflow_id)))).of(self)
 
     async def retry_workflow(self, workflow_id: int) -> Workflow:
         """Let a failed or cancelled workflow go on from where it stopped. What was completed stays."""
-        return (await self._run(self._store.retry_workflow(check_workflow_id(workflow_id)))).of(self)
+        return (await self._run(self._store.workflows.retry_workflow(check_workflow_id(workflow_id)))).of(self)
 
     async def execution_context(self, workflow_id: int) -> ExecutionContext:
         """How the workflow's steps stand, and what should be done about that. Raises WorkflowNotFound."""
-        return await self._run(self._store.execution_context(check_workflow_id(workflow_id)))
+        return await self._run(self._store.finalization.execution_context(check_workflow_id(workflow_id)))
 
     async def claim_finalization(
         self, workflow_id: int, processor: str, timeout: float = DEFAULT_FINALIZATION_LEASE
@@ -384,7 +385,9 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         Workers do this by themselves; it is for programs that decide themselves how their workflows end.
         """
         lease = check_lease(timeout)
-        return await self._run(self._store.claim_finalization(check_workflow_id(workflow_id), processor, lease))
+        return await self._run(
+            self._store.finalization.claim_finalization(check_workflow_id(workflow_id), processor, lease)
+        )
 
     async def renew_finalization(
         self, workflow_id: int, processor: str, token: int, timeout: float = DEFAULT_FINALIZATION_LEASE
@@ -394,12 +397,16 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         Grants no new claim: `claimed` is False where the claim is another one, or nobody has it.
         """
         lease = check_lease(timeout)
-        return await self._run(self._store.renew_finalization(check_workflow_id(workflow_id), processor, token, lease))
+        return await self._run(
+            self._store.finalization.renew_finalization(check_workflow_id(workflow_id), processor, token, lease)
+        )
 
     async def release_finalization(self, workflow_id: int, processor: str, token: int) -> bool:
         """Give up the finalization claim that this processor has under this token. False, and nothing changes, where
         the claim is another one."""
-        return await self._run(self._store.release_finalization(check_workflow_id(workflow_id), processor, token))
+        return await self._run(
+            self._store.finalization.release_finalization(check_workflow_id(workflow_id), processor, token)
+        )
 
     async def finalize(self, workflow_id: int, processor: str, token: int) -> Finalized:
         """End the workflow, begin its finalizer, or leave it for later, by its execution context. The claim ends.
@@ -407,15 +414,15 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         Raises FinalizationLost, and changes nothing, where the token is no longer the live one.
         """
         check_integer(token, "token", 0, 2**63 - 1)
-        return await self._run(self._store.finalize(check_workflow_id(workflow_id), processor, token))
+        return await self._run(self._store.finalization.finalize(check_workflow_id(workflow_id), processor, token))
 
     async def finalization_attempts(self, workflow_id: int) -> list[FinalizationAttempt]:
         """Everybody who asked for the workflow's finalization, in order, and what they were told."""
-        return await self._run(self._store.finalization_attempts(check_workflow_id(workflow_id)))
+        return await self._run(self._store.finalization.finalization_attempts(check_workflow_id(workflow_id)))
 
     async def checkpoints(self, task_id: int) -> dict[str, Any]:
         """What the attempts of a task have kept, by name."""
-        return await self._run(self._store.checkpoints(check_id(task_id)))
+        return await self._run(self._store.queue.checkpoints(check_id(task_id)))
 
     async def keep_checkpoint(self, claim: Claim | ClaimRef, name: str, value: Any) -> Any:
         """Keep a value for later attempts of the task; an earlier one under this name stays. The value that is kept.
@@ -423,7 +430,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         Raises ClaimLost if the claim is no longer yours.
         """
         check_name(name, "The name of a checkpoint")
-        return await self._run(self._store.keep_checkpoint(claim, name, value))
+        return await self._run(self._store.queue.keep_checkpoint(claim, name, value))
 
     # Keys
 
@@ -450,15 +457,15 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
             expires_in=expires_in,
             expires_at=expires_at,
         )
-        return await self._run(self._store.mint_key(new))
+        return await self._run(self._store.keys.mint_key(new))
 
     async def keys(self) -> list[ApiKey]:
         """Every key, oldest first, also those that expired or were revoked."""
-        return await self._run(self._store.list_keys())
+        return await self._run(self._store.keys.list_keys())
 
     async def revoke_key(self, key_id: str) -> ApiKey:
         """Let nobody use the key from now on. Raises KeyNotFound."""
-        return await self._run(self._store.revoke_key(key_id))
+        return await self._run(self._store.keys.revoke_key(key_id))
 
     # Retention
 
@@ -479,11 +486,11 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         applies in its queues. The rule is stored: every process obeys it from its next upkeep on.
         """
         target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
-        return await self._run(self._store.set_retention(target, keep))
+        return await self._run(self._store.retention.set_retention(target, keep))
 
     async def retention(self) -> list[RetentionRule]:
         """The retention rules: the default for each kind of records, then those for types, queues and workflows."""
-        return await self._run(self._store.retention())
+        return await self._run(self._store.retention.retention_rules())
 
     async def remove_retention(
         self, records: str, *, queue: str | None = None, type: str | None = None, workflow: str | None = None
@@ -493,21 +500,21 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         Raises RetentionNotFound where no rule is set for that queue, type or workflow.
         """
         target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
-        await self._run(self._store.remove_retention(target))
+        await self._run(self._store.retention.remove_retention(target))
 
     async def retention_changes(self, limit: int = 100) -> list[RetentionChange]:
         """The newest changes of retention rules (up to 1000), newest first: what was set or removed, when, by whom."""
-        return await self._run(self._store.retention_changes(limit))
+        return await self._run(self._store.retention.retention_changes(limit))
 
     # Upkeep
 
     async def promote(self) -> int:
         """Make a batch of due tasks pending; how many."""
-        return await self._run(self._store.promote())
+        return await self._run(self._store.upkeep.promote())
 
     async def recover(self) -> int:
         """Take a batch of tasks back whose lease ran out; how many."""
-        return await self._run(self._store.recover())
+        return await self._run(self._store.upkeep.recover())
 
     async def prune(self) -> int:
         """Delete finished tasks, ended workflows and history past their retention; the number of rows deleted."""
@@ -541,13 +548,13 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
             metadata=metadata or {},
             leaving=leaving,
         )
-        await self._run(self._store.heartbeat(beat))
+        await self._run(self._store.registry.heartbeat(beat))
 
     # Look
 
     async def get(self, task_id: int) -> Task | None:
         """The task, or None."""
-        task = await self._run(self._store.get(check_id(task_id)))
+        task = await self._run(self._store.tasks.get(check_id(task_id)))
         return None if task is None else task.of(self)
 
     async def wait(self, task_id: int, timeout: float | None = None) -> Task:
@@ -565,13 +572,13 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     async def history(self, task_id: int) -> list[HistoryEntry]:
         """Everything that happened to a task, in order. It outlives the task."""
-        return await self._run(self._store.history(check_id(task_id)))
+        return await self._run(self._store.history.task_history(check_id(task_id)))
 
     async def history_after(self, entry_id: int, limit: int = procedures.PAGE) -> list[HistoryEntry]:
         """What happened to all tasks after this entry (0: from the beginning), in order: a page of at most `limit`."""
         check_integer(entry_id, "entry_id", 0, 2**63 - 1)
         check_integer(limit, "limit", 1, procedures.PAGE)
-        return await self._run(self._store.history_after(entry_id, limit))
+        return await self._run(self._store.history.history_after(entry_id, limit))
 
     async def all_history(self) -> list[HistoryEntry]:
         """Everything that happened to all tasks, in order: what the offline checker reads."""
@@ -579,19 +586,19 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     async def explain(self, task_id: int) -> Explanation:
         """Why is this task not running?"""
-        return await self._run(self._store.explain(check_id(task_id)))
+        return await self._run(self._store.tasks.explain(check_id(task_id)))
 
     async def workers(self) -> list[WorkerInfo]:
         """Every worker heard of, active, stale or gone, with the tasks it holds."""
-        return await self._run(self._store.workers())
+        return await self._run(self._store.registry.workers())
 
     async def queues(self) -> list[QueueInfo]:
         """Every queue with its depth by state, and whether it is paused."""
-        return await self._run(self._store.queues())
+        return await self._run(self._store.registry.queues())
 
     async def stats(self) -> Stats:
         """Depth, oldest age, throughput and latency."""
-        return await self._run(self._store.stats())
+        return await self._run(self._store.statistics.stats())
 
     # The store
 
@@ -620,14 +627,14 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     async def _submit(self, task: NewTask) -> Task:
         with tracing.enqueueing([task]) as new:
-            return new.stored((await self._run(self._store.enqueue(new.what)))[0]).of(self)
+            return new.stored((await self._run(self._store.queue.enqueue(new.what)))[0]).of(self)
 
     async def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:
         return or_raise((await self.finish([(claim, outcome)]))[0])
 
     async def _run(self, operation: Operation[T]) -> T:
         try:
-            return await self._store.run_async(self._sign(operation), self._on)
+            return await self._store.run_async(operation, by=self._by, on=self._on)
         except _INTERRUPTED as interrupt:  # where in the library it came says nothing to the program
             raise interrupt.with_traceback(None) from None
 

@@ -6,7 +6,6 @@ import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from dibs.codec import check_name
@@ -17,11 +16,10 @@ from dibs.handlers.options import WorkflowOptions
 from dibs.model.checks import check_integer
 from dibs.model.task import NewTask
 from dibs.model.workflow import NewWorkflow
-from dibs.observe.counting import counted
-from dibs.redacting import redact_url
+from dibs.observe.metered import counted
+from dibs.redaction import redact_url
 from dibs.store.contract import Store
 from dibs.store.open import open_store
-from dibs.store.operation import Operation
 from dibs.worker.config import WorkerConfig, WorkerOptions
 from dibs.worker.worker import Worker
 from dibs.workflow.builder import Flow
@@ -100,7 +98,7 @@ class ClientBase(ABC, Generic[Enqueued]):
         Options: concurrency, children, queues, order, lease, grace, burst, worker_id, poll, upkeep_every,
         recycle_after, recycle_above; WorkerConfig says what each means.
         """
-        return Worker(self._store, self._sign, self.handlers.values(), WorkerConfig(**options))
+        return Worker(self._store, self._by, self.handlers.values(), WorkerConfig(**options))
 
     def workflow(self, name: str, **options: Unpack[WorkflowOptions]) -> Flow:
         """A workflow to write down: `with app.workflow("order", key="order-7") as flow: flow.step(fetch, url=…)`.
@@ -134,9 +132,6 @@ class ClientBase(ABC, Generic[Enqueued]):
         other = copy.copy(self)
         vars(other).update(changes)
         return other
-
-    def _sign(self, operation: Operation[T]) -> Operation[T]:
-        return operation if self._by is None else replace(operation, by=self._by)
 
 
 class _Held:

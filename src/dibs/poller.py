@@ -27,16 +27,16 @@ from dibs.model.checks import check_seconds, check_worker_id
 from dibs.model.claim import DEFAULT_LEASE, Claim, ClaimRequest, Filters, Order, Released, check_lease
 from dibs.model.finalization import unique_processor
 from dibs.model.registry import Heartbeat
+from dibs.procedures import claim_now
 from dibs.version import __version__
 from dibs.worker.attempt import Attempt, Attempts, now
-from dibs.worker.contact import Contact
 from dibs.worker.finalizer import Finalizer
 from dibs.worker.finisher import Finisher
 from dibs.worker.leases import Leases
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part, rest
+from dibs.worker.progress import Notes
 from dibs.worker.run import perform
-from dibs.worker.shelf import StoreShelf
+from dibs.worker.service import Part, rest
+from dibs.worker.store_access import Contact, StoreShelf
 
 logger = logging.getLogger("dibs.worker")
 
@@ -113,7 +113,7 @@ class TaskPoller:
         self.worker_id = check_worker_id(worker_id)
         self.config = config or PollerConfig()
         self._incarnation = secrets.token_hex(8)
-        self._contact = Contact(app._store, app._sign)
+        self._contact = Contact(app._store, app._by)
         self._stopping = False
         self._empty_looks = 0
         self._in_vain = False
@@ -153,7 +153,7 @@ class TaskPoller:
             order=self.config.claim_order,
             lease=self.config.lease,
         )
-        claims = self._contact.run(self._contact.store.claim(request))
+        claims = self._contact.follow(claim_now(self._contact.store, request))
         return claims[0] if claims else None
 
     def update_heartbeat(self) -> None:
@@ -186,7 +186,7 @@ class TaskPoller:
 
     def _seconds_to_wait(self) -> float:
         pause = self.config.pause(self._empty_looks + 1) * random.uniform(0.9, 1.1)
-        due = self._contact.run(self._contact.store.next_due())
+        due = self._contact.run(self._contact.store.upkeep.next_due())
         return pause if due is None else min(pause, max(due, LOOK_UP))  # overdue: it is not for us
 
     def _wait_until_written(self, attempts: Attempts) -> None:
@@ -203,7 +203,7 @@ class TaskPoller:
             metadata=about,
             leaving=leaving,
         )
-        self._contact.run(self._contact.store.heartbeat(beat))
+        self._contact.run(self._contact.store.registry.heartbeat(beat))
 
 
 class _Beside:

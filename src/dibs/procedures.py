@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from dibs import pacing
+from dibs import batch_size
 from dibs.errors import (
     DibsError,
     FinalizationLost,
@@ -23,7 +23,7 @@ from dibs.errors import (
     WorkflowNotFound,
 )
 from dibs.model.checks import check_integer
-from dibs.model.claim import Claim, ClaimRequest
+from dibs.model.claim import Claim, ClaimRequest, FinishResult, OutcomeReport
 from dibs.model.finalization import DEFAULT_FINALIZATION_LEASE, FinalizationAction, FinalizationClaim, Finalized
 from dibs.model.history import HistoryEntry
 from dibs.model.schedule import DueSchedule
@@ -43,7 +43,7 @@ from dibs.model.search import (
 from dibs.model.task import CANCELLABLE, RETRYABLE, State, Task
 from dibs.model.upkeep import BATCH, Pruned, PrunePosition, Upkept
 from dibs.model.workflow import Workflow
-from dibs.store.contract import DatabaseStore, ServedStore, Store
+from dibs.store.contract import DatabaseStore, NumbersMissing, ServedStore, Store
 from dibs.store.operation import Operation
 
 T = TypeVar("T")
@@ -91,20 +91,53 @@ class Wait:
 
 
 Plan = Generator[Operation[Any] | Wait, Any, T]
+Operations = Generator[Operation[Any], Any, T]
+"""A procedure that never waits."""
 
 
 def claim(store: Store, request: ClaimRequest, wait: float) -> Plan[list[Claim]]:
     """Claim, waiting up to `wait` seconds for something to claim."""
     if store.served:
         return (yield from _claim_served(store, request, wait))
-    claims: list[Claim] = yield store.claim(request)
+    claims = yield from claim_now(store, request)
     deadline = time.monotonic() + wait
     while not claims and (left := deadline - time.monotonic()) > 0:
         seen = store.wakeups.generation  # before looking: a task that comes while we look wakes us at once
-        claims = yield store.claim(request)
+        claims = yield from claim_now(store, request)
         if not claims:
             yield Wait(seen, min(left, POLL))
     return claims
+
+
+def claim_now(store: Store, request: ClaimRequest) -> Operations[list[Claim]]:
+    """Claim without waiting."""
+    return (yield from _numbered(store, store.queue.claim(request)))
+
+
+def claim_each(store: DatabaseStore, requests: Sequence[ClaimRequest]) -> Operations[list[list[Claim]]]:
+    """Claim for several workers at once, without waiting."""
+    return (yield from _numbered(store, store.queue.claim_each(requests)))
+
+
+def exchange(
+    store: Store, reports: Sequence[OutcomeReport], request: ClaimRequest
+) -> Operations[tuple[list[FinishResult], list[Claim]]]:
+    """Write outcomes and claim, both or neither."""
+    return (yield from _numbered(store, store.queue.exchange(reports, request)))
+
+
+def _numbered(store: Store, operation: Operation[T]) -> Operations[T]:
+    """Run an operation that claims. If random-order numbers are missing, it has changed nothing: number the tasks of
+    its partitions, in short transactions, and begin again."""
+    while True:
+        try:
+            result: T = yield operation
+            return result
+        except NumbersMissing as missing:
+            partitions = missing.partitions
+            while partitions:
+                numbering = cast("DatabaseStore", store).queue.number_partitions(missing.order, partitions)
+                partitions = yield numbering
 
 
 def _claim_served(store: Store, request: ClaimRequest, wait: float) -> Plan[list[Claim]]:
@@ -112,14 +145,14 @@ def _claim_served(store: Store, request: ClaimRequest, wait: float) -> Plan[list
     deadline = time.monotonic() + wait
     while True:
         left = max(0.0, deadline - time.monotonic())
-        claims: list[Claim] = yield store.claim(msgspec.structs.replace(request, wait=min(left, LONG_POLL)))
+        claims: list[Claim] = yield store.queue.claim(msgspec.structs.replace(request, wait=min(left, LONG_POLL)))
         if claims or left <= LONG_POLL:
             return claims
 
 
 def wait(store: Store, task_id: int, timeout: float | None) -> Plan[Task]:
     """The task, once it is finished."""
-    task = yield from _until_finished(store, store.get(task_id), timeout)
+    task = yield from _until_finished(store, store.tasks.get(task_id), timeout)
     if task is None:
         raise TaskNotFound(task_id)
     if not task.finished:
@@ -130,7 +163,7 @@ def wait(store: Store, task_id: int, timeout: float | None) -> Plan[Task]:
 
 def wait_workflow(store: Store, workflow_id: int, timeout: float | None) -> Plan[Workflow]:
     """The workflow, once it has ended."""
-    workflow = yield from _until_finished(store, store.get_workflow(workflow_id), timeout)
+    workflow = yield from _until_finished(store, store.workflows.get_workflow(workflow_id), timeout)
     if workflow is None:
         raise WorkflowNotFound(workflow_id)
     if not workflow.finished:
@@ -159,7 +192,7 @@ def redrive(store: Store, which: DeadFilter, limit: int | None) -> Plan[int]:
     done = 0
     while limit is None or done < limit:
         batch = REDRIVE_BATCH if limit is None else min(REDRIVE_BATCH, limit - done)
-        moved: int = yield store.redrive_some(which, batch)
+        moved: int = yield store.tasks.redrive_some(which, batch)
         done += moved
         if moved < batch:
             break
@@ -175,7 +208,7 @@ def discard(store: Store, ids: Sequence[int] | None, which: DeadFilter, limit: i
     done = 0
     while limit is None or done < limit:
         batch = REDRIVE_BATCH if limit is None else min(REDRIVE_BATCH, limit - done)
-        moved: int = yield store.discard_some(which, batch)
+        moved: int = yield store.tasks.discard_some(which, batch)
         done += moved
         if moved < batch:
             break
@@ -188,29 +221,29 @@ def _discard_named(store: Store, ids: Sequence[int], which: DeadFilter, limit: i
     while wanted and (limit is None or done < limit):
         size = BULK_BATCH if limit is None else min(BULK_BATCH, limit - done)
         some, wanted = wanted[:size], wanted[size:]
-        done += yield store.discard_many(some, None, which)
+        done += yield store.tasks.discard_many(some, None, which)
     return done
 
 
 def list_tasks(store: Store, which: TaskFilter) -> Plan[list[Task]]:
     """A page of tasks; where no index leads to them, it is found in as many looks as that takes."""
     if not which.needs_search:
-        tasks: list[Task] = yield store.list_tasks(which)
+        tasks: list[Task] = yield store.tasks.list_tasks(which)
         return tasks
     return (yield from find(store, which, which.cursor, which.limit)).tasks
 
 
 def find(store: Store, which: TaskMatch, cursor: int | None, count: int, enough: float = math.inf) -> Plan[TaskPage]:
     """Up to `count` tasks that match, newest first. Ends after `enough` seconds, with the cursor to continue at."""
-    began, looked, tasks, span = time.monotonic(), 0, list[Task](), pacing.first_span(which.text)
+    began, looked, tasks, span = time.monotonic(), 0, list[Task](), batch_size.first_span(which.text)
     while True:
         wanted = min(count - len(tasks), MAX_SEARCH_PAGE)
-        page: TaskPage = yield store.find(TaskSearch(**which.filters(), cursor=cursor, limit=wanted), span)
+        page: TaskPage = yield store.tasks.find(TaskSearch(**which.filters(), cursor=cursor, limit=wanted), span)
         tasks, cursor, looked = tasks + page.tasks, page.cursor, looked + page.looked
         spent = time.monotonic() - began
         if cursor is None or len(tasks) == count or spent >= enough:
             return TaskPage(tasks, cursor, looked)
-        span = pacing.next_span(span, looked, spent, enough - spent)
+        span = batch_size.next_span(span, looked, spent, enough - spent)
 
 
 def cancel_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[int]:
@@ -218,7 +251,7 @@ def cancel_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[i
     check_not_everything(which)
     if store.served:
         served = cast("ServedStore", store)
-        return (yield from _until_all(lambda cursor: _asked(served.cancel_matching(which, cursor)), note))
+        return (yield from _until_all(lambda cursor: _asked(served.tasks.cancel_matching(which, cursor)), note))
     database = cast("DatabaseStore", store)
     return (yield from _until_all(lambda cursor: cancel_some(database, which, cursor, BATCH_TIME), note))
 
@@ -228,20 +261,20 @@ def retry_matching(store: Store, which: TaskMatch, note: Note | None) -> Plan[in
     check_not_everything(which)
     if store.served:
         served = cast("ServedStore", store)
-        return (yield from _until_all(lambda cursor: _asked(served.retry_matching(which, cursor)), note))
+        return (yield from _until_all(lambda cursor: _asked(served.tasks.retry_matching(which, cursor)), note))
     database = cast("DatabaseStore", store)
     return (yield from _until_all(lambda cursor: retry_some(database, which, cursor, BATCH_TIME), note))
 
 
 def cancel_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[BulkResult]:
     """Cancel those of the next tasks that match, for about `enough` seconds."""
-    many = partial(store.cancel_many, only=which.queues, state=which.state)
+    many = partial(store.tasks.cancel_many, only=which.queues, state=which.state)
     return (yield from _some(store, which, cursor, Work(many, CANCELLABLE, enough)))
 
 
 def retry_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Plan[BulkResult]:
     """Retry those of the next tasks that match, for about `enough` seconds."""
-    many = partial(store.retry_many, only=which.queues, state=which.state)
+    many = partial(store.tasks.retry_many, only=which.queues, state=which.state)
     return (yield from _some(store, which, cursor, Work(many, RETRYABLE, enough)))
 
 
@@ -258,10 +291,12 @@ def _some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: Work
     """Look for a batch of tasks, then move them. The look is an operation of its own, so that no lock is held while
     many tasks are read; a batch begins below the last task of the one before, so that no task is moved twice."""
     began, looking, moved, looked = time.monotonic(), 0.0, 0, 0
-    span, batches = pacing.first_span(which.text), pacing.Batches()
+    span, batches = batch_size.first_span(which.text), batch_size.Batches()
     while True:
         start = time.monotonic()
-        found: FoundTasks = yield store.search(TaskSearch(**which.filters(), cursor=cursor, limit=batches.size), span)
+        found: FoundTasks = yield store.tasks.search(
+            TaskSearch(**which.filters(), cursor=cursor, limit=batches.size), span
+        )
         cursor, looked, looking = found.cursor, looked + found.looked, looking + time.monotonic() - start
         if ids := [task.id for task in found.tasks if task.state in work.states]:
             start = time.monotonic()
@@ -269,7 +304,7 @@ def _some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: Work
             batches.took(time.monotonic() - start)
         if cursor is None or time.monotonic() - began >= work.seconds:
             return BulkResult(moved, cursor)
-        span = pacing.next_span(span, looked, looking, pacing.STRETCH)
+        span = batch_size.next_span(span, looked, looking, batch_size.STRETCH)
 
 
 def _until_all(some: Callable[[int | None], Plan[BulkResult]], note: Note | None) -> Plan[int]:
@@ -301,9 +336,9 @@ def upkeep(store: Store, processor: str) -> Plan[Upkept]:
 
 def tend(store: Store, processor: str) -> Plan[tuple[int, int, int, int]]:
     """The urgent half of upkeep: promote, recover, expire and finalize; how many of each."""
-    promoted = yield from _until_done(store.promote())
-    recovered = yield from _until_done(store.recover())
-    expired = yield from _until_done(store.expire_workflows(), 1)
+    promoted = yield from _until_done(store.upkeep.promote())
+    recovered = yield from _until_done(store.upkeep.recover())
+    expired = yield from _until_done(store.upkeep.expire_workflows(), 1)
     finalized = yield from finalize_due(store, processor)
     return promoted, recovered, expired, finalized
 
@@ -311,19 +346,19 @@ def tend(store: Store, processor: str) -> Plan[tuple[int, int, int, int]]:
 def clear(store: Store, pruning: Pruning | None = None) -> Plan[tuple[int, int, int, int]]:
     """The other half: prune tasks, history and workers, and mend; how many of each. With a `pruning`, only one round of
     it. Mending comes first: a step must not be deleted before its workflow has counted it."""
-    mended = yield from _until_done(store.mend_workflows(), 1)
+    mended = yield from _until_done(store.upkeep.mend_workflows(), 1)
     pruned = yield from _prune_all(store) if pruning is None else _prune_some(store, pruning)
-    history = yield from _until_done(store.prune_history())
-    workers: int = yield store.prune_workers()
+    history = yield from _until_done(store.upkeep.prune_history())
+    workers: int = yield store.upkeep.prune_workers()
     return pruned, history, workers, mended
 
 
 def _prune_all(store: Store) -> Plan[int]:
     """A whole pass, from the oldest finished task to the newest that can be past its retention."""
-    done: Pruned = yield store.prune()
+    done: Pruned = yield store.upkeep.prune()
     total = done.count
     while done.next is not None:
-        done = yield store.prune(after=done.next)
+        done = yield store.upkeep.prune(after=done.next)
         total += done.count
     return total
 
@@ -332,7 +367,7 @@ def _prune_some(store: Store, pruning: Pruning) -> Plan[int]:
     """A round: as much of a pass as takes a fraction of a second where there is little to delete."""
     total, idle, position = 0, 0.0, pruning.position
     for _ in range(ROUNDS):
-        done: Pruned = yield store.prune(after=position)
+        done: Pruned = yield store.upkeep.prune(after=position)
         total, position = total + done.count, done.next
         idle += max(0.0, 1 - done.count / BATCH)
         if position is None or idle >= IDLE_ROUNDS:
@@ -347,7 +382,7 @@ def finalize_due(store: Store, processor: str) -> Plan[int]:
     done = 0
     seen: set[int] = set()
     failed: DibsError | None = None
-    while ids := [each for each in (yield store.due_finalizations()) if each not in seen]:
+    while ids := [each for each in (yield store.finalization.due_finalizations()) if each not in seen]:
         seen.update(ids)
         for workflow_id in ids:
             try:
@@ -373,40 +408,40 @@ def finalize_one(store: Store, workflow_id: int, processor: str) -> Plan[Finaliz
 
 
 def _finalize(store: Store, workflow_id: int, processor: str) -> Plan[Finalized | None]:
-    claim: FinalizationClaim = yield store.claim_finalization(workflow_id, processor, FINALIZATION_LEASE)
+    claim: FinalizationClaim = yield store.finalization.claim_finalization(workflow_id, processor, FINALIZATION_LEASE)
     if not claim.claimed or claim.token is None:
         return None
     try:
-        finalized: Finalized = yield store.finalize(workflow_id, processor, claim.token)
+        finalized: Finalized = yield store.finalization.finalize(workflow_id, processor, claim.token)
     except FinalizationLost:  # another thread of this processor was quicker, or another processor took over
         return None
     except Exception:
         with suppress(DibsError):  # what went wrong first is what to tell; the claim runs out by itself
-            yield store.release_finalization(workflow_id, processor, claim.token)
+            yield store.finalization.release_finalization(workflow_id, processor, claim.token)
         raise
     return finalized
 
 
 def tick(store: Store) -> Plan[int]:
     """Enqueue the tasks of all schedules whose tick has come; how many."""
-    due: list[DueSchedule] = yield store.due_schedules()
+    due: list[DueSchedule] = yield store.schedules.due_schedules()
     ticked = 0
     for each in due:
-        ticked += yield store.tick_schedule(each)
+        ticked += yield store.schedules.tick_schedule(each)
     return ticked
 
 
 def prune(store: Store) -> Plan[int]:
     """Prune finished tasks, ended workflows and old history; the number of rows deleted."""
     tasks = yield from _prune_all(store)
-    return tasks + (yield from _until_done(store.prune_history()))
+    return tasks + (yield from _until_done(store.upkeep.prune_history()))
 
 
 def all_history(store: Store) -> Plan[list[HistoryEntry]]:
     """The whole history, page by page."""
     entries: list[HistoryEntry] = []
     while True:
-        page: list[HistoryEntry] = yield store.history_after(entries[-1].id if entries else 0, PAGE)
+        page: list[HistoryEntry] = yield store.history.history_after(entries[-1].id if entries else 0, PAGE)
         entries += page
         if len(page) < PAGE:
             return entries

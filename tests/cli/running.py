@@ -19,7 +19,7 @@ import pytest
 import typer
 import typer.main
 
-from dibs.cli import app, refusing
+from dibs.cli import app, errors
 from tests.helpers.starting import start
 
 COMMAND = [sys.executable, "-m", "dibs"]
@@ -71,7 +71,7 @@ def run_dibs_here(*args: str, url: str | None = None, cwd: Path | None = None, s
         patch.setattr(sys, "stdin", given)
         patch.chdir(cwd or Path.cwd())
         try:
-            code = refusing.run(built(), args)
+            code = errors.run(built(), args)
         except Exception:  # as Python ends a process
             traceback.print_exc()
             code = 1

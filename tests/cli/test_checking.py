@@ -18,8 +18,8 @@ def test_migrating_names_what_was_applied_and_then_says_that_nothing_is_to_do(em
     first = run_dibs("migrate", url=empty_url)
     assert first.code == 0
     *steps, last = first.out.splitlines()
-    assert steps[:2] == ["applying 0001_tasks", "applying 0002_workers_and_types"]
-    assert last == f"Applied {len(steps)} migrations: the database is up to date."
+    assert steps == ["applying 0001_initial"]
+    assert last == "Applied 1 migration: the database is up to date."
     assert run_dibs("migrate", url=empty_url).out == "Nothing to do: the database is up to date.\n"
     assert run_dibs("migrate", "--json", url=empty_url).json == {"success": True, "applied": []}
 
@@ -30,7 +30,7 @@ def test_a_store_without_its_tables_is_not_migrated_by_looking_at_it(empty_url: 
         done = run_dibs(*command, "--json", url=empty_url)
         assert (done.code, done.json["code"]) == (3, "schema_missing")
         assert "hint: Run `dibs migrate` with the same --url first.\n" in done.err
-    assert len(run_dibs("migrate", "--json", url=empty_url).json["applied"]) >= 2
+    assert run_dibs("migrate", "--json", url=empty_url).json["applied"] == ["0001_initial"]
 
 
 def test_a_healthy_store_passes_the_doctor(run: Run, client: dibs.Dibs) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dibs.cli.drawing import ASCII, UNICODE, draw, legend, plain, took
-from dibs.cli.lanes import ACROSS, DOWN, UP, Row, TooWide, rows
+from dibs.cli.graph_text import ACROSS, DOWN, UP, Row, TooWide, rows
 from dibs.cli.output import STYLES
+from dibs.cli.workflow_text import ASCII, UNICODE, draw, legend, plain, took
 from dibs.model.task import FINAL, Failure, State
 from dibs.model.workflow import FINALIZER_NAME, OnFailure, Step, StepKind
 from dibs.workflow.summary import fold

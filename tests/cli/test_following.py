@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import dibs
-from dibs.cli.following import Tail
+from dibs.cli.follow import Tail
 from tests.cli.running import COMMAND, environment
 from tests.helpers.terminal import Terminal
 

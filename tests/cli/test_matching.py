@@ -72,11 +72,18 @@ def test_all_alone_means_every_task(run: Run, client: dibs.Dibs) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [("cancel",), ("cancel", "1", "--all"), ("retry", "--queue", "media"), ("cancel", "1", "--yes")], ids=str
+    ("args", "said"),
+    [
+        ("cancel", "No task is named."),
+        ("cancel 1 --all", "Task ids and --all exclude each other."),
+        ("retry --queue media", "Filters, --dry-run and --yes need --all."),
+        ("cancel 1 --yes", "Filters, --dry-run and --yes need --all."),
+    ],
 )
-def test_ids_and_filters_are_not_mixed(run: Run, client: dibs.Dibs, args: tuple[str, ...]) -> None:
+def test_ids_and_filters_are_not_mixed(run: Run, client: dibs.Dibs, args: str, said: str) -> None:
     task = client.enqueue("resize", queue="media")
-    assert run("tasks", *args).code == 2
+    done = run("tasks", *args.split())
+    assert (done.code, done.err.splitlines()[0]) == (2, f"error: {said}")
     assert state(client, task.id) == "pending"
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
+from dibs import cli
+from dibs.cli.output import Column
 from tests.cli.running import run_dibs
 from tests.cli.test_fast_start import commands
 from tests.helpers.each import for_each
@@ -58,3 +62,14 @@ def test_the_exit_codes_are_described_here_and_in_the_help() -> None:
     for code in ("0", "1", "2", "3"):
         assert f"| {code} |" in PAGE
         assert f"{code} " in helped().partition("Exit codes:")[2]
+
+
+def test_options_and_tables_say_state_and_never_status() -> None:
+    """Only JSON has the names of the HTTP API, where a state is `status`."""
+    options = {flag for command in LEAVES for flag in FLAG.findall(helped(*command))}
+    modules = [import_module(f"dibs.cli.{each.name}") for each in iter_modules(cli.__path__)]
+    values = [value for module in modules for value in vars(module).values() if isinstance(value, tuple)]
+    titles = {column.title for value in values for column in value if isinstance(column, Column)}
+    assert "--state" in options
+    assert "state" in titles
+    assert [name for name in sorted(options | titles) if "status" in name] == []

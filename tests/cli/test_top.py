@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dibs
-from dibs.cli.frame import share
+from dibs.cli.layout import share
 from dibs.cli.top import pause_after
 from tests.cli.running import Run
 from tests.helpers.tasks import task_in

@@ -50,13 +50,29 @@ def test_a_type_is_shown_the_newest_version_or_another(run: Run, client: dibs.Di
 
 
 @pytest.mark.parametrize(
-    "bad", ["{", "[]", {}, {"name": 7}, {"name": "a", "schema": {"type": 7}}, {"name": "a", "colour": "red"}], ids=str
+    ("bad", "said"),
+    [
+        ("{", "The task type is not JSON: "),
+        ("[]", "The task type is JSON, but no object."),
+        ({}, "The task type has no name."),
+        ({"name": 7}, "The task type must be a string, not an int."),
+        ({"name": "a", "schema": {"type": 7}}, "This is not a valid JSON Schema: "),
+        ({"name": "a", "colour": "red"}, "The task type has an unknown field 'colour'."),
+    ],
+    ids=str,
 )
-def test_a_file_that_is_no_type_is_wrong_usage(run: Run, client: dibs.Dibs, tmp_path: Path, bad: Any) -> None:
+def test_a_file_that_is_no_type_is_wrong_usage(
+    run: Run, client: dibs.Dibs, tmp_path: Path, bad: Any, said: str
+) -> None:
     done = run("types", "register", write(tmp_path, bad))
     assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {said}")
     assert client.list_types() == []
 
 
 def test_a_file_that_is_missing_is_wrong_usage(run: Run, client: dibs.Dibs) -> None:
-    assert run("types", "register", "nowhere.json").code == 2
+    done = run("types", "register", "nowhere.json")
+    assert (done.code, done.err.splitlines()[0]) == (
+        2,
+        "error: Cannot read nowhere.json: No such file or directory.",
+    )

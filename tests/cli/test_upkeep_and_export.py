@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
+import pytest
+
 import dibs
-from dibs.observe.verify import load
+from dibs.observe.verify import dump, load
 from tests.cli.running import Run
 from tests.helpers.tasks import task_in
 from tests.helpers.waiting import until
@@ -58,4 +62,19 @@ def test_an_export_with_json_says_how_much_it_wrote(run: Run, client: dibs.Dibs)
 def test_a_file_that_cannot_be_written_is_refused(run: Run, client: dibs.Dibs) -> None:
     done = run("history", "export", "nowhere/history.jsonl")
     assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: Cannot write nowhere/history.jsonl: ")
     assert done.err.startswith("error: Cannot write nowhere/history.jsonl")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes of POSIX")
+def test_a_file_with_a_history_is_for_its_owner_only(run: Run, client: dibs.Dibs, tmp_path: Path) -> None:
+    """The history has the errors of all tasks."""
+    task_in(client, "failed")
+    before = os.umask(0)
+    try:
+        assert run("history", "export", "exported.jsonl").code == 0
+        dump(client.all_history(), tmp_path / "dumped.jsonl")
+    finally:
+        os.umask(before)
+    files = [tmp_path / name for name in ("exported.jsonl", "dumped.jsonl")]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]

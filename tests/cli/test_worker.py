@@ -254,5 +254,9 @@ def test_a_worker_claims_in_the_order_that_it_is_told(run: Run, client: dibs.Dib
 
 
 def test_an_order_or_a_poll_that_a_worker_cannot_use_is_wrong_usage(run: Run, program: Path) -> None:
-    assert run("worker", "program", "--order", "alphabet").code == 2
-    assert run("worker", "program", "--poll", "0").code == 2
+    for option, value, said in (
+        ("--order", "alphabet", "error: There is no order 'alphabet'."),
+        ("--poll", "0", "error: poll must be between 0.01 and "),
+    ):
+        done = run("worker", "program", "--burst", option, value, cwd=program)
+        assert (done.code, done.err[: len(said)]) == (2, said)

@@ -77,7 +77,8 @@ def test_claiming_nothing_ends_with_one(run: Run, client: dibs.Dibs) -> None:
 
 def test_a_filter_needs_no_id(run: Run, client: dibs.Dibs) -> None:
     task = client.enqueue("resize")
-    assert run("tasks", "claim", str(task.id), *ME, "--count", "2").code == 2
+    done = run("tasks", "claim", str(task.id), *ME, "--count", "2")
+    assert (done.code, done.err.splitlines()[0]) == (2, "error: A task is claimed by its id or by filters, not both.")
     assert state(client, str(task.id)) == "pending"
 
 
@@ -108,7 +109,8 @@ def test_a_result_that_is_no_json_is_wrong_usage(run: Run, client: dibs.Dibs) ->
     client.enqueue("resize")
     held = claimed(run)
     for bad in ("{", "NaN", "done"):
-        assert finish(run, "complete", held, bad).code == 2
+        done = finish(run, "complete", held, bad)
+        assert (done.code, done.err[:18]) == (2, "error: The result ")
     assert state(client, held[0]) == "claimed"
 
 
@@ -159,4 +161,5 @@ def test_a_stale_token_changes_nothing_and_ends_with_one(run: Run, client: dibs.
 def test_a_write_needs_token_and_worker(run: Run, client: dibs.Dibs, missing: str) -> None:
     options = {"--token": "1", "--worker": "worker-1"}
     del options[missing]
-    assert run("tasks", "complete", "1", *(part for option in options.items() for part in option)).code == 2
+    done = run("tasks", "complete", "1", *(part for option in options.items() for part in option))
+    assert (done.code, done.err.splitlines()[0]) == (2, f"error: Missing option '{missing}'.")

@@ -21,12 +21,12 @@ LEASE_LOST = Failure("LeaseLost", "The lease ran out: the worker died, froze or 
 def claim_ahead(app: Any, count: int = 1, **options: Any) -> list[Claim]:
     """Claims of the next tasks, ahead of their turn."""
     request = ClaimRequest(**{"worker_id": "worker-1", "count": count, "ahead": True, **options})
-    claims: list[Claim] = run(app, app._store.claim(request))
+    claims: list[Claim] = run(app, app._store.queue.claim(request))
     return claims
 
 
 def start(app: Any, *claims: Claim | ClaimRef) -> list[dibs.DibsError | None]:
-    answers: list[dibs.DibsError | None] = run(app, app._store.start(claims))
+    answers: list[dibs.DibsError | None] = run(app, app._store.queue.start(claims))
     return answers
 
 
@@ -158,7 +158,7 @@ def test_a_task_claimed_in_its_turn_is_charged_without_having_been_started(app: 
 
 def test_a_claim_by_id_is_never_ahead(app: Any, url: str) -> None:
     task = app.enqueue("resize")
-    run(app, app._store.claim_by_id(task.id, ClaimRequest(worker_id="worker-1", ahead=True)))
+    run(app, app._store.queue.claim_by_id(task.id, ClaimRequest(worker_id="worker-1", ahead=True)))
     assert marks(url) == [False]
 
 
@@ -196,7 +196,7 @@ def test_many_starts_are_answered_in_order_each_on_its_own(app: Any, url: str, c
 
 def test_what_is_no_claim_cannot_be_started(app: Any) -> None:
     with pytest.raises(dibs.InvalidValue, match="None is no claim"):
-        app._store.start([None])
+        app._store.queue.start([None])
 
 
 def test_ahead_is_true_or_false() -> None:

@@ -64,11 +64,14 @@ def test_a_step_whose_failure_was_ignored_is_no_dead_letter(app: Any) -> None:
 def test_an_ignored_step_is_in_no_group_of_errors_and_no_search_of_the_dead_letter(app: Any) -> None:
     [failed] = dead(app, error="boom")
     ignored = ignored_step(app)
-    groups = run(app, app._store.error_groups())
+    groups = run(app, app._store.statistics.error_groups())
     assert [(group.count, group.newest_id) for group in groups.groups] == [(1, failed)]
-    assert [task.id for task in run(app, app._store.search(TaskSearch(dead=True))).tasks] == [failed]
-    assert [task.id for task in run(app, app._store.search(TaskSearch(state="failed"))).tasks] == [ignored, failed]
-    [count] = [each for each in run(app, app._store.tally()).counts if each.type == "a"]
+    assert [task.id for task in run(app, app._store.tasks.search(TaskSearch(dead=True))).tasks] == [failed]
+    assert [task.id for task in run(app, app._store.tasks.search(TaskSearch(state="failed"))).tasks] == [
+        ignored,
+        failed,
+    ]
+    [count] = [each for each in run(app, app._store.statistics.count_tasks()).counts if each.type == "a"]
     assert (count.count, count.set_aside) == (1, 1)
 
 
@@ -248,8 +251,8 @@ def test_a_discard_for_some_queues_touches_no_other(app: Any) -> None:
     [mail], [media] = dead(app, queue="mail"), dead(app, queue="media")
     store = app._store
     with pytest.raises(dibs.TaskNotFound):
-        run(app, store.discard(media, ["mail"]))
-    assert run(app, store.discard_many([mail, media], ["mail"])) == 1
+        run(app, store.tasks.discard(media, ["mail"]))
+    assert run(app, store.tasks.discard_many([mail, media], ["mail"])) == 1
     assert listed(app) == [media]
 
 
@@ -257,6 +260,6 @@ def test_a_discard_for_some_queues_touches_no_other(app: Any) -> None:
 def test_many_discarded_tasks_are_retried_at_once(app: Any) -> None:
     ids = dead(app, 5)
     app.discard_dead()
-    assert run(app, app._store.retry_many(ids)) == 5
+    assert run(app, app._store.tasks.retry_many(ids)) == 5
     assert all(events(app, task)[-2:] == [Event.RESTORED, Event.RETRIED] for task in ids)
     assert app.stats().depth == {"pending": 5}

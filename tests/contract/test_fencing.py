@@ -44,7 +44,7 @@ VERBS: dict[str, Verb] = {
     "renew": lambda app, claim: app.renew(claim, 7777),
     "renew among many": lambda app, claim: or_raise(app.renew_many([claim], 7777)[0]),
     "progress": lambda app, claim: app.progress(claim, 99, "stale"),
-    "start": lambda app, claim: or_raise(run(app, app._store.start([claim]))[0]),
+    "start": lambda app, claim: or_raise(run(app, app._store.queue.start([claim]))[0]),
     "finish with completed": finishing(Completed("stale")),
     "finish with failed": finishing(Failed(NO)),
     "finish with released": finishing(Released()),
@@ -260,7 +260,7 @@ def test_not_being_claimed_any_more_is_enough_to_refuse(app: Any, url: str, cloc
 
 def claim_ahead(app: Any) -> Claim:
     """A claim of the next task ahead of its turn, whose mark a stray `start` would take away."""
-    [claim] = run(app, app._store.claim(ClaimRequest(worker_id="worker-1", ahead=True, lease=10**6)))
+    [claim] = run(app, app._store.queue.claim(ClaimRequest(worker_id="worker-1", ahead=True, lease=10**6)))
     return claim
 
 

@@ -25,7 +25,7 @@ from dibs import (
     State,
     StoreRefused,
 )
-from dibs.store.operations import finishing
+from dibs.store.operations import finish as finish_operations
 from tests.helpers import tables
 from tests.helpers.clients import Clock
 from tests.helpers.keeping import keep
@@ -608,7 +608,7 @@ def test_a_step_whose_outcome_the_database_refuses_does_not_hold_back_other_step
 
 @pytest.mark.database
 def test_outcomes_beyond_what_one_statement_can_hold_are_written(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finishing, "PORTION", 100_000)
+    monkeypatch.setattr(finish_operations, "PORTION", 100_000)
     claims = many_claimed(app, 40)
     large = "x" * 30_000
     answers = app.finish([(claim, Completed(large)) for claim in claims])

@@ -441,5 +441,5 @@ def test_the_newest_entries_are_read_without_the_others_and_all_are_counted(app:
 
 
 def latest(app: Any, task_id: int, limit: int) -> RecentHistory:
-    found: RecentHistory = run(app, app._store.latest_history(task_id, limit))
+    found: RecentHistory = run(app, app._store.history.latest_history(task_id, limit))
     return found

@@ -130,10 +130,12 @@ def test_a_batch_may_have_the_same_key_in_several_queues(app: Any) -> None:
 def test_a_search_for_a_key_finds_the_tasks_of_every_queue_that_has_it(app: Any) -> None:
     ids = [app.enqueue("send", key="k", queue=queue).id for queue in ("mail", "media", "other")]
     app.enqueue("send", key="other")
-    found = run(app, app._store.search(TaskSearch(key="k")))
+    found = run(app, app._store.tasks.search(TaskSearch(key="k")))
     assert [task.id for task in found.tasks] == ids[::-1]
-    assert [task.id for task in run(app, app._store.search(TaskSearch(key="k", queue="media"))).tasks] == ids[1:2]
-    assert [task.id for task in run(app, app._store.search(TaskSearch(key="k", queues=["mail"]))).tasks] == ids[:1]
+    assert [task.id for task in run(app, app._store.tasks.search(TaskSearch(key="k", queue="media"))).tasks] == ids[1:2]
+    assert [task.id for task in run(app, app._store.tasks.search(TaskSearch(key="k", queues=["mail"]))).tasks] == ids[
+        :1
+    ]
 
 
 # Other content

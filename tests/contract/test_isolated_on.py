@@ -132,6 +132,8 @@ def test_plain_verbs_of_the_app_use_the_same_queue(app: Any, borrow: Callable[..
         assert app.get(task.id).type == "resize"
         assert app.claim("w").task.id == task.id
         assert not mine.in_transaction
+        assert app.on(mine.connection).get(task.id).state == "claimed"
+        mine.commit()
         assert box.enqueued() == []
 
 
@@ -249,4 +251,18 @@ def test_a_connection_that_is_always_in_a_transaction_sees_the_real_queue_again(
         assert [task.type for task in box.enqueued()] == ["ship"]
     mine.rollback()
     assert [task.type for task in app.on(mine.connection).list_tasks()] == ["real"]
+    mine.rollback()
+
+
+def test_the_connection_joins_the_real_queue_again_after_the_block(app: Any, borrow: Callable[..., Borrowed]) -> None:
+    mine = borrow()
+    with isolated(client(app), on=mine.connection):
+        for _ in range(3):
+            app.on(mine.connection).enqueue("resize")
+        mine.commit()
+    real = app.list_tasks()[0]
+    joined = app.on(mine.connection)
+    assert joined.enqueue("rotate").id > real.id
+    flow = joined.start_workflow(dibs.NewWorkflow(name="w", steps=[dibs.NewStep(name="s", task=dibs.NewTask("crop"))]))
+    assert [step.task_id for step in joined.steps(flow.id)] == [real.id + 2]
     mine.rollback()

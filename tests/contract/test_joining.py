@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,7 +16,7 @@ import dibs
 from dibs import NewTask, State
 from tests.helpers.borrowed import Borrowed
 from tests.helpers.clients import Clock
-from tests.helpers.databases import run_sql
+from tests.helpers.databases import run_sql, sqlite_path
 from tests.helpers.tasks import events, task_in
 
 pytestmark = pytest.mark.database("only a client of the database can join a transaction")
@@ -485,3 +486,26 @@ def test_a_connection_to_another_database_lacks_the_tables(app: Any, empty_url: 
     assert app.list_tasks() == []
     mine.rollback()
     assert run_sql(empty_url, "SELECT 1") == [(1,)]
+
+
+@on_sqlite
+def test_no_id_is_given_out_twice_where_the_connection_has_temporary_tables_with_ids(app: Any, borrow: Borrow) -> None:
+    """SQLite keeps the highest id of temporary tables in a table that hides the one of the file."""
+    first = app.enqueue("resize")
+    mine = borrow()
+    mine.execute("CREATE TEMPORARY TABLE notes (id integer PRIMARY KEY AUTOINCREMENT)")
+    second = app.on(mine.connection).enqueue("rotate")
+    mine.commit()
+    assert second.id == first.id + 1
+
+
+@on_sqlite
+def test_the_queue_may_be_in_an_attached_file(app: Any, borrow: Borrow, url: str, tmp_path: Path) -> None:
+    first = app.enqueue("resize")
+    mine = borrow(f"sqlite:///{tmp_path}/mine.db")
+    mine.execute("CREATE TABLE notes (id integer PRIMARY KEY AUTOINCREMENT)")
+    mine.execute(f"ATTACH '{sqlite_path(url)}' AS \"the queue\"")
+    second = app.on(mine.connection).enqueue("rotate")
+    mine.commit()
+    assert second.id == first.id + 1
+    assert [task.type for task in app.list_tasks()] == ["rotate", "resize"]

@@ -25,7 +25,7 @@ def stored(url: str, clock: Clock) -> Iterator[Look]:
     with dibs.Dibs(url, clock=clock) as database:
 
         def look(minted: MintedKey) -> dibs.ApiKey:
-            found: dibs.ApiKey | None = run(database, database._store.get_key(minted.about.id))
+            found: dibs.ApiKey | None = run(database, database._store.keys.get_key(minted.about.id))
             assert found is not None
             return found
 
@@ -146,7 +146,7 @@ def test_a_key_that_does_not_exist_is_not_found_and_changes_nothing(app: Any, ur
 @pytest.mark.parametrize("key_id", ["abcdefghijkl", "", "\x00", None, 7, "' OR 1=1 --", "x" * 100_000])
 def test_a_look_for_a_key_that_does_not_exist_finds_nothing(app: Any, key_id: Any) -> None:
     app.create_key("ci", ["read"])
-    assert run(app, app._store.get_key(key_id)) is None
+    assert run(app, app._store.keys.get_key(key_id)) is None
 
 
 def test_a_whole_key_given_for_its_id_is_not_repeated_in_the_error(app: Any) -> None:
@@ -163,9 +163,9 @@ def test_a_whole_key_given_for_its_id_is_not_repeated_in_the_error(app: Any) -> 
 def test_many_keys_are_noted_as_used_at_once(app: Any, clock: Clock, stored: Look) -> None:
     made = [app.create_key(f"key-{n}", ["read"]) for n in range(3)]
     clock.advance(60)
-    run(app, app._store.note_keys_used([made[0].about.id, made[2].about.id, "abcdefghijkl"]))
+    run(app, app._store.keys.note_keys_used([made[0].about.id, made[2].about.id, "abcdefghijkl"]))
     assert [stored(each).last_used_at for each in made] == [moment(clock), None, moment(clock)]
-    run(app, app._store.note_keys_used([]))
+    run(app, app._store.keys.note_keys_used([]))
 
 
 def test_what_is_refused_makes_no_key(app: Any) -> None:

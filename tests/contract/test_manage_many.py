@@ -33,12 +33,12 @@ pytestmark = pytest.mark.database("only a server asks for these, and it has a da
 
 
 def cancel(app: Any, ids: Any, only: Any = None) -> int:
-    moved: int = run(app, app._store.cancel_many(ids, only))
+    moved: int = run(app, app._store.tasks.cancel_many(ids, only))
     return moved
 
 
 def retry(app: Any, ids: Any, only: Any = None) -> int:
-    moved: int = run(app, app._store.retry_many(ids, only))
+    moved: int = run(app, app._store.tasks.retry_many(ids, only))
     return moved
 
 
@@ -52,8 +52,8 @@ def states_of(app: Any, ids: list[int]) -> list[str]:
 def test_a_task_that_left_the_state_that_was_asked_for_is_left_alone(app: Any) -> None:
     ids = [task_in(app, each).id for each in STATES]
     before = dict(zip(ids, states_of(app, ids), strict=True))
-    assert run(app, app._store.cancel_many(ids, state="pending")) == 1
-    assert run(app, app._store.retry_many(ids, state="failed")) == 1
+    assert run(app, app._store.tasks.cancel_many(ids, state="pending")) == 1
+    assert run(app, app._store.tasks.retry_many(ids, state="failed")) == 1
     after = dict(zip(ids, states_of(app, ids), strict=True))
     assert {before[each]: after[each] for each in ids if before[each] != after[each]} == {
         "pending": "cancelled",
@@ -86,7 +86,7 @@ def test_the_same_again_moves_nothing(app: Any, url: str) -> None:
 
 def test_history_says_who_did_it_and_from_where(app: Any) -> None:
     task = app.enqueue("resize", delay=5)
-    run(app, app.signed("key-7")._sign(app._store.cancel_many([task.id])))
+    run(app, app._store.tasks.cancel_many([task.id]), by="key-7")
     entry = app.history(task.id)[-1]
     assert (entry.from_state, entry.to_state, entry.by) == (State.SCHEDULED, State.CANCELLED, "key-7")
 
@@ -137,7 +137,7 @@ def test_tasks_of_other_queues_are_left_out(app: Any) -> None:
 
 def test_five_hundred_move_in_one_go_and_more_are_refused(app: Any) -> None:
     ids = [task.id for task in app.enqueue_many([NewTask("resize") for _ in range(501)])]
-    for many in (app._store.cancel_many, app._store.retry_many):
+    for many in (app._store.tasks.cancel_many, app._store.tasks.retry_many):
         with pytest.raises(InvalidValue, match="501 tasks"):
             many(ids)
     assert cancel(app, ids[:500]) == 500
@@ -148,14 +148,14 @@ def test_five_hundred_move_in_one_go_and_more_are_refused(app: Any) -> None:
 
 @pytest.mark.parametrize("ids", [[-1], ["7"], [True], [2**63], [None]])
 def test_ids_that_make_no_sense_are_refused(app: Any, ids: Any) -> None:
-    for many in (app._store.cancel_many, app._store.retry_many):
+    for many in (app._store.tasks.cancel_many, app._store.tasks.retry_many):
         with pytest.raises(InvalidValue):
             many(ids)
 
 
 def test_those_who_wait_for_a_task_are_woken_only_if_something_moved(app: Any) -> None:
-    for many in (app._store.cancel_many, app._store.retry_many):
-        assert [many([1]).woke(moved) for moved in (0, 1)] == [False, True]
+    for many in (app._store.tasks.cancel_many, app._store.tasks.retry_many):
+        assert [many([1]).should_wake(moved) for moved in (0, 1)] == [False, True]
 
 
 # Steps

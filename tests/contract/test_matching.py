@@ -85,7 +85,7 @@ def test_a_list_looks_through_all_tasks_for_a_text(app: Any, monkeypatch: pytest
     wanted = app.enqueue("resize", {"name": "needle"})
     for n in range(50):
         app.enqueue("resize", {"n": n})
-    monkeypatch.setattr("dibs.pacing.MOST_SPAN", 10)
+    monkeypatch.setattr("dibs.batch_size.MOST_SPAN", 10)
     assert app.list_tasks(text="needle") == [wanted]
 
 

@@ -203,7 +203,7 @@ class Play(RuleBasedStateMachine):
 
     @rule(wish=some.fixed_dictionaries({}, optional=FILTERS), count=some.integers(1, 3))
     def peek(self, wish: dict[str, Any], count: int) -> None:
-        said = self.numbers(run(self.app, self.app._store.peek(Filters(count=count, **wish))))
+        said = self.numbers(run(self.app, self.app._store.queue.peek(Filters(count=count, **wish))))
         expected = [life.number for life in self.model.candidates(Wish("nobody", **wish))]
         if wish.get("order") in CHANCE:
             assert set(said) <= set(expected)
@@ -214,7 +214,7 @@ class Play(RuleBasedStateMachine):
     @rule(worker=WORKERS, count=some.integers(1, 3), wish=WISHES)
     def claim(self, worker: str, count: int, wish: dict[str, Any]) -> None:
         request = ClaimRequest(worker_id=worker, count=count, **wish)
-        self.claimed(run(self.app, self.app._store.claim(request)), Wish(worker, count, **wish))
+        self.claimed(run(self.app, self.app._store.queue.claim(request)), Wish(worker, count, **wish))
 
     def claimed(self, said: list[Claim], wish: Wish) -> None:
         got = self.numbers([claim.task for claim in said])
@@ -249,7 +249,7 @@ class Play(RuleBasedStateMachine):
         reports = {self.a_claim(claim): outcome for claim, outcome in ends.items()}
         named = [(self.name(ref), outcome) for ref, outcome in reports.items()]
         request = ClaimRequest(worker_id=worker, count=count, **wish)
-        said, claims = run(self.app, self.app._store.exchange(named, request))
+        said, claims = run(self.app, self.app._store.queue.exchange(named, request))
         self.all_ended(reports, said)
         self.claimed(claims, Wish(worker, count, **wish))
 
@@ -276,11 +276,11 @@ class Play(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     def begin_and_tell(self, claim: Which) -> None:
         ref = self.a_claim(claim)
-        [begun] = run(self.app, self.app._store.start([self.name(ref)]))
+        [begun] = run(self.app, self.app._store.queue.start([self.name(ref)]))
         assert getattr(begun, "code", begun) == self.model.start(ref)
         said = answered(lambda: self.app.progress(self.name(ref), 50, "half"))
         assert said == self.model.note(ref, 50, "half")
-        assert run(self.app, self.app._store.standing([self.name(ref)])) == [self.model.standing(ref)]
+        assert run(self.app, self.app._store.queue.claim_status([self.name(ref)])) == [self.model.standing(ref)]
 
     @rule(claim=CLAIMS, lease=LEASES)
     @precondition(lambda self: self.claims)

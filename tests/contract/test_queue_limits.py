@@ -29,7 +29,7 @@ def fill(app: Any) -> dict[str, list[int]]:
 
 
 def listed(app: Any, **options: Any) -> list[int]:
-    tasks: list[Task] = run(app, app._store.list_tasks(TaskFilter(**options)))
+    tasks: list[Task] = run(app, app._store.tasks.list_tasks(TaskFilter(**options)))
     return [task.id for task in tasks]
 
 
@@ -55,8 +55,8 @@ def test_queues_that_make_no_sense_are_refused(app: Any, queues: Any) -> None:
     store = app._store
     wrong: list[Callable[[], Any]] = [
         lambda: TaskFilter(queues=queues),
-        lambda: store.stats(queues),
-        lambda: store.events_after(0, 10, queues),
+        lambda: store.statistics.stats(queues),
+        lambda: store.history.events_after(0, 10, queues),
     ]
     for ask in wrong:
         with pytest.raises(InvalidValue):
@@ -69,9 +69,9 @@ def test_queues_that_make_no_sense_are_refused(app: Any, queues: Any) -> None:
 def test_the_queue_of_every_task_that_exists_is_told(app: Any) -> None:
     ids = fill(app)
     asked = [*ids["media"], *ids["mail"], 999_999, ids["mail"][0]]
-    found = run(app, app._store.queues_of(asked))
+    found = run(app, app._store.tasks.queues_of(asked))
     assert found == dict.fromkeys(ids["media"], "media") | dict.fromkeys(ids["mail"], "mail")
-    assert run(app, app._store.queues_of([])) == {}
+    assert run(app, app._store.tasks.queues_of([])) == {}
 
 
 # Statistics
@@ -88,7 +88,7 @@ def test_statistics_are_those_of_the_queues_alone(app: Any, clock: Clock) -> Non
         task_in(app, "failed", queue=queue, type=f"{queue}-type")
         app.enqueue("resize", queue=queue)
         clock.advance(1)
-    mail = run(app, app._store.stats(["mail"]))
+    mail = run(app, app._store.statistics.stats(["mail"]))
     assert mail.depth == {"completed": 2, "failed": 1, "pending": 1}
     assert set(mail.by_queue) == {"mail"}
     assert set(mail.by_type) == {"resize", "mail-type"}
@@ -96,14 +96,14 @@ def test_statistics_are_those_of_the_queues_alone(app: Any, clock: Clock) -> Non
     assert mail.finished_last_minute == {}
     assert mail.finished_last_hour == {"completed": 2, "failed": 1}
     assert (mail.wait.p50, mail.run.p50) == (10, 1)
-    both = run(app, app._store.stats(["mail", "media", "nobody"]))
-    assert both == run(app, app._store.stats()) == app.stats()
+    both = run(app, app._store.statistics.stats(["mail", "media", "nobody"]))
+    assert both == run(app, app._store.statistics.stats()) == app.stats()
     assert both.wait.p99 == 1000
 
 
 def test_statistics_of_an_empty_queue_are_empty(app: Any) -> None:
     fill(app)
-    stats = run(app, app._store.stats(["nobody"]))
+    stats = run(app, app._store.statistics.stats(["nobody"]))
     assert (stats.depth, stats.by_queue, stats.by_type, stats.oldest_pending_age) == ({}, {}, {}, None)
 
 
@@ -111,7 +111,7 @@ def test_statistics_of_an_empty_queue_are_empty(app: Any) -> None:
 
 
 def after(app: Any, entry_id: int, limit: int = 100, queues: list[str] | None = None) -> list[StoreEvent]:
-    return run(app, app._store.events_after(entry_id, limit, queues))
+    return run(app, app._store.history.events_after(entry_id, limit, queues))
 
 
 def test_events_are_the_history_with_the_queue_and_type_of_each_task(app: Any) -> None:
@@ -150,9 +150,9 @@ def test_the_queue_of_a_pruned_task_is_unknown_and_nobody_limited_sees_it(app: A
 
 
 def test_the_newest_entry_is_where_events_begin_for_those_who_want_no_past(app: Any) -> None:
-    assert run(app, app._store.last_entry()) == 0
+    assert run(app, app._store.history.last_entry()) == 0
     fill(app)
-    newest = run(app, app._store.last_entry())
+    newest = run(app, app._store.history.last_entry())
     assert newest == app.all_history()[-1].id
     task = app.enqueue("resize")
     assert [event.entry.task_id for event in after(app, newest)] == [task.id]

@@ -20,7 +20,7 @@ TEN = RateLimit(10, 60)
 
 
 def take(app: Any, wanted: int, key_id: str = "key-1", limit: RateLimit = TEN) -> RateLimitGrant:
-    return run(app, app._store.take_permits(key_id, limit, wanted))
+    return run(app, app._store.keys.take_permits(key_id, limit, wanted))
 
 
 def test_a_window_grants_what_is_wanted_until_nothing_is_left(app: Any) -> None:

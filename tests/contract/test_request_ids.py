@@ -24,7 +24,7 @@ def ids(claims: list[Claim]) -> list[int]:
 
 
 def by_id(app: Any, task_id: int, **options: Any) -> Claim:
-    return run(app, app._store.claim_by_id(task_id, ClaimRequest(worker_id="worker-1", **options)))
+    return run(app, app._store.queue.claim_by_id(task_id, ClaimRequest(worker_id="worker-1", **options)))
 
 
 def test_asked_again_a_claim_gives_the_same_and_changes_nothing(app: Any, url: str) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 import dibs
 from dibs import NewTask, Records, RetentionRule, procedures
+from dibs.server.config import ServerConfig
 from dibs.store.open import open_store
-from dibs.store.operations import pruning
-from dibs.store.operations.pruning import QUEUES_READ
+from dibs.store.operations import upkeep
+from dibs.store.operations.upkeep import QUEUES_READ
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql
 from tests.helpers.tasks import moment, task_in
@@ -151,6 +152,13 @@ def test_every_client_prunes_by_the_rules_of_the_store(url: str, clock: Clock, o
     assert one.get(task.id) is None
 
 
+def test_no_client_worker_or_server_has_a_retention_of_its_own(app: Any, url: str) -> None:
+    with dibs.Dibs(url) as client:
+        for take in (client.worker, client.prune, client.upkeep, ServerConfig):
+            with pytest.raises(TypeError, match="retention"):
+                take(retention=None)  # type: ignore[call-arg, operator]
+
+
 @pytest.mark.parametrize("state", FINAL)
 def test_each_state_has_its_own_rules(app: Any, clock: Clock, state: str) -> None:
     tasks = {each: task_in(app, each) for each in FINAL}
@@ -225,9 +233,9 @@ def test_a_batch_is_bounded_and_takes_the_longest_overdue_first(app: Any, url: s
     finished(app, "ape", count=30)
     clock.advance(DAY)
     store = open_store(url, clock=clock)
-    assert store.run(store.prune(20)).count == 20
+    assert store.run(store.upkeep.prune(20)).count == 20
     assert Counter(task.type for task in app.list_tasks()) == {"zebra": 10, "ape": 30}
-    assert store.run(store.prune(20)).count == 20
+    assert store.run(store.upkeep.prune(20)).count == 20
     assert Counter(task.type for task in app.list_tasks()) == {"ape": 20}
     store.close()
 
@@ -248,7 +256,7 @@ def test_many_queues_and_types_are_pruned_each_by_its_rule(app: Any, clock: Cloc
 @pytest.fixture
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """One batch reads ten finished tasks of each state."""
-    monkeypatch.setattr(pruning, "STRETCH", 10)
+    monkeypatch.setattr(upkeep, "STRETCH", 10)
 
 
 def mixed(app: Any, clock: Clock, rare: int = 3, often: int = 60) -> None:
@@ -280,9 +288,9 @@ def test_one_batch_reads_one_stretch_of_the_tasks_that_are_kept(
     mixed(app, clock)
     app.set_retention("cancelled", 0, type="rare")
     store = open_store(url, clock=clock)
-    batches = [store.run(store.prune())]
+    batches = [store.run(store.upkeep.prune())]
     while batches[-1].next is not None:
-        batches.append(store.run(store.prune(after=batches[-1].next)))
+        batches.append(store.run(store.upkeep.prune(after=batches[-1].next)))
     assert [batch.count for batch in batches] == [0, 0, 1, 0, 1, 0, 1]
     store.close()
 
@@ -292,10 +300,10 @@ def test_a_change_of_the_rules_begins_the_pass_again(app: Any, url: str, clock: 
     mixed(app, clock)
     app.set_retention("cancelled", 0, type="none")
     store = open_store(url, clock=clock)
-    position = store.run(store.prune()).next
-    position = store.run(store.prune(after=position)).next
+    position = store.run(store.upkeep.prune()).next
+    position = store.run(store.upkeep.prune(after=position)).next
     app.set_retention("cancelled", 0, type="often")
-    assert store.run(store.prune(after=position)).count == 10
+    assert store.run(store.upkeep.prune(after=position)).count == 10
     assert app.get(1) is None
     store.close()
 
@@ -340,7 +348,7 @@ def test_a_task_that_was_committed_late_is_found_by_the_next_pass(
 
 
 def test_many_small_workflows_are_pruned_by_one_call(app: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "WORKFLOWS", 2)
+    monkeypatch.setattr(upkeep, "WORKFLOW_BATCH", 2)
     flows = [workflow(app, "order", "default") for _ in range(5)]
     clock.advance(DAY)
     app.prune()

@@ -24,7 +24,7 @@ from dibs.model.statistics import (
     TaskCounts,
     TransitionCount,
 )
-from dibs.store.operations import sampling
+from dibs.store.operations import statistics as statistics_operations
 from tests.helpers.clients import Clock, run
 from tests.helpers.keeping import keep
 from tests.helpers.tasks import STATES, dead, enqueue_all, moment, task_in
@@ -36,22 +36,22 @@ BEGINNING = HistoryPosition()
 
 
 def tally(app: Any) -> TaskCounts:
-    found: TaskCounts = run(app, app._store.tally())
+    found: TaskCounts = run(app, app._store.statistics.count_tasks())
     return found
 
 
 def since(app: Any, position: HistoryPosition = BEGINNING, **options: Any) -> HistoryChanges:
-    found: HistoryChanges = run(app, app._store.moves_since([position], **options)).progress[0]
+    found: HistoryChanges = run(app, app._store.statistics.changes_since([position], **options)).progress[0]
     return found
 
 
 def groups(app: Any, *args: Any, **options: Any) -> ErrorGroups:
-    found: ErrorGroups = run(app, app._store.error_groups(*args, **options))
+    found: ErrorGroups = run(app, app._store.statistics.error_groups(*args, **options))
     return found
 
 
 def latencies(app: Any, *args: Any) -> Latencies:
-    found: Latencies = run(app, app._store.latencies(*args))
+    found: Latencies = run(app, app._store.statistics.latencies(*args))
     return found
 
 
@@ -125,7 +125,7 @@ def test_moves_come_in_pages_and_nothing_is_counted_twice(app: Any) -> None:
         pages.append(since(app, pages[-1].position, limit=3))
     assert [sum(move.count for move in page.moves) for page in pages] == [3, 3, 3, 1]
     end = pages[-1].position
-    assert end.last == run(app, app._store.last_entry())
+    assert end.last == run(app, app._store.history.last_entry())
     assert since(app, end) == HistoryChanges(end, [])
 
 
@@ -269,7 +269,7 @@ def test_of_other_queues_nothing_is_told(app: Any, clock: Clock) -> None:
 def test_errors_of_rare_queues_are_looked_for_some_way_back(app: Any, clock: Clock) -> None:
     dead(app, 1, "rare", queue="rare")
     clock.advance(1)
-    dead(app, sampling.FURTHER - 1, "often")
+    dead(app, statistics_operations.ERROR_REACH - 1, "often")
     assert len(groups(app, ["rare"], 1).groups) == 1
     dead(app, 1, "often")
     assert groups(app, ["rare"], 1) == ErrorGroups([], 0, True)
@@ -283,7 +283,7 @@ def test_a_retried_task_is_no_longer_among_the_errors(app: Any) -> None:
 
 def test_what_was_cut_off_in_the_middle_of_an_escape_is_left_out() -> None:
     whole = '{"type":"E","message":"a\\u0001\\\\\\"b'
-    texts = {sampling._text(statistics.error_parts(whole[:end])[1]) for end in range(23, len(whole) + 1)}
+    texts = {statistics_operations._text(statistics.error_parts(whole[:end])[1]) for end in range(23, len(whole) + 1)}
     assert texts == {"", "a", "a\x01", "a\x01\\", 'a\x01\\"', 'a\x01\\"b'}
 
 
@@ -292,9 +292,9 @@ def test_what_was_cut_off_in_the_middle_of_an_escape_is_left_out() -> None:
 
 def test_the_first_sample_of_a_minute_is_kept(app: Any) -> None:
     store = app._store
-    assert [run(app, store.note_sample(MINUTE, body)) for body in ("first", "second")] == [True, False]
-    assert run(app, store.note_sample(2 * MINUTE, "third")) is True
-    assert run(app, store.samples_since(0)) == [(MINUTE, "first"), (2 * MINUTE, "third")]
+    assert [run(app, store.statistics.save_sample(MINUTE, body)) for body in ("first", "second")] == [True, False]
+    assert run(app, store.statistics.save_sample(2 * MINUTE, "third")) is True
+    assert run(app, store.statistics.samples_since(0)) == [(MINUTE, "first"), (2 * MINUTE, "third")]
 
 
 def test_of_many_who_have_the_same_minute_one_keeps_it(url: str, open_app: Callable[..., Any]) -> None:
@@ -303,40 +303,42 @@ def test_of_many_who_have_the_same_minute_one_keeps_it(url: str, open_app: Calla
     with ThreadPoolExecutor(8) as threads:
         for minute in range(5):
             kept = list(
-                threads.map(lambda app, at=minute: run(app, app._store.note_sample(at * MINUTE, str(id(app)))), apps)
+                threads.map(
+                    lambda app, at=minute: run(app, app._store.statistics.save_sample(at * MINUTE, str(id(app)))), apps
+                )
             )
             assert kept.count(True) == 1
-            [(_, body)] = run(apps[0], apps[0]._store.samples_since(minute * MINUTE))
+            [(_, body)] = run(apps[0], apps[0]._store.statistics.samples_since(minute * MINUTE))
             assert body == str(id(apps[kept.index(True)]))
 
 
 def test_samples_since_a_moment_come_in_order(app: Any) -> None:
     for minute in (3, 1, 2):
-        run(app, app._store.note_sample(minute * MINUTE, str(minute)))
-    assert [body for _, body in run(app, app._store.samples_since(2 * MINUTE))] == ["2", "3"]
-    assert run(app, app._store.samples_since(3 * MINUTE + 1)) == []
+        run(app, app._store.statistics.save_sample(minute * MINUTE, str(minute)))
+    assert [body for _, body in run(app, app._store.statistics.samples_since(2 * MINUTE))] == ["2", "3"]
+    assert run(app, app._store.statistics.samples_since(3 * MINUTE + 1)) == []
 
 
 def test_the_heads_of_samples_are_all_but_their_queues(app: Any) -> None:
     bodies = ['{"at":1,"queues":{"a":[1],",\\"queues\\":":[2]}}', '{"at":2}', '{"at":3,"queues":{}}']
     for minute, body in enumerate(bodies):
-        run(app, app._store.note_sample(minute * MINUTE, body))
-    heads = run(app, app._store.sample_heads(0))
+        run(app, app._store.statistics.save_sample(minute * MINUTE, body))
+    heads = run(app, app._store.statistics.sample_heads(0))
     assert heads == [(0, '{"at":1'), (MINUTE, '{"at":2}'), (2 * MINUTE, '{"at":3')]
-    assert run(app, app._store.sample_heads(MINUTE)) == heads[1:]
+    assert run(app, app._store.statistics.sample_heads(MINUTE)) == heads[1:]
 
 
 def test_samples_from_before_a_moment_are_pruned_the_oldest_first(app: Any) -> None:
     for minute in range(5):
-        run(app, app._store.note_sample(minute * MINUTE, ""))
-    prune = app._store.prune_samples
+        run(app, app._store.statistics.save_sample(minute * MINUTE, ""))
+    prune = app._store.statistics.prune_samples
     assert run(app, prune(3 * MINUTE, 2)) == 2
-    assert [at for at, _ in run(app, app._store.samples_since(0))] == [2 * MINUTE, 3 * MINUTE, 4 * MINUTE]
+    assert [at for at, _ in run(app, app._store.statistics.samples_since(0))] == [2 * MINUTE, 3 * MINUTE, 4 * MINUTE]
     assert [run(app, prune(3 * MINUTE, 10)), run(app, prune(3 * MINUTE, 10))] == [1, 0]
 
 
 @pytest.mark.parametrize("queues", [[], "mail", [""], [7]])
 def test_queues_that_make_no_sense_are_refused(app: Any, queues: Any) -> None:
-    for ask in (app._store.latencies, app._store.error_groups):
+    for ask in (app._store.statistics.latencies, app._store.statistics.error_groups):
         with pytest.raises(InvalidValue):
             ask(queues)

@@ -15,7 +15,7 @@ import pytest
 import dibs
 from dibs import Backoff, CatchUp, InvalidValue, Schedule, ScheduleNotFound, SchemaViolation, State
 from dibs.model.schedule import MAX_SCHEDULE_NAME, DueSchedule, NewSchedule
-from dibs.store.operations.scheduling import CATCH_UP_LIMIT
+from dibs.store.operations.schedules import CATCH_UP_LIMIT
 from tests.helpers import tables
 from tests.helpers.borrowed import Borrowed
 from tests.helpers.clients import Clock, run
@@ -50,12 +50,12 @@ def ticks_of(app: Any, type: str = "report") -> list[str]:
 
 
 def due(app: Any) -> list[DueSchedule]:
-    found: list[DueSchedule] = run(app, app._store.due_schedules())
+    found: list[DueSchedule] = run(app, app._store.schedules.due_schedules())
     return found
 
 
 def tick_one(app: Any, read: DueSchedule) -> int:
-    ticked: int = run(app, app._store.tick_schedule(read))
+    ticked: int = run(app, app._store.schedules.tick_schedule(read))
     return ticked
 
 
@@ -155,7 +155,7 @@ def test_any_other_change_keeps_the_next_tick(app: Any, clock: Clock, change: di
 
 def test_the_source_says_who_spoke_last(app: Any) -> None:
     new = NewSchedule(name="some", cron="@hourly", type="report")
-    assert run(app, app._store.put_schedule(new, "code")).source == "code"
+    assert run(app, app._store.schedules.put_schedule(new, "code")).source == "code"
     assert app.set_schedule("some", "@hourly", "report").source == "command"
 
 
@@ -696,7 +696,7 @@ def test_run_refuses_params_that_do_not_fit_their_type(app: Any) -> None:
 
 def test_the_next_tick_of_an_enabled_schedule_is_something_to_wait_for(app: Any, clock: Clock) -> None:
     def next_due() -> float | None:
-        answer: float | None = run(app, app._store.next_due())
+        answer: float | None = run(app, app._store.upkeep.next_due())
         return answer
 
     assert next_due() is None

@@ -11,7 +11,7 @@ import pytest
 
 from dibs import Failed, Failure, InvalidValue, NewTask, State
 from dibs.model.search import SEARCH_SPAN, FoundTasks, TaskSearch, TaskSummary
-from dibs.store.operations import searching
+from dibs.store.operations import search as search_operations
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
 from tests.helpers.tasks import STATES, enqueue_all, moment, task_in
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.database("only a server asks for these, and it has a da
 
 
 def search(app: Any, span: int = SEARCH_SPAN, **options: Any) -> FoundTasks:
-    return run(app, app._store.search(TaskSearch(**options), span))
+    return run(app, app._store.tasks.search(TaskSearch(**options), span))
 
 
 def found(app: Any, **options: Any) -> list[int]:
@@ -118,17 +118,17 @@ def test_a_state_is_found_whether_few_tasks_are_in_it_or_many(
     app: Any, state: str, span: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if span == 2:
-        monkeypatch.setattr(searching, "FEW", 0)
+        monkeypatch.setattr(search_operations, "FEW", 0)
     tasks = {each: task_in(app, each).id for each in STATES}
     lines = [line for page in pages(app, span, state=state) for line in page.tasks]
     assert [(line.id, line.state) for line in lines] == [(tasks[state], state)]
 
 
-@pytest.mark.parametrize("few", [0, searching.FEW])
+@pytest.mark.parametrize("few", [0, search_operations.FEW])
 def test_blocked_steps_are_found_among_those_that_have_not_ended(
     app: Any, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "FEW", few)
+    monkeypatch.setattr(search_operations, "FEW", few)
     workflow_id = start(app, *DIAMOND)
     app.enqueue("resize")
     blocked = [task_of(app, workflow_id, name) for name in ("merge", "right", "left")]
@@ -230,7 +230,7 @@ def test_pages_leave_no_gap_and_repeat_nothing(app: Any) -> None:
 
 
 def test_pages_by_state_stay_whole_when_few_become_many(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "FEW", 10)
+    monkeypatch.setattr(search_operations, "FEW", 10)
     ids = [task.id for task in app.enqueue_many([NewTask("resize") for _ in range(9)])]
     first = search(app, state="pending", limit=4)
     app.enqueue_many([NewTask("resize") for _ in range(9)])

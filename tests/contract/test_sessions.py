@@ -19,11 +19,11 @@ HOUR = 3600 * 1_000_000
 
 
 def create(app: Any, digest: str, key_id: str = "k" * 12, lifetime: int = HOUR) -> None:
-    run(app, app._store.create_session(digest, key_id, lifetime))
+    run(app, app._store.keys.create_session(digest, key_id, lifetime))
 
 
 def get(app: Any, digest: str) -> BrowserSession | None:
-    found: BrowserSession | None = run(app, app._store.get_session(digest))
+    found: BrowserSession | None = run(app, app._store.keys.get_session(digest))
     return found
 
 
@@ -47,7 +47,7 @@ def test_a_digest_that_nobody_has_is_no_session(app: Any) -> None:
 def test_an_ended_session_is_gone_and_ending_it_again_says_so(app: Any) -> None:
     create(app, "aaa")
     create(app, "bbb")
-    assert [run(app, app._store.end_session(digest)) for digest in ("aaa", "aaa", "zzz")] == [True, False, False]
+    assert [run(app, app._store.keys.end_session(digest)) for digest in ("aaa", "aaa", "zzz")] == [True, False, False]
     assert (get(app, "aaa"), get(app, "bbb") is None) == (None, False)
 
 
@@ -64,15 +64,15 @@ def test_sessions_past_their_end_are_pruned_the_oldest_first_and_others_are_not(
 ) -> None:
     for n in range(5):
         create(app, f"d{n}", lifetime=(5 - n) * HOUR)
-    assert run(app, app._store.prune_sessions(10)) == 0
+    assert run(app, app._store.keys.prune_sessions(10)) == 0
     clock.advance(4 * 3600)
-    assert run(app, app._store.prune_sessions(1)) == 1
+    assert run(app, app._store.keys.prune_sessions(1)) == 1
     assert run_sql(url, "SELECT digest FROM dibs_sessions ORDER BY digest") == [("d0",), ("d1",), ("d2",), ("d3",)]
-    assert [run(app, app._store.prune_sessions(10)) for _ in range(2)] == [3, 0]
+    assert [run(app, app._store.keys.prune_sessions(10)) for _ in range(2)] == [3, 0]
     assert run_sql(url, "SELECT digest FROM dibs_sessions") == [("d0",)]
 
 
 @pytest.mark.parametrize("lifetime", [0, -1, 1.5, None, 2**60])
 def test_a_lifetime_that_makes_no_sense_is_refused(app: Any, lifetime: Any) -> None:
     with pytest.raises(InvalidValue):
-        app._store.create_session("aaa", "key-1", lifetime)
+        app._store.keys.create_session("aaa", "key-1", lifetime)

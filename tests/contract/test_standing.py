@@ -20,17 +20,17 @@ HELD, STOPPING, GONE = ClaimStatus.HELD, ClaimStatus.STOPPING, ClaimStatus.LOST
 
 
 def standing(app: Any, *claims: Claim | ClaimRef) -> list[ClaimStatus]:
-    answers: list[ClaimStatus] = run(app, app._store.standing(claims))
+    answers: list[ClaimStatus] = run(app, app._store.queue.claim_status(claims))
     return answers
 
 
 def note(app: Any, *notes: tuple[Claim | ClaimRef, int, str | None]) -> list[bool | dibs.DibsError]:
-    answers: list[bool | dibs.DibsError] = run(app, app._store.progress(notes))
+    answers: list[bool | dibs.DibsError] = run(app, app._store.queue.progress(notes))
     return answers
 
 
 def next_due(app: Any) -> float | None:
-    answer: float | None = run(app, app._store.next_due())
+    answer: float | None = run(app, app._store.upkeep.next_due())
     return answer
 
 
@@ -96,7 +96,7 @@ def test_asking_how_claims_stand_changes_nothing(app: Any, url: str, clock: Cloc
     before = tables.read(url)
     standing(app, *claims)
     assert tables.read(url) == before
-    assert not app._store.standing(claims).writes
+    assert not app._store.queue.claim_status(claims).writes
 
 
 def test_a_thousand_claims_are_answered_in_order(app: Any) -> None:
@@ -109,7 +109,7 @@ def test_a_thousand_claims_are_answered_in_order(app: Any) -> None:
 def test_no_claims_are_answered_with_nothing(app: Any) -> None:
     assert standing(app) == []
     with pytest.raises(dibs.InvalidValue, match="None is no claim"):
-        app._store.standing([None])
+        app._store.queue.claim_status([None])
 
 
 # Progress of many
@@ -154,7 +154,7 @@ def test_of_several_notes_about_one_claim_the_last_is_kept(app: Any) -> None:
 def test_no_notes_are_answered_with_nothing(app: Any) -> None:
     assert note(app) == []
     with pytest.raises(dibs.InvalidValue, match="None is no claim"):
-        app._store.progress([(None, 10, None)])
+        app._store.queue.progress([(None, 10, None)])
 
 
 # When the clock alone brings something
@@ -217,7 +217,7 @@ def test_looking_for_what_is_due_changes_nothing(app: Any, url: str, clock: Cloc
     before = tables.read(url)
     next_due(app)
     assert tables.read(url) == before
-    assert not app._store.next_due().writes
+    assert not app._store.upkeep.next_due().writes
 
 
 def test_what_is_due_is_judged_by_the_clock_of_the_database(url: str, open_app: Callable[..., Any]) -> None:

@@ -315,11 +315,11 @@ def test_upkeep_forgets_sessions_past_their_end_and_samples_older_than_eight_day
     app: Any, clock: Clock, url: str
 ) -> None:
     store = app._store
-    run(app, store.create_session("short", "key-1", 3_600_000_000))
-    run(app, store.create_session("long", "key-1", 30 * 86_400_000_000))
+    run(app, store.keys.create_session("short", "key-1", 3_600_000_000))
+    run(app, store.keys.create_session("long", "key-1", 30 * 86_400_000_000))
     for days in (9, 7):
-        run(app, store.note_sample(clock.now + round((9 - days) * DAY * 1e6), str(days)))
+        run(app, store.statistics.save_sample(clock.now + round((9 - days) * DAY * 1e6), str(days)))
     clock.advance(9 * DAY)
     assert app.upkeep() == Upkept()
-    assert [body for _, body in run(app, store.samples_since(0))] == ["7"]
+    assert [body for _, body in run(app, store.statistics.samples_since(0))] == ["7"]
     assert run_sql(url, "SELECT digest FROM dibs_sessions") == [("long",)]

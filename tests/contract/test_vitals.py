@@ -22,7 +22,7 @@ pytestmark = pytest.mark.database("only the server asks this")
 
 def vitals(app: Any) -> DatabaseHealth:
     store = (app.app if hasattr(app, "app") else app)._store
-    found: DatabaseHealth = run(app, store.vitals())
+    found: DatabaseHealth = run(app, store.statistics.database_health())
     return found
 
 
@@ -69,11 +69,11 @@ def test_each_engine_tells_what_keeps_it_from_cleaning_up(app: Any, engine: str,
 
 def test_workflows_are_counted_by_state(app: Any) -> None:
     store = (app.app if hasattr(app, "app") else app)._store
-    assert run(app, store.workflow_counts()) == {}
+    assert run(app, store.workflows.workflow_counts()) == {}
     step = dibs.NewStep(name="s", task=dibs.NewTask("resize"))
     ids = [app.start_workflow(dibs.NewWorkflow(name="w", steps=[step])).id for _ in range(3)]
     app.cancel_workflow(ids[0])
-    assert run(app, store.workflow_counts()) == {"running": 2, "cancelled": 1}
+    assert run(app, store.workflows.workflow_counts()) == {"running": 2, "cancelled": 1}
     last = start(app, step, finalizer=dibs.NewTask("report"))
     complete(app, last, "s")
     finalize(app, last)
@@ -82,4 +82,4 @@ def test_workflows_are_counted_by_state(app: Any) -> None:
     complete(app, ids[2], "s")
     finalize(app, ids[2])
     each = {"finalizing": 1, "cancelled": 1, "failed": 1, "completed": 1}
-    assert run(app, store.workflow_counts()) == each
+    assert run(app, store.workflows.workflow_counts()) == each

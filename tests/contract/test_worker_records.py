@@ -17,7 +17,7 @@ pytestmark = pytest.mark.database("only a server names the queue limit of its ca
 def beat(app: Any, only: list[str] | None, **options: Any) -> None:
     """A heartbeat of worker w, under this queue limit."""
     given = {"worker_id": "w", "queues": only, **options}
-    run(app, app._store.heartbeat(Heartbeat(**given), only))
+    run(app, app._store.registry.heartbeat(Heartbeat(**given), only))
 
 
 def records(app: Any) -> dict[tuple[str, ...], WorkerInfo]:
@@ -54,7 +54,7 @@ def test_a_record_holds_the_tasks_of_the_queues_it_is_limited_to(app: Any, incar
         beat(app, [queue], incarnation=incarnation)
     tasks = {queue: app.enqueue("send", queue=queue).id for queue in ("mail", "media", "other")}
     request = ClaimRequest(worker_id="w", count=3, incarnation=incarnation or None)
-    run(app, app._store.claim(request))
+    run(app, app._store.queue.claim(request))
     assert {queues: info.holds for queues, info in records(app).items()} == {
         ("mail",): [tasks["mail"]],
         ("media",): [tasks["media"]],
@@ -64,15 +64,15 @@ def test_a_record_holds_the_tasks_of_the_queues_it_is_limited_to(app: Any, incar
 @pytest.mark.parametrize("only", [[], "mail", [""], [7]])
 def test_a_limit_that_makes_no_sense_is_refused(app: Any, only: Any) -> None:
     with pytest.raises(InvalidValue):
-        app._store.heartbeat(Heartbeat(worker_id="w"), only)
+        app._store.registry.heartbeat(Heartbeat(worker_id="w"), only)
     with pytest.raises(InvalidValue):
-        app._store.next_due(only)
+        app._store.upkeep.next_due(only)
     with pytest.raises(InvalidValue):
-        app._store.results(1, only)
+        app._store.workflows.results(1, only)
 
 
 def test_the_next_due_task_of_some_queues_is_not_that_of_others(app: Any, clock: Clock) -> None:
-    due = app._store.next_due
+    due = app._store.upkeep.next_due
     app.enqueue("send", queue="other", delay=5)
     assert run(app, due(["mail", "media"])) is None
     app.enqueue("send", queue="mail", delay=60)

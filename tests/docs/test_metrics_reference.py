@@ -11,8 +11,8 @@ from dibs.model.finalization import ClaimReason
 from dibs.model.statistics import DatabaseHealth, Percentiles
 from dibs.observe import sharing
 from dibs.observe.instruments import Histogram
-from dibs.server import metrics
-from dibs.server.metrics import House, QueueNumbers, Snapshot
+from dibs.server.statistics import store_metrics
+from dibs.server.statistics.store_metrics import House, QueueNumbers, Snapshot
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 ROWS = {
@@ -33,7 +33,7 @@ def of_database() -> dict[str, Metric]:
         workers=[],
         house=House([], {}, DatabaseHealth(1, 1, 1.0)),
     )
-    return {sample.name: family for family in metrics.of_store(snapshot) for sample in family.samples}
+    return {sample.name: family for family in store_metrics.of_store(snapshot) for sample in family.samples}
 
 
 def test_every_metric_is_described_with_its_labels() -> None:

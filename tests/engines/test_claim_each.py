@@ -23,7 +23,7 @@ def ask(worker_id: str, **options: Any) -> ClaimRequest:
 
 
 def claim_each(queue: dibs.Dibs, requests: list[ClaimRequest]) -> list[list[Claim]]:
-    return queue._store.run(queue._store.claim_each(requests))  # type: ignore[attr-defined]
+    return queue._store.run(queue._store.queue.claim_each(requests))  # type: ignore[attr-defined]
 
 
 def test_each_worker_gets_its_own_tasks_in_the_order_of_the_list(queue: dibs.Dibs) -> None:

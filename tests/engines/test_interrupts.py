@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.store.operation import Operation, drive
+from dibs.store.operation import Coalesce, Operation, drive
 from dibs.store.postgres.gathering import Gathering
 from dibs.store.postgres.wakeups import PostgresWakeups
 from dibs.store.sqlite import writer
@@ -234,15 +234,15 @@ def test_those_whose_enqueues_an_interrupted_thread_was_to_send_are_answered() -
     operation = an_operation()
 
     def be_busy(work: Callable[[], object]) -> object:
-        return gathering.run(operation, lambda _: work())
+        return gathering.run(operation, None, lambda *_: work())
 
-    crowd = Crowd(be_busy, lambda: gathering.run(operation, send))
+    crowd = Crowd(be_busy, lambda: gathering.run(operation, None, send))
     crowd.waiting = lambda: sum(len(line.waiting) for line in gathering._lines.values())
-    assert_nobody_waits_for_ever(crowd, lambda: gathering.run(operation, send))
+    assert_nobody_waits_for_ever(crowd, lambda: gathering.run(operation, None, send))
 
 
 def an_operation() -> Operation[Any]:
-    return Operation("nothing", partial(each, [0]), wakes=True, item=0, each=each)
+    return Operation("nothing", partial(each, [0]), wakes=True, request=0, coalesce=Coalesce(each, each))
 
 
 def each(items: Sequence[Any]) -> Generator[Any, Any, Sequence[Any]]:
@@ -250,5 +250,5 @@ def each(items: Sequence[Any]) -> Generator[Any, Any, Sequence[Any]]:
     return items
 
 
-def send(operation: Operation[Any]) -> Any:
+def send(operation: Operation[Any], by: str | None) -> Any:
     return drive(operation.begin(), lambda _: None)

@@ -30,14 +30,13 @@ from dibs.model.upkeep import BATCH, PrunePosition
 from dibs.model.workflow import WorkflowFilter
 from dibs.store.contract import Store
 from dibs.store.open import open_store
-from dibs.store.operation import Operation, Statement, Steps, limited
-from dibs.store.operations import pruning as pruning_module
-from dibs.store.operations.outlining import FEW as FEW_WORKFLOWS
-from dibs.store.operations.pruning import STRETCH
-from dibs.store.operations.racing import CHUNK
-from dibs.store.operations.retaining import read_rules
-from dibs.store.operations.tending import SWEEP_BATCH
-from dibs.store.postgres.operations import SLACK
+from dibs.store.operation import Mode, Operation, Statement, Statements, limited
+from dibs.store.operations import upkeep as upkeep_operations
+from dibs.store.operations.claim import CHUNK
+from dibs.store.operations.retention import read_rules
+from dibs.store.operations.upkeep import STRETCH, SWEEP_BATCH
+from dibs.store.operations.workflow_views import FEW as FEW_WORKFLOWS
+from dibs.store.postgres.dialect import SLACK
 from dibs.store.sqlite.connection import clock, connect
 from tests import matrix
 from tests.helpers import million, postgres
@@ -127,7 +126,7 @@ def test_a_claim_on_sqlite_takes_no_more_steps_with_a_million_rows(
 
 
 def claim(store: Store, order: str, count: int, filters: dict[str, Any]) -> Operation[Any]:
-    return store.claim(ClaimRequest(worker_id="worker-1", order=order, count=count, **filters))
+    return store.queue.claim(ClaimRequest(worker_id="worker-1", order=order, count=count, **filters))
 
 
 # The other operations
@@ -144,7 +143,7 @@ def stale(shape: Shape) -> list[ClaimRef]:
 def only(name: str, **params: Any) -> Operation[Any]:
     """An operation of one statement, which the store runs only where it is needed."""
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         return (yield Statement(name, params))
 
     return Operation(name, steps)
@@ -154,7 +153,7 @@ def finding(shape: Any) -> Operation[Any]:
     """The look for a hundred keys, most of them taken."""
     asked = [{"key": f"key-{n}", "queue": "default"} for n in shape.finished[:100]]
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         return (yield Statement("find_keys", rows=asked))
 
     return Operation("find_keys", steps)
@@ -165,7 +164,7 @@ def drawing(store: Any) -> Operation[Any]:
     params = {"queue": "default", "type": "type-1", "attempts_left": 1, "kind": "third"}
     more = {"position": 0.0, "drawn_to": 0, "count": CHUNK, "last": CHUNK - 1}  # which PostgreSQL finds by itself
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         yield Statement("begin_races", rows=[params])
         yield Statement("draw", params | more, words=(("key", "random_key"), ("rate", "1"), ("limit", str(CHUNK))))
         if not store.many_writers:
@@ -178,19 +177,19 @@ def pruning(store: Any, *rules: tuple[RetentionTarget, float | None]) -> Operati
     """A batch of pruning under these rules; by default everything is kept for ever."""
     forever = [(RetentionTarget(records=records), None) for records in ("completed", "failed", "cancelled")]
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         for target, keep in (*forever, *rules):
-            yield from store.set_retention(target, keep).begin()
-        return (yield from store.prune().begin())
+            yield from store.retention.set_retention(target, keep).begin()
+        return (yield from store.upkeep.prune().begin())
 
-    return Operation("prune", steps, atomic=True)
+    return Operation("prune", steps, mode=Mode.TRANSACTION)
 
 
 def old_workflows() -> Operation[Any]:
     """The oldest workflows of a name, as pruning finds them; those of the test end in the future."""
     given = {"state": "completed", "name": "flow-1", "queues": '["default"]', "kept": -FUTURE * 2}
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         return (yield Statement("old_workflows", given, words=limited(SWEEP_BATCH)))
 
     return Operation("old_workflows", steps)
@@ -211,84 +210,99 @@ NEXT = ClaimRequest(worker_id="worker-1", queues=["mail"], types=["type-1"], cou
 KEYED = [NewTask("type-1", key=f"new-{n}", queue="mail") for n in range(100)]
 
 OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
-    "enqueue with keys": (100, lambda store, shape: store.enqueue(KEYED)),
+    "enqueue with keys": (100, lambda store, shape: store.queue.enqueue(KEYED)),
     "find keys": (100, lambda store, shape: finding(shape)),
-    "complete": (100, lambda store, shape: store.finish([(ref, Completed(1)) for ref in held(shape)])),
-    "fail": (100, lambda store, shape: store.finish([(ref, FAILED) for ref in held(shape)])),
-    "release": (100, lambda store, shape: store.finish([(ref, Released()) for ref in held(shape)])),
-    "stop": (100, lambda store, shape: store.finish([(ref, Cancelled()) for ref in held(shape)])),
-    "refuse": (100, lambda store, shape: store.finish([(ref, Completed(1)) for ref in stale(shape)])),
-    "renew": (100, lambda store, shape: store.renew(held(shape), 60_000_000)),
-    "progress": (100, lambda store, shape: store.progress([(ref, 50, "half") for ref in held(shape)])),
-    "start": (100, lambda store, shape: store.start(held(shape))),
-    "standing": (100, lambda store, shape: store.standing(held(shape))),
-    "next due": (2, lambda store, shape: store.next_due()),
-    "claim by id": (1, lambda store, shape: store.claim_by_id(shape.pending[-1], ClaimRequest(worker_id="worker-1"))),
-    "cancel": (1, lambda store, shape: store.cancel(shape.pending[-1])),
-    "retry": (1, lambda store, shape: store.retry(shape.finished.stop - 10)),
-    "redrive": (100, lambda store, shape: store.redrive_some(DeadFilter(), 100)),
-    "promote": (BATCH, lambda store, shape: store.promote()),
-    "recover": (BATCH, lambda store, shape: store.recover()),
-    "prune": (BATCH, lambda store, shape: store.prune()),
+    "complete": (100, lambda store, shape: store.queue.finish([(ref, Completed(1)) for ref in held(shape)])),
+    "fail": (100, lambda store, shape: store.queue.finish([(ref, FAILED) for ref in held(shape)])),
+    "release": (100, lambda store, shape: store.queue.finish([(ref, Released()) for ref in held(shape)])),
+    "stop": (100, lambda store, shape: store.queue.finish([(ref, Cancelled()) for ref in held(shape)])),
+    "refuse": (100, lambda store, shape: store.queue.finish([(ref, Completed(1)) for ref in stale(shape)])),
+    "renew": (100, lambda store, shape: store.queue.renew(held(shape), 60_000_000)),
+    "progress": (100, lambda store, shape: store.queue.progress([(ref, 50, "half") for ref in held(shape)])),
+    "start": (100, lambda store, shape: store.queue.start(held(shape))),
+    "standing": (100, lambda store, shape: store.queue.claim_status(held(shape))),
+    "next due": (2, lambda store, shape: store.upkeep.next_due()),
+    "claim by id": (
+        1,
+        lambda store, shape: store.queue.claim_by_id(shape.pending[-1], ClaimRequest(worker_id="worker-1")),
+    ),
+    "cancel": (1, lambda store, shape: store.tasks.cancel(shape.pending[-1])),
+    "retry": (1, lambda store, shape: store.tasks.retry(shape.finished.stop - 10)),
+    "redrive": (100, lambda store, shape: store.tasks.redrive_some(DeadFilter(), 100)),
+    "promote": (BATCH, lambda store, shape: store.upkeep.promote()),
+    "recover": (BATCH, lambda store, shape: store.upkeep.recover()),
+    "prune": (BATCH, lambda store, shape: store.upkeep.prune()),
     "prune with other defaults": (BATCH, lambda store, shape: pruning(store, (rule(), 0.0))),
     "prune nothing": (BATCH, lambda store, shape: pruning(store)),
     "find workflows to prune": (SWEEP_BATCH, lambda store, shape: old_workflows()),
-    "prune history": (BATCH, lambda store, shape: store.prune_history()),
-    "get": (1, lambda store, shape: store.get(shape.finished[-1])),
+    "prune history": (BATCH, lambda store, shape: store.upkeep.prune_history()),
+    "get": (1, lambda store, shape: store.tasks.get(shape.finished[-1])),
     "get many": (100, lambda store, shape: only("get", ids=list(shape.finished[:100]))),
-    "history": (1, lambda store, shape: store.history(shape.finished[-1])),
-    "a page of history": (1000, lambda store, shape: store.history_after(5000, 1000)),
-    "a page of tasks": (100, lambda store, shape: store.list_tasks(TaskFilter())),
-    "a page of events": (2000, lambda store, shape: store.events_after(5000, 1000)),
-    "a page of a queue's events": (10_000, lambda store, shape: store.events_after(5000, 1000, ["mail"])),
-    "whose queues": (100, lambda store, shape: store.queues_of(shape.finished[:100])),
-    "a claim asked for again": (1, lambda store, shape: only("asked", **ASKED)),
-    "a search without conditions": (50, lambda store, shape: store.search(TaskSearch())),
-    "a search by id": (1, lambda store, shape: store.search(TaskSearch(id=shape.finished[0]))),
-    "a search by key": (1, lambda store, shape: store.search(TaskSearch(key=f"key-{shape.finished[5]}"))),
-    "a search by state": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(state="completed"))),
+    "history": (1, lambda store, shape: store.history.task_history(shape.finished[-1])),
+    "a page of history": (1000, lambda store, shape: store.history.history_after(5000, 1000)),
+    "a page of tasks": (100, lambda store, shape: store.tasks.list_tasks(TaskFilter())),
+    "a page of events": (2000, lambda store, shape: store.history.events_after(5000, 1000)),
+    "a page of a queue's events": (10_000, lambda store, shape: store.history.events_after(5000, 1000, ["mail"])),
+    "whose queues": (100, lambda store, shape: store.tasks.queues_of(shape.finished[:100])),
+    "a claim asked for again": (1, lambda store, shape: only("claims_of_request", **ASKED)),
+    "a search without conditions": (50, lambda store, shape: store.tasks.search(TaskSearch())),
+    "a search by id": (1, lambda store, shape: store.tasks.search(TaskSearch(id=shape.finished[0]))),
+    "a search by key": (1, lambda store, shape: store.tasks.search(TaskSearch(key=f"key-{shape.finished[5]}"))),
+    "a search by state": (SEARCH_SPAN, lambda store, shape: store.tasks.search(TaskSearch(state="completed"))),
     "a search in a line": (
         FEW,
-        lambda store, shape: store.search(TaskSearch(state="pending", queue="mail", type="rare")),
+        lambda store, shape: store.tasks.search(TaskSearch(state="pending", queue="mail", type="rare")),
     ),
-    "a search by type": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(type="rare"))),
+    "a search by type": (SEARCH_SPAN, lambda store, shape: store.tasks.search(TaskSearch(type="rare"))),
     "a search by queues": (
         SEARCH_SPAN,
-        lambda store, shape: store.search(TaskSearch(queues=["nobody"], worker="worker-9")),
+        lambda store, shape: store.tasks.search(TaskSearch(queues=["nobody"], worker="worker-9")),
     ),
-    "a search for text": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(text="nowhere"))),
-    "a search from the middle": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(text="x", cursor=FEW))),
-    "a search by time": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(since=hours(1), until=hours(2)))),
-    "a search in the past": (SEARCH_SPAN, lambda store, shape: store.search(TaskSearch(until=hours(0)))),
-    "cancel many": (100, lambda store, shape: store.cancel_many(shape.pending[-100:])),
-    "retry many": (100, lambda store, shape: store.retry_many(shape.finished[-100:])),
-    "a page of moves": (2000, lambda store, shape: store.moves_since([HistoryPosition(5000)], 1000)),
-    "latencies": (1000, lambda store, shape: store.latencies()),
-    "latencies of a queue": (10_000, lambda store, shape: store.latencies(["nobody"])),
-    "the newest history": (10, lambda store, shape: store.latest_history(shape.finished[-1], 10)),
-    "the outline of a workflow": (WIDE, lambda store, shape: store.outline(shape.flows[-1])),
-    "the states of steps": (WIDE, lambda store, shape: store.step_states(shape.flows[-1], shape.wide[-1])),
-    "some steps": (100, lambda store, shape: store.some_steps(shape.wide[:100])),
-    "what steps said": (100, lambda store, shape: store.step_errors(shape.wide[:100])),
-    "attempts to finalize": (10, lambda store, shape: store.latest_attempts(shape.flows[-1], 10)),
-    "workflows": (200, lambda store, shape: store.find_workflows(WorkflowFilter(limit=50), 200)),
-    "workflows of a name": (200, lambda store, shape: store.find_workflows(WorkflowFilter(name="nobody"), 200)),
+    "a search for text": (SEARCH_SPAN, lambda store, shape: store.tasks.search(TaskSearch(text="nowhere"))),
+    "a search from the middle": (
+        SEARCH_SPAN,
+        lambda store, shape: store.tasks.search(TaskSearch(text="x", cursor=FEW)),
+    ),
+    "a search by time": (
+        SEARCH_SPAN,
+        lambda store, shape: store.tasks.search(TaskSearch(since=hours(1), until=hours(2))),
+    ),
+    "a search in the past": (SEARCH_SPAN, lambda store, shape: store.tasks.search(TaskSearch(until=hours(0)))),
+    "cancel many": (100, lambda store, shape: store.tasks.cancel_many(shape.pending[-100:])),
+    "retry many": (100, lambda store, shape: store.tasks.retry_many(shape.finished[-100:])),
+    "a page of moves": (2000, lambda store, shape: store.statistics.changes_since([HistoryPosition(5000)], 1000)),
+    "latencies": (1000, lambda store, shape: store.statistics.latencies()),
+    "latencies of a queue": (10_000, lambda store, shape: store.statistics.latencies(["nobody"])),
+    "the newest history": (10, lambda store, shape: store.history.latest_history(shape.finished[-1], 10)),
+    "the outline of a workflow": (WIDE, lambda store, shape: store.workflows.outline(shape.flows[-1])),
+    "the states of steps": (WIDE, lambda store, shape: store.workflows.step_states(shape.flows[-1], shape.wide[-1])),
+    "some steps": (100, lambda store, shape: store.workflows.step_details(shape.wide[:100])),
+    "what steps said": (100, lambda store, shape: store.workflows.step_errors(shape.wide[:100])),
+    "attempts to finalize": (10, lambda store, shape: store.finalization.latest_attempts(shape.flows[-1], 10)),
+    "workflows": (200, lambda store, shape: store.workflows.find_workflows(WorkflowFilter(limit=50), 200)),
+    "workflows of a name": (
+        200,
+        lambda store, shape: store.workflows.find_workflows(WorkflowFilter(name="nobody"), 200),
+    ),
     "workflows in a state that none is in": (
         200,
-        lambda store, shape: store.find_workflows(WorkflowFilter(state="finalizing"), 200),
+        lambda store, shape: store.workflows.find_workflows(WorkflowFilter(state="finalizing"), 200),
     ),
     "workflows in a rare state": (
         20,
-        lambda store, shape: store.find_workflows(WorkflowFilter(state="cancelled"), 200),
+        lambda store, shape: store.workflows.find_workflows(WorkflowFilter(state="cancelled"), 200),
     ),
     "workflows in a state that many are in": (
         FEW_WORKFLOWS,
-        lambda store, shape: store.find_workflows(WorkflowFilter(state="completed"), 200),
+        lambda store, shape: store.workflows.find_workflows(WorkflowFilter(state="completed"), 200),
     ),
-    "a session": (1, lambda store, shape: store.get_session("digest")),
-    "a sample": (1, lambda store, shape: store.note_sample(60_000_000, "{}")),
+    "a session": (1, lambda store, shape: store.keys.get_session("digest")),
+    "a sample": (1, lambda store, shape: store.statistics.save_sample(60_000_000, "{}")),
     "draw": (CHUNK, lambda store, shape: drawing(store)),
-    "exchange": (SWEEP_BATCH, lambda store, shape: store.exchange([(ref, Completed(1)) for ref in held(shape)], NEXT)),
+    "exchange": (
+        SWEEP_BATCH,
+        lambda store, shape: store.queue.exchange([(ref, Completed(1)) for ref in held(shape)], NEXT),
+    ),
 }
 """name -> (how many rows it is about, the operation)"""
 
@@ -309,10 +323,10 @@ def test_an_operation_on_postgres_touches_what_it_is_about(big_postgres: Big, na
 
 def test_the_newest_entry_is_found_at_the_end_of_its_index(big_postgres: Big, big_sqlite: Big) -> None:
     with big_postgres.connect("generic") as connection:
-        [work] = explain_postgres(connection, big_postgres.store.last_entry())
+        [work] = explain_postgres(connection, big_postgres.store.history.last_entry())
     assert work.uses("dibs_history_pkey")
     assert (work.rows, work.scanned) == (1, set())  # not its pages: what other tests took back is at that end
-    assert steps(explained_on_sqlite(big_sqlite, big_sqlite.store.last_entry())) <= 100
+    assert steps(explained_on_sqlite(big_sqlite, big_sqlite.store.history.last_entry())) <= 100
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -334,16 +348,16 @@ def test_an_operation_on_sqlite_takes_no_more_steps_with_a_million_rows(
 def pruned_from(store: Any, shape: Shape, at: float, *rules: tuple[RetentionTarget, float | None]) -> Operation[Any]:
     """A batch of pruning under these rules, from this part of the finished tasks on; by default everything is kept."""
 
-    def steps() -> Steps[Any]:
+    def steps() -> Statements[Any]:
         yield from pruning(store, *rules).begin()
         rules_set = yield from read_rules()
         entry = START + shape.finished.start + int(at * len(shape.finished))
         position = PrunePosition(rules_set.checksum, {"completed": entry})
-        pruned = yield from store.prune(after=position).begin()
+        pruned = yield from store.upkeep.prune(after=position).begin()
         assert pruned.next is not None
         return pruned
 
-    return Operation("prune", steps, atomic=True)
+    return Operation("prune", steps, mode=Mode.TRANSACTION)
 
 
 WALKS: dict[str, Callable[[Any, Shape], Operation[Any]]] = {
@@ -376,7 +390,7 @@ def test_pruning_by_rules_on_postgres_reads_one_stretch(big_postgres: Big, name:
 def test_pruning_by_rules_on_sqlite_takes_no_more_steps_with_a_million_rows(
     big_sqlite: Big, small_sqlite: Big, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pruning_module, "STRETCH", 500)  # fewer than the small database has
+    monkeypatch.setattr(upkeep_operations, "STRETCH", 500)  # fewer than the small database has
     few, many = (
         explained_on_sqlite(database, WALKS[name](database.store, database.shape))
         for database in (small_sqlite, big_sqlite)
@@ -416,14 +430,14 @@ SWEEP = 2 * (WAITING + SWEEP_BATCH)
 
 WARM: dict[str, tuple[int, Callable[[dibs.Dibs, Shape], Any]]] = {
     # First, since it would read past the entries of what the sweeps of the claims have moved.
-    "next-due": (10, lambda app, shape: app._store.run(app._store.next_due())),
+    "next-due": (10, lambda app, shape: app._store.run(app._store.upkeep.next_due())),
     "claim-one": (3_000 + SWEEP, lambda app, shape: app.claim("worker-1")),
     "claim-a-hundred": (12_000 + SWEEP, lambda app, shape: app.claim_many("worker-1", 100)),
     "claim-a-rare-one": (500 + SWEEP, lambda app, shape: app.claim("worker-1", types=["rare"])),
     "claim-by-id": (50, lambda app, shape: app.claim_by_id(shape.pending[-1], "worker-1")),
     "complete": (1000, lambda app, shape: app.finish([(ref, Completed(1)) for ref in held(shape)])),
     "renew": (1000, lambda app, shape: app.renew_many(held(shape))),
-    "standing": (1000, lambda app, shape: app._store.run(app._store.standing(held(shape)))),
+    "standing": (1000, lambda app, shape: app._store.run(app._store.queue.claim_status(held(shape)))),
     "promote": (SWEEP, lambda app, shape: app.promote()),
     "recover": (SWEEP, lambda app, shape: app.recover()),
     "get": (50, lambda app, shape: app.get(shape.finished[-1])),

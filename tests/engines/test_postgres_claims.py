@@ -13,7 +13,7 @@ from dibs import NewTask, Order, State
 from dibs.model.claim import ClaimRequest
 from dibs.store.contract import Store
 from dibs.store.open import open_store
-from dibs.store.operation import Rows, Statement, Together, drive
+from dibs.store.operation import BeginTransaction, Rows, Statement, drive
 from dibs.store.postgres.connection import SQL, bind
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
@@ -47,7 +47,7 @@ def test_what_is_overdue_is_swept_before_the_claim(store: Store, url: str) -> No
         )
     )  # the clock is the database's own
     assert statements(store, url) == ["claim", "promote", "recover", "claim"]
-    assert store.run(store.get(urgent)).state is State.CLAIMED
+    assert store.run(store.tasks.get(urgent)).state is State.CLAIMED
 
 
 @pytest.mark.parametrize("order", BY_INDEX)
@@ -68,7 +68,7 @@ def test_a_claim_locks_no_more_than_it_takes(store: Store, url: str, order: str,
     enqueue(store, *(NewTask(f"t-{n % lines}") for n in range(60)))
     with psycopg.connect(url) as mine, psycopg.connect(url, autocommit=True) as other:
         request = ClaimRequest(worker_id="w", count=5, order=order)  # its text says 16
-        assert len(store.run(store.claim(request), mine)) == 5
+        assert len(store.run(store.queue.claim(request), on=mine)) == 5
         assert other.execute(FREE).fetchone() == (55,)
 
 
@@ -76,22 +76,22 @@ FREE = "SELECT count(*) FROM (SELECT FROM dibs_tasks FOR UPDATE SKIP LOCKED) AS 
 
 
 def enqueue(store: Store, *tasks: NewTask) -> list[int]:
-    return [task.id for task in store.run(store.enqueue(list(tasks)))]
+    return [task.id for task in store.run(store.queue.enqueue(list(tasks)))]
 
 
 def statements(store: Store, url: str, claimed: list[int] | None = None, **wanted: Any) -> list[str]:
     """The names of the statements of one claim, at a moment at which it is time to sweep."""
-    store.next_sweep = 0.0  # type: ignore[attr-defined]
+    store._operations.claims.sweeper.next_at = 0.0  # type: ignore[attr-defined]
     names: list[str] = []
 
-    def execute(statement: Statement | Together) -> Rows:
+    def execute(statement: Statement | BeginTransaction) -> Rows:
         assert isinstance(statement, Statement)
         names.append(statement.name)
         given = bind(statement, {"now": None, "by": None})
         return connection.execute(SQL.text(statement.name, statement.words).encode(), given).fetchall()
 
     with psycopg.connect(url, autocommit=True) as connection:
-        operation = store.claim(ClaimRequest(worker_id="w", **wanted))
+        operation = store.queue.claim(ClaimRequest(worker_id="w", **wanted))
         claims = operation.result(drive(operation.begin(), execute))
     if claimed is not None:
         claimed += [claim.task_id for claim in claims]

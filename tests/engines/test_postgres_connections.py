@@ -6,14 +6,13 @@ import ast
 import asyncio
 import time
 from contextlib import AsyncExitStack, ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import dibs
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.postgres import connection
 from dibs.store.postgres.connection import watchful
 from dibs.store.postgres.store import PostgresStore
@@ -93,15 +92,14 @@ def test_so_it_is_on_an_event_loop(url: str) -> None:
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def test_who_has_time_makes_the_plans_that_others_find_made(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(PostgresStore(url)) as store:
-        opened, operation = store._opened().connections, store.next_due()
-        leisurely = replace(operation, leisurely=True)
+        opened = store._opened().connections
         with opened.pool().connection() as borrowed:
-            assert not opened.plans_are_old(borrowed, leisurely)  # it has none yet
+            assert not opened.plans_are_old(borrowed, idle=True)  # it has none yet
             monkeypatch.setattr("dibs.store.postgres.store.PLANS_RENEWED_AFTER", 0.0)
-            assert not opened.plans_are_old(borrowed, operation)
-            assert opened.plans_are_old(borrowed, leisurely)
+            assert not opened.plans_are_old(borrowed)
+            assert opened.plans_are_old(borrowed, idle=True)
             monkeypatch.setattr("dibs.store.postgres.store.PLANS_KEPT_FOR", 0.0)
-            assert opened.plans_are_old(borrowed, operation)  # nobody keeps them for ever
+            assert opened.plans_are_old(borrowed)  # nobody keeps them for ever
 
 
 def sources() -> list[Path]:
@@ -189,12 +187,14 @@ def test_who_falls_silent_in_a_transaction_keeps_nobody_from_its_rows(
         claim = app.claim("w", lease=0.05)
         assert claim is not None
 
-        def fall_silent() -> Steps[int]:
+        def fall_silent() -> Statements[int]:
             yield Statement("hold_tasks", {"ids": [claim.task_id]})
             if next(tries) == 0:
                 until(lambda: app.upkeep().recovered == 1)
             yield Statement("clock")
             return next(tries)
 
-        assert store.run(Operation("fall_silent", fall_silent, atomic=True)) == 2  # it was begun anew, by itself
+        assert (
+            store.run(Operation("fall_silent", fall_silent, mode=Mode.TRANSACTION)) == 2
+        )  # it was begun anew, by itself
     store.close()

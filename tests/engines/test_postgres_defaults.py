@@ -16,7 +16,7 @@ import pytest
 
 import dibs
 from dibs import Verdict
-from dibs.store.operation import Operation, Statement, Steps
+from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.postgres import store as postgres_store
 from dibs.store.postgres.store import PostgresStore
 from tests.engines.test_pooler import needed_pooler
@@ -192,7 +192,7 @@ def test_the_users_own_transaction_keeps_its_level(
 def test_a_retry_waits_a_little_and_longer_each_time(url: str) -> None:
     began: list[float] = []
 
-    def collide() -> Steps[int]:
+    def collide() -> Statements[int]:
         began.append(time.monotonic())
         if len(began) < postgres_store.TRIES:
             raise psycopg.errors.SerializationFailure("could not serialize access")
@@ -200,7 +200,7 @@ def test_a_retry_waits_a_little_and_longer_each_time(url: str) -> None:
         return len(began)
 
     with closing(PostgresStore(url)) as store:
-        assert store.run(Operation("collide", collide, atomic=True)) == postgres_store.TRIES
+        assert store.run(Operation("collide", collide, mode=Mode.TRANSACTION)) == postgres_store.TRIES
     pauses = [later - earlier for earlier, later in pairwise(began)]
     assert all(pause >= least for pause, least in zip(pauses, (0.005, 0.01, 0.02), strict=True))
 

@@ -120,18 +120,45 @@ def examine_as(url: str) -> dict[str, Check]:
         return {check.name: check for check in app.doctor()}
 
 
-def test_a_program_that_reads_the_log_of_changes_is_no_replica(cluster: Cluster) -> None:
-    """A backup, for one: nobody promotes it."""
-    parts = conninfo_to_dict(cluster.url)
-    until(lambda: run_sql(cluster.url, "SELECT count(*) FROM pg_stat_replication") == [(0,)], 30)
-    command = [f"{cluster._server.bin_path}/pg_receivewal", "-h", str(parts["host"]), "-U", str(parts["user"])]
+def test_a_program_that_receives_the_write_ahead_log_is_no_replica(cluster: Cluster) -> None:
+    """An archive of the log: nobody promotes it."""
     folder = Path(new_data_folder())
     folder.mkdir()
-    reader = subprocess.Popen([*command, "-D", str(folder), "--no-loop"], stderr=subprocess.DEVNULL)
     try:
-        until(lambda: run_sql(cluster.url, "SELECT count(*) FROM pg_stat_replication") == [(1,)], 30)
-        assert examine(cluster.url)["replication"].verdict is Verdict.OK
+        with reading(cluster, "pg_receivewal", "-D", str(folder), "--no-loop"):
+            assert examine(cluster.url)["replication"].verdict is Verdict.OK
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_subscriber_of_logical_replication_is_no_replica(cluster: Cluster) -> None:
+    """It has the rows of some tables: nobody promotes it."""
+    run_sql(cluster.url, "ALTER SYSTEM SET wal_level = logical")
+    cluster.stop("fast")
+    cluster.start()
+    run_sql(cluster.url, "CREATE PUBLICATION changes FOR ALL TABLES")
+    run_sql(cluster.url, "SELECT pg_create_logical_replication_slot('changes', 'pgoutput')")
+    database = str(conninfo_to_dict(cluster.url)["dbname"])
+    options = ("-o", "proto_version=1", "-o", "publication_names=changes")
+    try:
+        with reading(cluster, "pg_recvlogical", "-d", database, "-S", "changes", "--start", "-f", "-", *options):
+            assert examine(cluster.url)["replication"].verdict is Verdict.OK
+    finally:
+        until(lambda: run_sql(cluster.url, "SELECT active FROM pg_replication_slots") == [(False,)], 30)
+        run_sql(cluster.url, "SELECT pg_drop_replication_slot('changes')")
+        run_sql(cluster.url, "DROP PUBLICATION changes")
+
+
+@contextlib.contextmanager
+def reading(cluster: Cluster, program: str, *options: str) -> Iterator[None]:
+    """A program that is attached to the primary like a replica, and is none."""
+    parts, attached = conninfo_to_dict(cluster.url), "SELECT count(*) FROM pg_stat_replication"
+    until(lambda: run_sql(cluster.url, attached) == [(0,)], 30)
+    command = [f"{cluster._server.bin_path}/{program}", "-h", str(parts["host"]), "-U", str(parts["user"]), *options]
+    reader = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: run_sql(cluster.url, attached) == [(1,)], 30)
+        yield
     finally:
         reader.terminate()
         reader.wait(20)
-        shutil.rmtree(folder)

@@ -24,12 +24,12 @@ AS_THEY_LIE = ("enable_indexscan", "enable_bitmapscan", "enable_nestloop", "enab
 """Without these the planner reads the whole table, row by row as they lie there."""
 
 SPEAKERS: dict[str, Callable[[Store, list[Claim]], Any]] = {
-    "start": lambda store, claims: store.start(claims),
-    "renew": lambda store, claims: store.renew(claims, 60_000_000),
-    "progress": lambda store, claims: store.progress([(claim, 1, None) for claim in claims]),
-    "fail": lambda store, claims: store.finish([(claim, Failed(Failure("Broken", "no"))) for claim in claims]),
-    "release": lambda store, claims: store.finish([(claim, Released()) for claim in claims]),
-    "stop": lambda store, claims: store.finish([(claim, Cancelled()) for claim in claims]),
+    "start": lambda store, claims: store.queue.start(claims),
+    "renew": lambda store, claims: store.queue.renew(claims, 60_000_000),
+    "progress": lambda store, claims: store.queue.progress([(claim, 1, None) for claim in claims]),
+    "fail": lambda store, claims: store.queue.finish([(claim, Failed(Failure("Broken", "no"))) for claim in claims]),
+    "release": lambda store, claims: store.queue.finish([(claim, Released()) for claim in claims]),
+    "stop": lambda store, claims: store.queue.finish([(claim, Cancelled()) for claim in claims]),
 }
 
 
@@ -54,8 +54,8 @@ def claimed(url: str) -> tuple[Store, list[Claim]]:
     name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     run_sql(url, *(f"ALTER DATABASE {name} SET {setting} = off" for setting in AS_THEY_LIE))
     store = open_store(url)
-    store.run(store.enqueue([NewTask("t") for _ in range(20 * TASKS)]))
-    claims = store.run(store.claim(ClaimRequest(worker_id="w", count=TASKS, lease=60.0)))
+    store.run(store.queue.enqueue([NewTask("t") for _ in range(20 * TASKS)]))
+    claims = store.run(store.queue.claim(ClaimRequest(worker_id="w", count=TASKS, lease=60.0)))
     run_sql(url, UPSIDE_DOWN, "ANALYZE dibs_tasks")
     return store, claims
 

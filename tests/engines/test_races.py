@@ -13,7 +13,7 @@ import pytest
 
 import dibs
 from dibs import Completed, NewStep, NewTask, NewWorkflow, Released
-from dibs.store.operations import racing
+from dibs.store.operations import claim as claim_operations
 from tests.helpers.chance import NEVER, chance_of_count
 from tests.helpers.clients import Clock
 from tests.helpers.databases import Rows, run_sql
@@ -146,7 +146,7 @@ def test_a_task_that_becomes_pending_draws_its_numbers_where_its_line_races_and_
 def begin(app: dibs.Dibs, *lefts: int) -> None:
     """Races of both kinds, in lines with so many attempts left."""
     for kind in RACES:
-        app._store.run(app._store.draw(kind, [{**LINE, "attempts_left": left} for left in lefts]))
+        app._store.run(app._store.queue.number_partitions(kind, [{**LINE, "attempts_left": left} for left in lefts]))
     fill(app, 1)
 
 
@@ -156,9 +156,9 @@ def begin(app: dibs.Dibs, *lefts: int) -> None:
 @pytest.fixture
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three numbers in a transaction."""
-    monkeypatch.setattr(racing, "DRAW_FOR", 0.0)
+    monkeypatch.setattr(claim_operations, "NUMBER_FOR", 0.0)
     for engine in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"dibs.store.{engine}.operations.CHUNK", 3)
+        monkeypatch.setattr(f"dibs.store.{engine}.dialect.CHUNK", 3)
 
 
 @each_race
@@ -166,7 +166,7 @@ def test_a_long_line_draws_its_numbers_in_several_transactions(
     app: dibs.Dibs, url: str, slowly: None, order: str
 ) -> None:
     ids = fill(app, 20)
-    left = app._store.run(app._store.draw(order, [LINE]))
+    left = app._store.run(app._store.queue.number_partitions(order, [LINE]))
     assert left == [LINE]
     assert len(undrawn(url, order)) == 17
     assert app.claim("worker-1", order=order).task_id in ids
@@ -186,7 +186,7 @@ def test_several_lines_draw_their_numbers_one_after_the_other(
 @each_race
 def test_who_dies_while_drawing_leaves_the_rest_to_the_next(app: dibs.Dibs, url: str, slowly: None, order: str) -> None:
     ids = fill(app, 20)
-    app._store.run(app._store.draw(order, [LINE]))
+    app._store.run(app._store.queue.number_partitions(order, [LINE]))
     more = fill(app, 3)  # they find the race
     assert undrawn(url, order) == ids[3:]
     assert sorted(task.id for task in app.peek(50, order=order)) == ids + more

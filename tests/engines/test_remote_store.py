@@ -23,6 +23,7 @@ import pytest
 
 import dibs
 from dibs.model.claim import ClaimRequest
+from dibs.redaction import redact
 from dibs.server.config import ServerConfig
 from dibs.store.remote import conversation
 from dibs.store.remote.call import FILL, get, split
@@ -122,7 +123,9 @@ def test_an_exchange_is_repeated_and_has_one_effect(app: Any, proxy: Proxy, dire
     first = app.claim("worker-1")
     proxy.lose_answers()
     store = (app.app if hasattr(app, "app") else app)._store
-    [finished], [second] = run(app, store.exchange([(first, dibs.Completed(1))], ClaimRequest(worker_id="worker-1")))
+    [finished], [second] = run(
+        app, store.queue.exchange([(first, dibs.Completed(1))], ClaimRequest(worker_id="worker-1"))
+    )
     assert proxy.lost == 1
     assert (finished.state, finished.repeated) == ("completed", True)
     assert second.task_id != first.task_id
@@ -751,3 +754,10 @@ def test_connections_of_many_threads_are_kept_for_the_next_requests(proxy: Proxy
         connections = proxy.connections
         list(pool.map(look, range(crowd)))
     assert proxy.connections - connections < crowd / 4  # one that is closed while another thread sends on it loses both
+
+
+def test_the_hint_about_a_key_is_shown_whole_on_the_command_line() -> None:
+    """The command line masks what looks like a key in every text that it shows."""
+    with pytest.raises(dibs.InvalidValue) as refused:
+        dibs.Dibs("http://me:secret@host")
+    assert redact(str(refused.value.hint)) == refused.value.hint

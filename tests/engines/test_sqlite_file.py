@@ -176,6 +176,44 @@ def test_a_file_that_another_program_creates_in_place_of_the_lost_one_is_used(tm
         assert [task.type for task in app.list_tasks()] == ["shrink"]
 
 
+def put_in_place(path: Path, backup: Path) -> None:
+    """What an administrator does to restore a backup: `mv backup.db dibs.db`, which leaves the old log."""
+    with dibs.Dibs(f"sqlite:///{backup}") as app:
+        app.enqueue("shrink")
+    backup.rename(path)
+
+
+def test_the_log_of_a_replaced_file_is_not_written_into_the_new_file(tmp_path: Path) -> None:
+    """SQLite cannot know that the log belongs to another file, and would damage the new one."""
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        for _ in range(50):
+            app.enqueue("resize")
+        put_in_place(path, tmp_path / "backup.db")
+        with pytest.raises(dibs.StoreError, match="deleted or replaced"):
+            app.enqueue("rotate")
+        for call in CALLS.values():
+            with pytest.raises(dibs.StoreError, match=r"dibs\.db-wal belongs to the old file") as refused:
+                call(app)
+            assert "migrate" in refused.value.hint
+        app.migrate()
+        assert [task.type for task in app.list_tasks()] == ["shrink"]
+        app.enqueue("turn")
+    [kept] = tmp_path.glob("dibs.db-wal-orphaned-*")
+    assert kept.stat().st_size > 0
+
+
+def test_a_replaced_file_is_used_once_the_log_of_the_old_file_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.db"
+    with dibs.Dibs(f"sqlite:///{path}") as app:
+        app.enqueue("resize")
+        put_in_place(path, tmp_path / "backup.db")
+        with pytest.raises(dibs.StoreError, match="deleted or replaced"):
+            app.enqueue("rotate")
+        path.with_name("dibs.db-wal").unlink()
+        assert [task.type for task in app.list_tasks()] == ["shrink"]
+
+
 def test_a_new_program_refuses_to_create_a_file_beside_the_log_of_one_that_is_missing(tmp_path: Path) -> None:
     """SQLite would delete the log, and every acknowledged task in it."""
     path = tmp_path / "dibs.db"

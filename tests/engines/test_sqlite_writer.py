@@ -20,7 +20,7 @@ import pytest
 
 import dibs
 from dibs import ClaimLost, ClaimRef, KeyConflict, NewTask, StoreBusy, StoreError, Verdict
-from dibs.store.operation import Operation, Steps
+from dibs.store.operation import Operation, Statements
 from dibs.store.sqlite import writer
 from dibs.store.sqlite.creating import create
 from dibs.store.sqlite.readers import READERS, Readers
@@ -479,6 +479,6 @@ def in_background(work: Callable[..., object], *args: Any) -> threading.Thread:
     return thread
 
 
-def wait_for(event: threading.Event) -> Steps[None]:
+def wait_for(event: threading.Event) -> Statements[None]:
     yield from ()
     event.wait()

@@ -61,32 +61,32 @@ class Ledger:
         self.depth, self.position = depth(tally.counts), tally.position
 
     def go_on(self) -> None:
-        [progress] = self._store.run(self._store.moves_since([self.position])).progress
+        [progress] = self._store.run(self._store.statistics.changes_since([self.position])).progress
         assert progress.whole
         apply(self.depth, progress.moves)
         self.position = progress.position
 
 
 def truth(store: DatabaseStore) -> Depth:
-    return depth(store.run(store.tally()).counts)
+    return depth(store.run(store.statistics.count_tasks()).counts)
 
 
 def test_what_moved_since_a_tally_is_added_to_it(store: DatabaseStore, app: dibs.Dibs) -> None:
     app.enqueue("before")
-    ledger = Ledger(store, store.run(store.tally()))
+    ledger = Ledger(store, store.run(store.statistics.count_tasks()))
     app.enqueue("later", queue="mail")
     app.complete(app.claim("worker-1"))  # type: ignore[arg-type]
     ledger.go_on()
     assert +ledger.depth == truth(store) != Counter()
-    assert store.run(store.moves_since([ledger.position])).progress[0].moves == []
+    assert store.run(store.statistics.changes_since([ledger.position])).progress[0].moves == []
 
 
 def test_two_positions_are_followed_to_the_same_moment(store: DatabaseStore, app: dibs.Dibs) -> None:
-    first = store.run(store.tally())
+    first = store.run(store.statistics.count_tasks())
     app.enqueue("one")
-    second = store.run(store.tally())
+    second = store.run(store.statistics.count_tasks())
     app.enqueue("two")
-    old, new = store.run(store.moves_since([first.position, second.position])).progress
+    old, new = store.run(store.statistics.changes_since([first.position, second.position])).progress
     assert sum(move.count for move in old.moves) == 2
     assert sum(move.count for move in new.moves) == 1
     assert old.position.last == new.position.last
@@ -94,18 +94,18 @@ def test_two_positions_are_followed_to_the_same_moment(store: DatabaseStore, app
 
 def test_who_is_too_far_behind_is_told(store: DatabaseStore, app: dibs.Dibs) -> None:
     app.enqueue_many([dibs.NewTask(type="resize") for _ in range(10)])
-    [progress] = store.run(store.moves_since([HistoryPosition()], limit=10)).progress
+    [progress] = store.run(store.statistics.changes_since([HistoryPosition()], limit=10)).progress
     assert not progress.whole
-    [progress] = store.run(store.moves_since([HistoryPosition()], limit=11)).progress
+    [progress] = store.run(store.statistics.changes_since([HistoryPosition()], limit=11)).progress
     assert progress.whole
 
 
 def test_a_task_that_is_pruned_goes_from_the_count(store: DatabaseStore, app: dibs.Dibs) -> None:
     app.enqueue("resize")
     app.complete(app.claim("worker-1"))  # type: ignore[arg-type]
-    ledger = Ledger(store, store.run(store.tally()))
+    ledger = Ledger(store, store.run(store.statistics.count_tasks()))
     keep(app, completed=0)
-    store.run(store.prune())
+    store.run(store.upkeep.prune())
     ledger.go_on()
     assert sum(ledger.depth.values()) == 0
 
@@ -115,7 +115,7 @@ def test_what_is_committed_after_later_ids_is_not_missed(url: str, store: Databa
     with psycopg.connect(url) as slow:
         app.on(slow).enqueue("slow")
         app.enqueue("quick")
-        ledger = Ledger(store, store.run(store.tally()))
+        ledger = Ledger(store, store.run(store.statistics.count_tasks()))
         assert ledger.position.gaps
         app.enqueue("quick")
         ledger.go_on()
@@ -133,7 +133,7 @@ def test_half_a_gap_that_is_filled_leaves_the_other_half(url: str, store: Databa
         for each, count in ((first, 3), (second, 2), (third, 4)):
             app.on(each).enqueue_many([dibs.NewTask(type="slow") for _ in range(count)])
         app.enqueue("quick")
-        ledger = Ledger(store, store.run(store.tally()))
+        ledger = Ledger(store, store.run(store.statistics.count_tasks()))
         for each, total in ((second, 3), (third, 7), (first, 10)):
             each.commit()
             ledger.go_on()
@@ -146,7 +146,7 @@ def test_what_was_rolled_back_never_counts(url: str, store: DatabaseStore, app: 
     with psycopg.connect(url) as regretful:
         app.on(regretful).enqueue("never")
         app.enqueue("quick")
-        ledger = Ledger(store, store.run(store.tally()))
+        ledger = Ledger(store, store.run(store.statistics.count_tasks()))
         regretful.rollback()
     ledger.go_on()
     assert +ledger.depth == truth(store)
@@ -162,7 +162,7 @@ def test_it_adds_up_while_many_write(url: str, store: DatabaseStore, app: dibs.D
     try:
         while len(ledgers) < 12 or ledgers[0].position.last < 500:
             if len(ledgers) < 12:
-                ledgers.append(Ledger(store, store.run(store.tally())))
+                ledgers.append(Ledger(store, store.run(store.statistics.count_tasks())))
             for ledger in ledgers:
                 ledger.go_on()
     finally:

@@ -16,7 +16,7 @@ from dibs.store.remote.address import Address
 from dibs.store.remote.wakeups import RemoteWakeups
 from dibs.store.sqlite.wakeups import SqliteWakeups
 from dibs.store.wakeups import Wakeups
-from dibs.worker.part import Part
+from dibs.worker.service import Part
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.own_connections
@@ -96,12 +96,14 @@ def test_closing_waits_for_the_watcher_that_is_just_being_started(
     until(lambda: not running("dibs-wakeups"))
 
 
-def test_nothing_is_started_once_it_is_closed() -> None:
+def test_nothing_is_started_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, start = [], threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: (started.append(thread.name), start(thread)))
     wakeups = PostgresWakeups(AWAY)
     wakeups.close()
     wakeups.wrote()
     wakeups.wait(wakeups.generation, 0.01)
-    assert not running("dibs-notifier") + running("dibs-wakeups")
+    assert started == []
 
 
 def test_a_part_of_a_worker_can_be_ended_while_it_is_just_being_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,17 +69,16 @@ class AsyncAsSync:
         return lambda *args, **options: self.loop.run(verb(*args, **options))
 
 
-def run(app: Any, operation: Operation[T]) -> T:
+def run(app: Any, operation: Operation[T], by: str | None = None) -> T:
     """What the operation gives, run the way the client under test runs its own: for those that no verb stands for."""
     if isinstance(app, AsyncAsSync):
-        result: T = app.loop.run(app.app._store.run_async(operation))
+        result: T = app.loop.run(app.app._store.run_async(operation, by=by))
         return result
-    done: T = app._store.run(operation)
+    done: T = app._store.run(operation, by=by)
     return done
 
 
 def sweep_every(app: Any, seconds: float) -> None:
     """How often the claims of this client sweep in passing, which is otherwise a matter of real time."""
     store = app._store._store  # the one that is counted
-    assert isinstance(store.sweep_every, int | float)
-    store.sweep_every = seconds
+    store._operations.claims.sweeper.every = seconds

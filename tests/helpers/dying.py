@@ -18,7 +18,7 @@ from typing import Any
 import dibs
 from dibs import Claim
 from dibs.store.operation import Statement
-from dibs.store.operations import typecache
+from dibs.store.operations import validation
 from dibs.store.postgres import connection as postgres
 from dibs.store.sqlite import connection as sqlite
 from tests.helpers.clients import sweep_every
@@ -85,7 +85,7 @@ def run(url: str, now: int, at: int) -> None:
     or a slow life would have more points than another."""
     points.dies_at = at
     os.environ["PGAPPNAME"] = NAME
-    typecache.KEPT_FOR = math.inf
+    validation.KEPT_FOR = math.inf
     with dibs.Dibs(url, clock=lambda: now) as app:
         sweep_every(app, math.inf)
         process(app)

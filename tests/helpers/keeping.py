@@ -19,4 +19,4 @@ def keep(app: Any, **seconds: float | None) -> None:
 def keep_in(store: Any, **seconds: float | None) -> None:
     """The same, where there is a store and no client."""
     for records, kept in seconds.items():
-        store.run(store.set_retention(RetentionTarget(records=records), kept))
+        store.run(store.retention.set_retention(RetentionTarget(records=records), kept))

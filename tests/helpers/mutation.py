@@ -1,4 +1,4 @@
-"""Break one condition of one `.sql` file, in memory: what a suite is worth shows when the code is wrong."""
+"""Break one condition of one section of SQL, in memory: what a suite is worth shows when the code is wrong."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dibs.store.migrate import Migration
-from dibs.store.operations import finalizing
+from dibs.store.operations import finalize
 from dibs.store.postgres import migrating
-from dibs.store.sqlfiles import SqlFiles
+from dibs.store.sql import SqlFiles
 
 ENGINES = ("sqlite", "postgres")
 
 FENCES = {
-    "token": re.compile(r"(task\.)?\btoken = (:token|said\.token|%\(token\)s)"),
-    "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|said\.worker_id|%\(worker_id\)s)(?= AND)"),
-    "state": re.compile(r"(\+?task\.)?\bstate = 'claimed'(?=\s*(RETURNING|ON CONFLICT|$))|\{\{still: 'claimed'\}\}"),
+    "token": re.compile(r"(task\.)?\btoken = (:token|items\.token)"),
+    "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|items\.worker_id)(?= AND)"),
+    "state": re.compile(
+        r"(\+?task\.)?\bstate = 'claimed'(?=\s*(RETURNING|ON CONFLICT|$))|\{\{unindexed: state\}\} = 'claimed'"
+    ),
 }
 WRITES = re.compile("UPDATE|INSERT")
 ALWAYS = "1 = 1"
 
 CONDITIONS = {
-    "asked": {
-        "worker": re.compile(r"(task\.)?\bworker_id = (:worker_id|%\(worker_id\)s)"),
-        "request": re.compile(r"(task\.)?\brequest = (:request|%\(request\)s)"),
-        "incarnation": re.compile(r"(task\.)?\bincarnation (IS :incarnation|IS NOT DISTINCT FROM %\(incarnation\)s)"),
+    "claims_of_request": {
+        "worker": re.compile(r"(task\.)?\bworker_id = :worker_id"),
+        "request": re.compile(r"(task\.)?\brequest = :request"),
+        "incarnation": re.compile(r"(task\.)?\bincarnation (IS :incarnation|IS NOT DISTINCT FROM :incarnation)"),
         "lease": re.compile(r"(task\.)?\blease_until > (:now|\(SELECT now FROM moment\))"),
     },
     "settle_steps": {"once": re.compile(r"(step\.)?\bpassed IS NULL")},
@@ -61,7 +63,7 @@ FUNCTIONS = {
 FUNCTION_OF = {"finalize": "dibs_finalize_at"}
 """The function of a statement, where it is not called dibs_ and the statement's name."""
 
-_check_holder = finalizing._check_holder
+_check_holder = finalize._check_holder
 
 CODE: dict[str, dict[str, Callable[[Any, Any, Any], None]]] = {
     "finalize": {
@@ -108,7 +110,7 @@ def apply(mutation: Mutation) -> None:
         migrating.KNOWN = tuple(_without_fence(each, mutation) for each in migrating.KNOWN)
         return
     if mutation.statement in CODE:
-        finalizing._check_holder = CODE[mutation.statement][mutation.fence]
+        finalize._check_holder = CODE[mutation.statement][mutation.fence]
         return
     whole = SqlFiles.read
 
@@ -125,12 +127,9 @@ def apply(mutation: Mutation) -> None:
 
 
 def _without_fence(migration: Migration, mutation: Mutation) -> Migration:
-    """The migration with the condition of the function taken out, if it is the last one that makes the function."""
-    function = f"FUNCTION {FUNCTION_OF.get(mutation.statement, f'dibs_{mutation.statement}')}("
-    made = [each for each in migrating.KNOWN if f"CREATE {function}" in each.sql or f"REPLACE {function}" in each.sql]
-    if migration != made[-1]:
-        return migration
-    before, head, rest = migration.sql.rpartition(function)
+    """The migration with the condition taken out of the function that it creates."""
+    function = f"CREATE FUNCTION {FUNCTION_OF.get(mutation.statement, f'dibs_{mutation.statement}')}("
+    before, head, rest = migration.sql.partition(function)
     body, end, after = rest.partition("\n$$;\n")
     broken, count = FUNCTIONS[mutation.statement][mutation.fence].subn(ALWAYS, body)
     assert count == 1, f"{mutation} matches {count} times"

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from dibs.store.operation import Operation, Rows, Statement, Together, drive
+from dibs.store.operation import BeginTransaction, Operation, Rows, Statement, drive
 from dibs.store.postgres.connection import SQL as POSTGRES_SQL
 from dibs.store.postgres.connection import Executor as PostgresExecutor
 from dibs.store.postgres.connection import bind
@@ -44,7 +44,7 @@ def explain_postgres(connection: psycopg.Connection[Any], operation: Operation[A
     """The work of each statement, planned as the session's plan_cache_mode says."""
     works: list[Work] = []
 
-    def execute(statement: Statement | Together) -> Rows:
+    def execute(statement: Statement | BeginTransaction) -> Rows:
         if isinstance(statement, Statement) and _planned(statement):
             works.append(_explain(connection, statement))
         return run(statement)
@@ -125,8 +125,8 @@ def explain_sqlite(connection: sqlite3.Connection, operation: Operation[Any], no
     works: list[Work] = []
     run = SqliteExecutor(connection, now, None)
 
-    def execute(statement: Statement | Together) -> Rows:
-        if isinstance(statement, Together):
+    def execute(statement: Statement | BeginTransaction) -> Rows:
+        if isinstance(statement, BeginTransaction):
             return []
         work = Work(statement.name, plan=_query_plan(connection, run, statement))
         works.append(work)
@@ -153,6 +153,6 @@ def _query_plan(connection: sqlite3.Connection, run: SqliteExecutor, statement: 
     if statement.values is not None:
         return []  # rows are put in, and nothing is looked for
     text = SQLITE_SQL.text(statement.name, statement.words)
-    params = statement.params if statement.rows is None else {**statement.rows[0], "said": statement.rows}
+    params = statement.params if statement.rows is None else {**statement.rows[0], "items": statement.rows}
     plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", run._bind(params))
     return [row[3] for row in plan]

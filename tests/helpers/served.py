@@ -18,7 +18,7 @@ import uvicorn
 
 from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
-from dibs.server.gate import Gate
+from dibs.server.middleware import Gate
 from dibs.server.service import Service
 from dibs.store.open import open_store
 from tests.helpers import postgres

@@ -82,7 +82,7 @@ def fail(app: Any, workflow_id: int, name: str, error: str = "broken") -> Finish
 
 def due(app: Any) -> list[int]:
     """The workflows that wait for their finalization."""
-    return run(app, app._store.due_finalizations())
+    return run(app, app._store.finalization.due_finalizations())
 
 
 def finalize(app: Any, workflow_id: int, processor: str = PROCESSOR) -> Finalized:

@@ -18,7 +18,7 @@ import pytest
 import dibs
 from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
-from dibs.server.running import running
+from dibs.server.run import running
 from dibs.server.service import Service
 from dibs.store.open import open_store
 from tests.helpers.clients import Clock

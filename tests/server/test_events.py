@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 import dibs
-from dibs.server import feed
+from dibs.server import events
 from dibs.server.config import ServerConfig
-from dibs.server.running import serving
+from dibs.server.run import serving
 from dibs.store.open import open_store
 from tests.helpers.plain_http import NO_TLS
 from tests.helpers.sse import Heard, Stream, listening
@@ -30,7 +30,7 @@ ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def look_several_times(server: Served) -> None:
     """Wait until the reader of the feed has read the history three times from now on."""
     store, looks = server.service.store, itertools.count()
-    read, enough = store.events_after, threading.Event()
+    read, enough = store.history.events_after, threading.Event()
 
     def counted(*args: Any) -> Any:
         if next(looks) == 3:  # the first one may have begun before
@@ -38,7 +38,7 @@ def look_several_times(server: Served) -> None:
         return read(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "events_after", counted)
+        patch.setattr(store.history, "events_after", counted)
         assert enough.wait(20)
 
 
@@ -97,7 +97,7 @@ def test_who_comes_back_misses_nothing_and_hears_nothing_twice(http: httpx.Clien
 def test_catching_up_page_by_page_joins_the_live_stream_without_a_gap(
     http: httpx.Client, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "PAGE", 7)
+    monkeypatch.setattr(events, "PAGE", 7)
     wanted = [app.enqueue("resize").id for _ in range(40)]
     writing = threading.Thread(target=lambda: wanted.extend(app.enqueue("resize").id for _ in range(60)))
     with listening(http, after=0) as stream:
@@ -128,7 +128,7 @@ def test_all_who_listen_hear_the_same(server: Served, app: dibs.Dibs) -> None:
 
 
 def test_the_reader_works_only_while_somebody_listens(
-    feeds: list[feed.Feed], http: httpx.Client, app: dibs.Dibs
+    feeds: list[events.Feed], http: httpx.Client, app: dibs.Dibs
 ) -> None:
     with listening(http) as stream:
         app.enqueue("resize")
@@ -194,11 +194,11 @@ def test_streams_end_when_the_server_stops(url: str, app: dibs.Dibs) -> None:
 
 
 def test_who_listens_too_slowly_is_cut_off_and_can_go_on_where_it_was(
-    feeds: list[feed.Feed], serve: Callable[..., Served], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+    feeds: list[events.Feed], serve: Callable[..., Served], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve()
-    monkeypatch.setattr(feed, "BEHIND", 200)
-    monkeypatch.setattr(feed, "PAGE", 100)
+    monkeypatch.setattr(events, "BEHIND", 200)
+    monkeypatch.setattr(events, "PAGE", 100)
     address = urlsplit(server.url)
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -222,10 +222,10 @@ def test_who_keeps_up_hears_of_thousands(http: httpx.Client, app: dibs.Dibs) -> 
 
 
 def test_silence_is_broken_by_a_comment(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dibs.server import streaming
+    from dibs.server import event_stream
     from dibs.server.api import events
 
-    monkeypatch.setattr(streaming, "KEEP_ALIVE", 0.1)
+    monkeypatch.setattr(event_stream, "KEEP_ALIVE", 0.1)
     monkeypatch.setattr(events, "CHECK_EVERY", 0.1)
     with listening(http) as stream:
         assert stream._block() == [": keep-alive"]
@@ -287,14 +287,14 @@ def test_an_id_that_never_comes_holds_nobody_up_for_long(http: httpx.Client, app
 
 
 @pytest.fixture
-def feeds(monkeypatch: pytest.MonkeyPatch) -> list[feed.Feed]:
+def feeds(monkeypatch: pytest.MonkeyPatch) -> list[events.Feed]:
     """The feeds of the servers that are started after this."""
-    made: list[feed.Feed] = []
-    begin = feed.Feed.__init__
+    made: list[events.Feed] = []
+    begin = events.Feed.__init__
 
-    def remember(self: feed.Feed, store: Any) -> None:
+    def remember(self: events.Feed, store: Any) -> None:
         begin(self, store)
         made.append(self)
 
-    monkeypatch.setattr(feed.Feed, "__init__", remember)
+    monkeypatch.setattr(events.Feed, "__init__", remember)
     return made

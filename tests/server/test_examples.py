@@ -17,7 +17,7 @@ import pytest
 import dibs
 from dibs import NewTask, State, Task
 from dibs.server.config import ServerConfig
-from dibs.server.running import serving
+from dibs.server.run import serving
 from dibs.store.open import open_store
 from tests.helpers.books import all_tasks, assert_balanced
 from tests.helpers.processes import ROOT

@@ -12,7 +12,7 @@ import pytest
 
 import dibs
 from dibs.model.key import digest_of, join, mint
-from dibs.server import limits
+from dibs.server import rate_limits
 from tests.helpers.clients import Clock
 from tests.helpers.tables import read
 from tests.helpers.waiting import until
@@ -220,7 +220,7 @@ def test_a_key_that_was_revoked_is_no_guess(keyed: Served, app: dibs.Dibs) -> No
     key = keyed.key("read")
     app.revoke_key(key.about.id)
     late = keyed.client_with(**{"X-API-Key": key.key})
-    statuses = {late.get("/api/tasks").status_code for _ in range(limits.PATIENCE // limits.GUESS + 5)}
+    statuses = {late.get("/api/tasks").status_code for _ in range(rate_limits.PATIENCE // rate_limits.GUESS + 5)}
     assert statuses == {401}
     assert keyed.client("read").get("/api/tasks").status_code == 200, "a new key from the same address is heard"
 
@@ -229,7 +229,7 @@ def test_an_address_that_guesses_is_stopped_and_good_keys_from_it_are_not(keyed:
     good = keyed.client("read")
     assert good.get("/api/tasks").status_code == 200
     guessing = keyed.client_with(**{"X-API-Key": join(*mint()[:2])})
-    most = limits.PATIENCE // limits.GUESS
+    most = rate_limits.PATIENCE // rate_limits.GUESS
     statuses = [guessing.get("/api/tasks").status_code for _ in range(most + 5)]
     assert statuses == [401] * most + [429] * 5
     assert good.get("/api/tasks").status_code == 200
@@ -237,8 +237,8 @@ def test_an_address_that_guesses_is_stopped_and_good_keys_from_it_are_not(keyed:
 
 
 def test_who_only_forgot_the_key_is_told_so_for_longer() -> None:
-    strangers = limits.Strangers()
-    for _ in range(limits.PATIENCE - 1):
+    strangers = rate_limits.Strangers()
+    for _ in range(rate_limits.PATIENCE - 1):
         strangers.failed("192.0.2.1", guessed=False)
     assert not strangers.blocked("192.0.2.1")
     strangers.failed("192.0.2.1", guessed=False)
@@ -246,8 +246,8 @@ def test_who_only_forgot_the_key_is_told_so_for_longer() -> None:
 
 
 def test_a_household_of_ipv6_addresses_counts_as_one() -> None:
-    strangers = limits.Strangers()
-    for number in range(limits.PATIENCE):
+    strangers = rate_limits.Strangers()
+    for number in range(rate_limits.PATIENCE):
         strangers.failed(f"2001:db8::{number:x}", guessed=False)
     assert strangers.blocked("2001:db8::ffff")
     assert not strangers.blocked("2001:db8:0:1::1")

@@ -62,7 +62,10 @@ def test_a_search_that_takes_long_answers_with_the_place_to_continue_at(
 
 @pytest.mark.parametrize("query", BAD_QUERIES)
 def test_a_filter_that_cannot_match_is_a_bad_request(http: httpx.Client, query: str) -> None:
-    assert http.get(f"/api/tasks?{query}").status_code == 400
+    answer = http.get(f"/api/tasks?{query}")
+    assert answer.status_code == 400
+    assert query.partition("=")[0] in answer.json()["error"]
+    assert "unknown" not in answer.json()["error"]  # the filter is known, its value is wrong
 
 
 def test_all_matching_tasks_are_cancelled_and_retried(http: httpx.Client, app: dibs.Dibs) -> None:

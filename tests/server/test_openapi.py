@@ -12,11 +12,10 @@ from typing import Any
 import httpx
 import jsonschema_rs
 import pytest
-from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from dibs.server.api import ENDPOINTS
 from dibs.server.api.describing import description, page
-from dibs.server.openapi import TAGS, operation_id, plain_path
+from dibs.server.openapi.document import TAGS, operation_id, plain_path
 from tests.server.conftest import Served
 
 JSON = "application/json"
@@ -44,6 +43,9 @@ def validator(document: dict[str, Any], schema: dict[str, Any]) -> Any:
 
 
 def test_it_is_valid_openapi(document: dict[str, Any]) -> None:
+    # Imported here: every test process imports this file, and one of them runs this test.
+    from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+
     assert [str(error) for error in OPENAPI_31_VALIDATOR.iter_errors(document)] == []
 
 
@@ -217,6 +219,6 @@ def parse(command: str) -> tuple[str, str, str | None]:
 
 
 def test_a_text_of_the_description_cannot_become_markup() -> None:
-    from dibs.server.pages.reference import words
+    from dibs.server.openapi.reference import words
 
     assert words("<b>`<i>`</b> **x**") == "&lt;b&gt;<code>&lt;i&gt;</code>&lt;/b&gt; <strong>x</strong>"

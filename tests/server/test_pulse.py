@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 import dibs
-from dibs.server import pulse, trend
+from dibs.server.statistics import live_stats, trends
 from tests.helpers.browsing import Visitor
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql
@@ -30,9 +30,9 @@ ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pulse beats often, so that nobody has to wait for it."""
-    monkeypatch.setattr(pulse, "EVERY", 0.02)
-    monkeypatch.setattr(pulse, "ROLL_EVERY", 0.02)
-    monkeypatch.setattr(pulse, "RATIO", 1)
+    monkeypatch.setattr(live_stats, "EVERY", 0.02)
+    monkeypatch.setattr(live_stats, "ROLL_EVERY", 0.02)
+    monkeypatch.setattr(live_stats, "RATIO", 1)
 
 
 def depth(app: dibs.Dibs) -> dict[str, int]:
@@ -68,8 +68,8 @@ def test_moves_alone_lead_to_the_truth_as_well(
     url: str, app: dibs.Dibs, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first count there is no other."""
-    monkeypatch.setattr(pulse, "RATIO", 10**9)
-    monkeypatch.setattr(pulse, "AT_MOST", 0.05)
+    monkeypatch.setattr(live_stats, "RATIO", 10**9)
+    monkeypatch.setattr(live_stats, "AT_MOST", 0.05)
     server = serve()
     with watching(server.client()) as heard:
         heard.until(lambda told: told["at"])
@@ -135,8 +135,8 @@ def test_one_sample_is_kept_of_each_minute_however_many_servers_there_are(
 def test_it_looks_rarely_while_nobody_watches(
     app: dibs.Dibs, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse, "WATCHED_FOR", 0.1)
-    monkeypatch.setattr(pulse, "JITTER", 30.0)
+    monkeypatch.setattr(live_stats, "WATCHED_FOR", 0.1)
+    monkeypatch.setattr(live_stats, "JITTER", 30.0)
     server = serve()
     taken = server.service.pulse
     client = server.client()
@@ -155,9 +155,9 @@ def test_who_comes_first_sees_how_it_went_while_nobody_watched(
     app: dibs.Dibs, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("EVERY_ALONE", "FIRST_AFTER", "REMEMBER_EVERY"):
-        monkeypatch.setattr(pulse, name, 0.02)
-    monkeypatch.setattr(pulse, "RATIO_ALONE", 1)
-    monkeypatch.setitem(trend.WINDOWS, "15m", trend.Window(trend.FINE, 1))  # each look is a point
+        monkeypatch.setattr(live_stats, name, 0.02)
+    monkeypatch.setattr(live_stats, "RATIO_ALONE", 1)
+    monkeypatch.setitem(trends.WINDOWS, "15m", trends.Window(trends.FINE, 1))  # each look is a point
     server = serve()
     app.enqueue("resize")
     until(lambda: server.service.pulse.board.of()["pending"] == 1)
@@ -177,8 +177,8 @@ def test_one_look_is_enough_for_a_point(app: dibs.Dibs, serve: Callable[..., Ser
 
 
 def test_to_look_and_to_count_takes_less_than_a_hundredth_of_a_core_while_nobody_watches() -> None:
-    assert 2 / pulse.RATIO_ALONE <= 0.01
-    assert pulse.EVERY_ALONE >= 10
+    assert 2 / live_stats.RATIO_ALONE <= 0.01
+    assert live_stats.EVERY_ALONE >= 10
 
 
 def points(server: Served, window: str = "15m") -> list[Any]:
@@ -226,14 +226,14 @@ def slow_count(url: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
             locked.append(psycopg.connect(url))
             locked[0].execute("LOCK TABLE dibs_tasks IN ACCESS EXCLUSIVE MODE")
             return
-        store: Any = server.service.pulse._store
-        tally = store.tally
+        statistics: Any = server.service.pulse._store.statistics
+        count_tasks = statistics.count_tasks
 
-        def slow_tally() -> Any:
-            operation = tally()
+        def slow_count_tasks() -> Any:
+            operation = count_tasks()
             return replace(operation, begin=lambda: held(operation.begin))
 
-        monkeypatch.setattr(store, "tally", slow_tally)
+        monkeypatch.setattr(statistics, "count_tasks", slow_count_tasks)
 
     yield slow
     let_go.set()
@@ -299,8 +299,8 @@ def test_a_sample_that_is_written_later_is_shown_with_the_others(
     url: str, app: dibs.Dibs, serve: Callable[..., Served], window: str, ago: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was read once is not read again; what came since is."""
-    monkeypatch.setattr(trend, "READ_EVERY", 0.0)
-    monkeypatch.setattr(pulse, "FIRST_AFTER", 1000.0)
+    monkeypatch.setattr(trends, "READ_EVERY", 0.0)
+    monkeypatch.setattr(live_stats, "FIRST_AFTER", 1000.0)
     server = serve()
     keep(url, seconds_ago=ago, pending=4)
     assert pending(server, window)[0] == 4

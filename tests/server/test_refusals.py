@@ -9,6 +9,7 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -21,7 +22,7 @@ from dibs.codec import MAX_BYTES, MAX_DEPTH
 from dibs.model.key import Scope
 from dibs.server.api import ENDPOINTS
 from dibs.server.endpoint import ANY, Endpoint
-from dibs.server.openapi import describe
+from dibs.server.openapi.document import describe
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
 
@@ -81,7 +82,6 @@ TAKERS = [endpoint for endpoint in ENDPOINTS if endpoint.body is not None]
 BY_TASK = [endpoint for endpoint in ENDPOINTS if "/api/tasks/{id:int}" in endpoint.path]
 BY_WORKFLOW = [endpoint for endpoint in ENDPOINTS if "/api/workflows/{id:int}" in endpoint.path]
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.scopes]
-DOCUMENT = describe(ENDPOINTS)
 
 NOT_JSON = [
     b"{",
@@ -107,6 +107,12 @@ NOT_JSON = [
     b'{"a":' * 100_000,
 ]
 NOT_OBJECTS = [b"null", b"true", b"1", b'"text"', b"[]", b"[{}]"]
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The description of the API, made when a test needs it: each test process imports this file."""
+    return describe(ENDPOINTS)
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -210,7 +216,7 @@ def validator(endpoint: Endpoint) -> Any:
 
     name = endpoint.body.__name__
     return jsonschema_rs.validator_for(
-        {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}, validate_formats=True
+        {"$ref": f"#/components/schemas/{name}", "components": document()["components"]}, validate_formats=True
     )
 
 
@@ -504,9 +510,9 @@ def test_another_workers_claim_is_refused_with_403_and_a_stale_token_with_409(
 
 
 def test_every_endpoint_that_needs_a_key_refuses_who_has_none(keyed: Served, app: dibs.Dibs, monkeypatch: Any) -> None:
-    from dibs.server import limits
+    from dibs.server import rate_limits
 
-    monkeypatch.setattr(limits, "PATIENCE", 10**9)  # many strangers from one address are another test
+    monkeypatch.setattr(rate_limits, "PATIENCE", 10**9)  # many strangers from one address are another test
     gone, late, good = keyed.key("admin"), keyed.key("admin", expires_in=0.001), keyed.key("admin")
     app.revoke_key(gone.about.id)
     wrong = good.key[:-1] + ("a" if good.key[-1] != "a" else "b")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.server import limits
+from dibs.server import rate_limits
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = int(os.environ.get("STRESS_EXAMPLES", "0"))
@@ -36,7 +36,7 @@ def test_every_answer_is_one_that_the_description_promises(
     engine: str, serve: Callable[..., Any], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # Schemathesis asks each operation without a key, too; an address that does so often is refused before it is asked.
-    monkeypatch.setattr(limits, "PATIENCE", 10**9)
+    monkeypatch.setattr(rate_limits, "PATIENCE", 10**9)
     server = serve(keys=True)
     key = server.key("admin")
     phases, examples = ("examples,coverage,fuzzing,stateful", EXAMPLES) if EXAMPLES else SHORT[engine]

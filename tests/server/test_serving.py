@@ -20,7 +20,7 @@ import pytest
 
 import dibs
 from dibs.server.config import ServerConfig
-from dibs.server.running import serving
+from dibs.server.run import serving
 from dibs.store.open import open_store
 from tests.helpers.plain_http import NO_TLS
 from tests.helpers.postgres import Cluster, new_data_folder

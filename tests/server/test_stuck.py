@@ -160,7 +160,7 @@ STUCK_SERVER = """
 import sys, time
 from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
-from dibs.server.running import Server, listen
+from dibs.server.run import Server, listen
 from dibs.store.open import open_store
 config = ServerConfig(keys=False, port=0, grace=0.2)
 def stick():

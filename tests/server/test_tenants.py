@@ -17,7 +17,7 @@ import pytest
 import dibs
 from dibs.server.api import ENDPOINTS
 from dibs.server.dashboard.bulk import Action
-from dibs.server.dashboard.pages import PAGES
+from dibs.server.dashboard.routes import PAGES
 from dibs.server.endpoint import Endpoint
 from tests.helpers.browsing import Visitor
 from tests.helpers.clients import Clock

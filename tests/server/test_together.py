@@ -10,7 +10,7 @@ import dibs
 from dibs import KeyConflict, NewTask, StoreBusy
 from dibs.model.claim import ClaimRequest
 from dibs.server.desk import Desk
-from dibs.server.waiting import WaitingRoom
+from dibs.server.long_poll import WaitingRoom
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
 
@@ -33,10 +33,10 @@ def fail_at(store: Any, turn: int, error: Exception) -> None:
     """The store that gives up once, at its so many-th operation from now."""
     run_async, turns = store.run_async, iter(range(1, 1000))
 
-    async def fail_in_turn(operation: Operation[Any]) -> Any:
+    async def fail_in_turn(operation: Operation[Any], **how: Any) -> Any:
         if next(turns) == turn:
             raise error
-        return await run_async(operation)
+        return await run_async(operation, **how)
 
     store.run_async = fail_in_turn
 

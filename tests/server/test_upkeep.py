@@ -10,7 +10,7 @@ import pytest
 
 import dibs
 from dibs.server.config import ServerConfig
-from dibs.server.running import serving
+from dibs.server.run import serving
 from dibs.store.open import open_store
 from tests.helpers.clients import Clock
 from tests.helpers.keeping import NOTHING, keep

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import dibs
-from dibs.observe import finalization
+from dibs.observe import finalization_metrics
 from tests.helpers.clients import Clock
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
@@ -730,7 +730,7 @@ def test_metrics_tell_how_finalization_claims_fare(lodge: Callable[..., Served])
         for line in (
             *(COUNTED + name for name in ("attempts_total", "success_total", "contention_total")),
             *(COUNTED + name for name in ("duration_seconds_count", 'duration_seconds_bucket{le="+Inf"}')),
-            *(REASON % reason for reason in finalization.REASONS),
+            *(REASON % reason for reason in finalization_metrics.REASONS),
             *(f"{COUNTED}release_{name}" for name in ("attempts_total", "success_total")),
             *(f"{COUNTED}extend_{name}" for name in ("attempts_total", "success_total")),
             *(COUNTED + name for name in ("release_not_owned_total", "extend_failed_total")),
@@ -751,7 +751,7 @@ def test_metrics_tell_how_finalization_claims_fare(lodge: Callable[..., Served])
 def test_every_metric_of_finalization_says_what_it_is(http: httpx.Client) -> None:
     page = http.get("/metrics").text
 
-    names = [family.name for family in finalization.FAMILIES]
+    names = [family.name for family in finalization_metrics.FAMILIES]
     assert len(names) == len(set(names)) == 13
     for name in names:
         assert re.search(rf"^# HELP {name} \S", page, re.MULTILINE), name

@@ -204,6 +204,7 @@ class Sender(Member):
             if self.stopping.is_set():
                 return
             send_batch(self, f"{series}-{number}", batch)
+            self.stopping.wait(self.options.get("linger", 0.0))
             if number % 50 == 49:
                 self.wait_for_others()
 

@@ -24,6 +24,10 @@ T = TypeVar("T")
 
 ENGINES = ("sqlite", "postgres", "http", "http+postgres")
 SHORT_ROUNDS = 2
+SHORT_LINGER = 0.02
+"""Seconds for which hands hold their claims, and senders pause, when short: a moment of a fault needs no full load, and
+many faults are played at the same time."""
+
 SLACK = 10.0
 """Seconds that a busy machine may add to a recovery."""
 
@@ -148,6 +152,8 @@ class Stage:
         `app.worker`, which begin with the handlers' first task. `kind` may also be "module:function" of a scenario.
         `under`: a program to run them under; `env`: more of an environment.
         """
+        if self.short and kind in ("hand", "sender"):
+            options.setdefault("linger", SHORT_LINGER)
         crew = Crew(kind, url or self.url, self.folder, self.chance, **options)
         self._crews.append(crew)
         crew.start(count)
@@ -156,7 +162,7 @@ class Stage:
         return crew
 
     def senders(self, count: int, **options: Any) -> Crew:
-        """Processes that enqueue with keys. Options: batch, most (batches), backlog, payload, naps (seconds:
+        """Processes that enqueue with keys. Options: batch, linger, most (batches), backlog, payload, naps (seconds:
         of tasks for real workers, in the queue "naps")."""
         return self.crew(count, kind="sender", **options)
 

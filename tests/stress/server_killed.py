@@ -18,7 +18,7 @@ LEASE, UPKEEP = 2.0, 0.3
 def play(stage: Stage) -> None:
     server = stage.enter(Server(stage.database, stage.folder))
     stage.url = server.url
-    storm = stage.senders(2, batch=3 if stage.short else 20, backlog=20_000)
+    storm = stage.senders(2, batch=3 if stage.short else 20, backlog=20_000, linger=0)
     naps = stage.senders(1, naps=0.001, batch=5, backlog=20_000)
     workers = stage.crew(1, kind="worker", lease=LEASE, upkeep_every=UPKEEP)
     hands = stage.crew(1, sends=False, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])

@@ -10,8 +10,8 @@ from dibs.model.history import HistoryPosition
 from dibs.model.registry import WorkerInfo, WorkerState
 from dibs.model.statistics import TaskCount, TaskCounts, TransitionCount, WorkersAndPauses
 from dibs.model.task import Event, State
-from dibs.server.board import Board, Staff, flow_of
-from dibs.server.trend import NAMED, full_sample
+from dibs.server.statistics.queue_depths import Board, Staff, flow_of
+from dibs.server.statistics.trends import NAMED, full_sample
 
 SECOND = 1_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dibs.model.finalization import ClaimReason, FinalizationClaim
-from dibs.observe import finalization
+from dibs.observe import finalization_metrics
 from tests.helpers.counts import watch
 
 GRANTED = (ClaimReason.CLAIMED, ClaimReason.EXTENDED)
@@ -18,7 +18,7 @@ def claim(reason: ClaimReason) -> FinalizationClaim:
 @pytest.mark.parametrize("reason", ClaimReason)
 def test_a_claim_is_counted_by_its_answer(reason: ClaimReason) -> None:
     grown = watch("finalization_claim_")
-    finalization.count_claim(claim(reason), 0.01)
+    finalization_metrics.count_claim(claim(reason), 0.01)
     label = "other" if reason in (ClaimReason.NOT_FOUND, ClaimReason.NOT_CLAIMED) else reason
     refused = {"contention_total": 1, f"contention_by_reason_total {label}": 1}
     counted = {"duration_seconds": 1, "attempts_total": 1} | ({"success_total": 1} if reason in GRANTED else refused)
@@ -27,8 +27,8 @@ def test_a_claim_is_counted_by_its_answer(reason: ClaimReason) -> None:
 
 def test_releases_and_extensions_have_counts_of_their_own() -> None:
     grown = watch("finalization_claim_")
-    finalization.count_release(False, 0.01)
-    finalization.count_extension(claim(ClaimReason.EXTENDED), 0.01)
+    finalization_metrics.count_release(False, 0.01)
+    finalization_metrics.count_extension(claim(ClaimReason.EXTENDED), 0.01)
     counted = (
         "release_duration_seconds",
         "release_attempts_total",

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 
 from dibs.model.task import State
 from dibs.model.workflow import OnFailure, Step, StepKind
-from dibs.server.dashboard.graph import Box, Layout, direct, lay_out
+from dibs.server.dashboard.graph_layout import Box, Layout, direct, lay_out
 from dibs.workflow.summary import fold_within, layers_of
 
 MOST, TALLEST = 120, 24

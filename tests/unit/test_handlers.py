@@ -191,7 +191,7 @@ def test_enqueue_hands_one_new_task_to_the_store(app: Dibs, tmp_path: Path) -> N
     def job(n: int) -> None: ...
 
     assert job.new(1) == job.new(n=1)
-    assert isinstance(app._store.enqueue([job.new(1)]), Operation)
+    assert isinstance(app._store.queue.enqueue([job.new(1)]), Operation)
 
 
 def test_a_scheduled_handler_must_not_want_arguments(app: Dibs) -> None:

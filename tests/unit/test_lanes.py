@@ -12,9 +12,8 @@ import pytest
 import dibs
 from dibs import Claim, Context, State, Task
 from dibs.worker.attempt import Attempt, now
-from dibs.worker.lanes import Duties, Lane, ThreadLane
-from dibs.worker.looplane import LoopLane
-from dibs.worker.pace import SHORT
+from dibs.worker.lanes import SHORT, Duties, Lane, ThreadLane
+from dibs.worker.loop_lane import LoopLane
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 app = dibs.Dibs("sqlite:///never-opened.db")

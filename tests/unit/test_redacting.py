@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dibs.redacting import redact, redact_url
+from dibs.redaction import redact, redact_url
 
 SECRET = "hunter2"
 KEY = "dibs_mfqxk4tcmezd_" + "Ab3" * 14 + "Z"

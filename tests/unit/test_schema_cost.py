@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from collections.abc import Iterator
 from math import inf
 from typing import Any
 
 import pytest
 
+from dibs.errors import StoreError
+from dibs.store.schemas import processes
 from dibs.store.schemas.cost import UNBOUNDED, cost_of
 from dibs.store.schemas.processes import Processes, TooSlow
 from dibs.store.schemas.schema import HERE, Schema
@@ -48,6 +52,9 @@ UNKNOWN: list[Any] = [
     {"$dynamicAnchor": "n", "properties": {"a": {"$dynamicRef": "#n"}}},
     {"$defs": {"a": {"$id": "other", "type": "object"}}, "properties": {"a": {"$ref": "#/$defs/a"}}},
     {"$defs": {"a": {"$anchor": "there"}}, "$ref": "#there"},
+    {"$defs": {"a": {"$id": "other", "$defs": {"b": {}}}}, "$ref": "#/$defs/a/$defs/b"},
+    {"$schema": "http://json-schema.org/draft-04/schema#", "allOf": [{"id": "http://other"}]},
+    {"$ref": "#/all/+0", "all": [{}]},
     {"properties": {"a": {"pattern": "^(?!b)"}}},
     {"properties": {"a": {"format": "regex"}}},
 ]
@@ -81,11 +88,51 @@ def test_a_process_that_ended_while_it_was_idle_is_replaced() -> None:
         processes.close()
 
 
-def test_a_validation_that_takes_too_much_memory_or_time_ends_its_process_alone() -> None:
+def test_a_validation_that_takes_too_much_time_ends_its_process_alone() -> None:
     processes = Processes()
     try:
         with pytest.raises(TooSlow, match="longer than"):
             processes.ask(json.dumps(ENDLESS), "{}", decided=False, seconds=0.5)
         assert processes.ask("{}", "{}", decided=False, seconds=10).valid
+    finally:
+        processes.close()
+
+
+@pytest.fixture
+def fresh_processes() -> Iterator[Processes]:
+    """Validating processes of this test alone."""
+    fresh = Processes()
+    yield fresh
+    fresh.close()
+
+
+def test_the_time_that_a_process_takes_to_start_is_not_charged_to_the_params(
+    fresh_processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "PROGRAM", f"import time; time.sleep(2); {processes.PROGRAM}")
+    assert fresh_processes.ask("{}", "{}", decided=False, seconds=1).valid
+    assert not fresh_processes.ask("false", "{}", decided=True, seconds=1).valid
+
+
+@pytest.mark.parametrize("program", ["raise SystemExit", "import time; time.sleep(60)"], ids=["ends", "hangs"])
+def test_a_process_that_does_not_start_is_an_error_and_not_started_for_ever(
+    fresh_processes: Processes, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setattr(processes, "PROGRAM", program)
+    monkeypatch.setattr(processes, "STARTING", 1.0, raising=False)
+    with pytest.raises(StoreError, match="could not be started") as refused:
+        fresh_processes.ask("{}", "{}", decided=False, seconds=1)
+    assert refused.value.hint
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the limits of another process")
+def test_a_process_that_validates_may_use_half_a_gibibyte() -> None:
+    import resource
+
+    processes = Processes()
+    try:
+        assert processes.ask("{}", "{}", decided=False, seconds=10).valid
+        [child] = processes._idle
+        assert resource.prlimit(child._process.pid, resource.RLIMIT_AS) == (512 * 1024**2, 512 * 1024**2)
     finally:
         processes.close()

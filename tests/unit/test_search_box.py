@@ -6,7 +6,7 @@ import pytest
 
 from dibs.errors import InvalidValue
 from dibs.model.task import State
-from dibs.server.dashboard.finding import Address, Wish, boxed, read_box
+from dibs.server.dashboard.search import Address, Wish, boxed, read_box
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.observe import sharing, tasks
+from dibs.observe import metrics, sharing
 from dibs.observe.sharing import Share
 from tests.helpers.counts import watch
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.usefixtures("new_counts")
 
 CHILD = """
 import os, signal
-from dibs.observe import sharing, tasks
-tasks.claim_attempts.add(times=int(os.environ["TIMES"]))
-tasks.completed.add("a queue", "a type")
+from dibs.observe import metrics, sharing
+metrics.claim_attempts.add(times=int(os.environ["TIMES"]))
+metrics.completed.add("a queue", "a type")
 with sharing.shared():
     assert sharing.FILE not in os.environ
     told = sharing.total()["task_claim_attempts_total"][()][0]
@@ -65,20 +65,20 @@ def test_a_process_without_a_supervisor_tells_of_itself() -> None:
     assert sharing.FILE not in os.environ
     grown = watch("task_claim_attempts")
     with sharing.shared():
-        tasks.claim_attempts.add()
+        metrics.claim_attempts.add()
         assert grown() == {"task_claim_attempts_total": 1}
 
 
 def test_other_buckets_than_ours_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "2.json").write_text('{"task_claim_duration_seconds": [[[], [1, 2]]], "unheard_of": [[[], [1]]]}')
     total = Share(tmp_path / "1.json").total()
-    assert total["task_claim_duration_seconds"] == tasks.claim_seconds.read()
+    assert total["task_claim_duration_seconds"] == metrics.claim_seconds.read()
 
 
 def test_a_file_that_cannot_be_read_or_written_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "2.json").write_text("{")
     share = Share(tmp_path / "gone" / "1.json")
-    assert share.total()["task_claim_attempts_total"] == tasks.claim_attempts.read()
+    assert share.total()["task_claim_attempts_total"] == metrics.claim_attempts.read()
     share.write()
     assert sharing.read_folder(tmp_path) == {}
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [

@@ -1,4 +1,4 @@
-"""The `.sql` files: the same statements in both engines, each explained, each used, none made of user input."""
+"""The SQL sections: the same statements in both engines, each explained, each used, none made of user input."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import dibs
-from dibs.store.sqlfiles import SqlFiles
-from tests.helpers.each import for_each
+from dibs.store.sql import ParameterStyle, Section, SqlFiles, read_folder, to_pyformat
 
 SOURCE = Path(dibs.__file__).parent
 STORE = SOURCE / "store"
@@ -24,6 +23,7 @@ ONLY = {
         "append_history",  # it cannot update one table and insert into another in one statement
         "enqueue_history",  # the same, for all new tasks at once
         "last_id",  # the ids of new tasks are counted under the write lock
+        "sequence",  # the table of the highest id, in the schema that holds the tasks
         "draw_places",  # plain values are inserted, and only where a line races more than that is done
         "next_queue",  # lines are found by small probes, one statement each
         "next_type",
@@ -55,10 +55,9 @@ ONLY = {
         "undrawn_lines",  # on SQLite each line is looked at anyway
         "random_place",
         "weighted_place",
-        "still",  # keeps plans made on an empty table away from partial indexes
         "claimed",
-        "to_one",  # for whom the picked tasks are; SQLite has a statement for each worker
-        "to_many",
+        "for_one_worker",  # for whom the picked tasks are; SQLite has a statement for each worker
+        "for_each_worker",
         "from_one_line",  # a claim from a single line needs no candidates
         "if_several",
         "overdue",  # the claim itself looks whether there is anything to sweep
@@ -101,6 +100,8 @@ WORDS = {
     "which",
     "whose",
     "rows",
+    "condition",
+    "body",
 }
 
 # The only SQL that is put together in Python. Each part is a constant of its module.
@@ -117,16 +118,20 @@ SQL_WORD = re.compile(
 )
 
 
-def folder(engine: str) -> Path:
-    return STORE / engine / "sql"
+FILES = {engine: SqlFiles(f"dibs.store.{engine}") for engine in ENGINES}
 
 
 def names(engine: str) -> set[str]:
-    return {path.stem for path in folder(engine).glob("*.sql")}
+    return set(FILES[engine].names())
+
+
+def sections() -> list[tuple[str, Section]]:
+    """Every section with the engines that have it; a shared one comes twice."""
+    return [(engine, section) for engine in ENGINES for section in FILES[engine].sections.values()]
 
 
 def every_file() -> list[Path]:
-    return sorted(path for engine in ENGINES for path in (STORE / engine).glob("*/*.sql"))
+    return sorted(STORE.rglob("*.sql"))
 
 
 def placeholders(text: str) -> set[str]:
@@ -151,20 +156,41 @@ def test_both_engines_have_the_same_statements_apart_from_the_explained_ones() -
     assert names("postgres") - names("sqlite") == ONLY["postgres"]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_reader_finds_every_file(engine: str) -> None:
-    assert set(SqlFiles(f"dibs.store.{engine}").names()) == names(engine)
+def test_every_file_begins_with_a_comment_about_its_theme() -> None:
+    heads = {path.name: path.read_text(encoding="utf-8").splitlines()[0] for path in every_file()}
+    assert {name: head for name, head in heads.items() if not re.match(r"-- [A-Z].{15,}", head)} == {}
 
 
-@for_each("path", every_file())
-def test_a_file_begins_with_a_comment_that_says_what_it_is_for(path: Path) -> None:
-    first, *_ = path.read_text(encoding="utf-8").splitlines()
-    assert re.match(r"-- \S.{15,}", first), first
+def test_every_section_begins_with_a_comment_about_its_purpose() -> None:
+    unexplained = [each.name for _, each in sections() if not re.match(r"-- \S.{15,}", each.comment)]
+    assert unexplained == []
 
 
-@for_each("path", every_file())
-def test_a_placeholder_is_a_fragment_or_a_known_word(path: Path) -> None:
-    assert placeholders(path.read_text(encoding="utf-8")) <= names(path.parts[-3]) | WORDS
+def test_every_statement_states_its_promise() -> None:
+    assert [each.name for _, each in sections() if each.kind == "name" and "Promise:" not in each.comment] == []
+
+
+def test_every_placeholder_is_a_fragment_or_a_known_word() -> None:
+    unknown = {
+        f"{engine}: {each.name} uses {word}"
+        for engine, each in sections()
+        for word in placeholders(each.sql)
+        if word not in WORDS and FILES[engine].sections[word].kind != "fragment"
+    }
+    assert unknown == set()
+
+
+DIALECT = re.compile(
+    r"json_each|INDEXED BY|::|\bANY\b|LOCKED|FOR UPDATE|IS DISTINCT|\binstr\b|moment|%\(|RETURNING \w+\."
+)
+"""What only one engine understands. SQLite 3.40 does not know the alias of a table in RETURNING."""
+
+
+def test_shared_sections_leave_dialects_to_fragments() -> None:
+    shared = {section.name for section in read_folder(STORE / "sql" / "common")}
+    texts = {name: re.sub(r"\{\{\w+", "", FILES["sqlite"].read(name)) for name in shared}
+    assert {name: found[0] for name, text in texts.items() if (found := DIALECT.search(text))} == {}
+    assert len(shared) > 100
 
 
 # Use
@@ -176,15 +202,11 @@ def literals(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-def test_every_file_is_used() -> None:
+def test_every_section_is_used() -> None:
     for engine in ENGINES:
         mentioned = {text for path, tree in modules(STORE) if engine in engines_of(path) for text in literals(tree)}
         fragments = {name for text in mentioned for name in placeholders(text)}
-        fragments |= {name for path in folder(engine).glob("*.sql") for name in placeholders(path.read_text("utf-8"))}
-        of_tasks = ("state", "type", "queue", "queues", "cursor", "error", "only", "dead")
-        of_workflows = tuple(f"workflow_{what}" for what in ("state", "name", "cursor", "floor", "ids", "queues"))
-        of_searches = ("still", "key", "worker", "since", "until", "text")
-        fragments |= {f"by_{name}" for name in (*of_tasks, *of_workflows, *of_searches)}  # the conditions of lists
+        fragments |= {name for each in FILES[engine].sections.values() for name in placeholders(each.sql)}
         assert names(engine) - mentioned - fragments == set()
 
 
@@ -216,7 +238,7 @@ def statements_named(tree: ast.Module) -> Iterator[str]:
 def test_every_statement_that_the_code_names_exists() -> None:
     named = [(path, name) for path, tree in modules(STORE) for name in statements_named(tree)]
     lacking = [
-        f"{path.name}: {engine} has no {name}.sql"
+        f"{path.name}: {engine} has no section {name}"
         for path, name in named
         for engine in engines_of(path)
         if name not in names(engine)
@@ -226,7 +248,7 @@ def test_every_statement_that_the_code_names_exists() -> None:
 
 
 def test_every_outcome_has_its_statement() -> None:
-    from dibs.store.operations.finishing import _STATEMENTS
+    from dibs.store.operations.finish import _STATEMENTS
 
     for engine in ENGINES:
         assert {name for name, _ in _STATEMENTS.values()} <= names(engine)
@@ -262,12 +284,12 @@ def test_what_is_executed_is_never_made_on_the_spot() -> None:
 
 def test_the_words_of_a_list_are_only_the_names_of_its_filters() -> None:
     from dibs.model.search import TaskFilter
-    from dibs.store.operations.looking import Looking
+    from dibs.store.operations.inspect import Inspect
 
     odd = "'; DROP TABLE dibs_tasks; --"
-    steps = Looking().list_tasks(TaskFilter(type=odd, queue=odd, state="pending", cursor=5)).begin()
+    steps = Inspect().list_tasks(TaskFilter(type=odd, queue=odd, state="pending", cursor=5)).begin()
     statement = next(steps)
-    conditions = ("conditions", "{{by_state}} {{by_type}} {{by_queue}} {{by_cursor}}")
+    conditions = ("conditions", "AND state = :state AND type = :type AND queue = :queue AND id < :cursor")
     assert statement.words == (conditions, ("limit", "100"))
     assert statement.params["type"] == odd
 
@@ -277,27 +299,70 @@ def test_the_words_of_a_list_are_only_the_names_of_its_filters() -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package with a few statements of its own."""
-    sql = tmp_path / "some_engine" / "sql"
-    sql.mkdir(parents=True)
+    """A package with a few statements of its own, half of them shared."""
+    (tmp_path / "some_engine" / "sql").mkdir(parents=True)
+    (tmp_path / "some_engine" / "common").mkdir()
     (tmp_path / "some_engine" / "__init__.py").touch()
-    (sql / "plain.sql").write_text("-- A comment.\nSELECT 1\n\n\nFROM t;\n")
-    (sql / "outer.sql").write_text("-- A comment.\nSELECT {{part}} {{call: x + 1}} {{word}}\n")
-    (sql / "part.sql").write_text("-- A fragment.\na, {{word}}\n")
-    (sql / "call.sql").write_text("-- A fragment.\n({{argument}})\n")
+    (tmp_path / "some_engine" / "sql" / "own.sql").write_text(OWN)
+    (tmp_path / "some_engine" / "common" / "shared.sql").write_text(SHARED)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "some_engine", raising=False)  # that of another test, whose files are gone
     return "some_engine"
 
 
+OWN = """\
+-- The head of a file.
+
+-- name: plain
+-- A comment.
+SELECT 1
+
+
+FROM t;
+
+-- fragment: part
+-- A comment.
+a, {{word}}
+"""
+
+SHARED = """\
+-- name: outer
+-- A comment.
+SELECT {{part}} {{call: :x + 1}} {{word}}
+
+-- fragment: call
+-- A comment.
+({{argument}})
+"""
+
+
+def read(package: str, style: ParameterStyle = "named") -> SqlFiles:
+    return SqlFiles(package, style, shared=package)
+
+
 def test_comments_blank_lines_and_the_last_semicolon_are_left_out(package: str) -> None:
-    assert SqlFiles(package).text("plain") == "SELECT 1\nFROM t"
+    assert read(package).text("plain") == "SELECT 1\nFROM t"
 
 
 def test_placeholders_are_filled_by_fragments_arguments_and_words(package: str) -> None:
-    assert SqlFiles(package).text("outer", (("word", "w"),)) == "SELECT a, w (x + 1) w"
+    assert read(package).text("outer", (("word", "w"),)) == "SELECT a, w (:x + 1) w"
 
 
-def test_a_word_that_nobody_gave_is_an_error(package: str) -> None:
-    with pytest.raises(FileNotFoundError):
-        SqlFiles(package).text("outer")
+def test_parameters_are_written_as_the_driver_expects(package: str) -> None:
+    assert read(package, "pyformat").text("outer", (("word", ":w"),)) == "SELECT a, %(w)s (%(x)s + 1) %(w)s"
+
+
+def test_a_word_that_is_not_given_is_an_error(package: str) -> None:
+    with pytest.raises(LookupError, match="no SQL section 'word'"):
+        read(package).text("outer")
+
+
+def test_a_name_in_two_places_is_an_error(package: str, tmp_path: Path) -> None:
+    (tmp_path / "some_engine" / "sql" / "twice.sql").write_text("-- name: outer\n-- A comment.\nSELECT 2\n")
+    with pytest.raises(ValueError, match=r"'outer' stands in shared\.sql and in twice\.sql"):
+        read(package).names()
+
+
+def test_quotes_and_casts_are_left_alone_and_percent_signs_doubled() -> None:
+    text = """SELECT :a::text, ':b %', ":c", x::bigint % 2, '{"d":e}'"""
+    assert to_pyformat(text) == """SELECT %(a)s::text, ':b %%', ":c", x::bigint %% 2, '{"d":e}'"""

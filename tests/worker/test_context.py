@@ -106,9 +106,9 @@ def test_tasks_that_report_no_progress_cost_no_statement_for_it(app: Dibs, monke
     ran: list[str] = []
     run = app._store.run
 
-    def noted(operation: Any, on: Any = None) -> Any:
+    def noted(operation: Any, **how: Any) -> Any:
         ran.append(operation.name)
-        return run(operation, on)
+        return run(operation, **how)
 
     monkeypatch.setattr(app._store, "run", noted)
     with app.worker():

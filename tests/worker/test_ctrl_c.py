@@ -17,7 +17,7 @@ import pytest
 
 import dibs
 from dibs.server.config import ServerConfig
-from dibs.server.running import serving
+from dibs.server.run import serving
 from dibs.store.open import open_store
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals")

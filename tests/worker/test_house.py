@@ -13,6 +13,7 @@ from tests.helpers.books import all_tasks, assert_balanced
 from tests.helpers.databases import run_sql
 from tests.helpers.handlers import heard, nap, persist, say
 from tests.helpers.hands import Crew
+from tests.helpers.tasks import task_in
 from tests.helpers.waiting import until
 
 
@@ -83,3 +84,11 @@ def test_a_declared_schedule_is_registered_and_ticks_once_however_many_workers_l
     assert len({task.key for task in tasks}) == len(tasks)
     assert {(task.type, task.priority) for task in tasks} == {("tick", 4)}
     assert_balanced(app)
+
+
+def test_a_worker_prunes_by_the_rules_of_the_store(app: dibs.Dibs, hands: Crew) -> None:
+    kept, pruned = (task_in(app, state) for state in ("cancelled", "completed"))
+    app.set_retention("completed", 0)
+    hands.hire()
+    until(lambda: app.get(pruned.id) is None, 30)
+    assert app.get(kept.id) is not None

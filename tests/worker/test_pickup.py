@@ -61,8 +61,8 @@ def test_a_worker_that_got_less_than_it_has_room_for_does_not_ask_again_at_once(
     with dibs.Dibs(url) as app:
         run, blink = app._store.run, app.task(name="blink")(lambda: None)
 
-        def note(operation: Any, on: Any = None) -> Any:
-            answer = run(operation, on)
+        def note(operation: Any, **how: Any) -> Any:
+            answer = run(operation, **how)
             if threading.current_thread().name == "dibs-claimer":
                 asked.append((operation.name, answer))
             return answer

@@ -115,13 +115,13 @@ def test_a_task_whose_every_outcome_is_refused_is_given_up_and_comes_back_with_i
 def test_large_results_are_written_in_batches_of_bounded_size(app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finisher, "BATCH_BYTES", 1_000_000)
     sizes: list[int] = []
-    finish = app._store.finish
+    finish = app._store.queue.finish
 
     def weighed(reports: Any) -> Any:
         sizes.append(sum(len(outcome.result) for _, outcome in reports))
         return finish(reports)
 
-    monkeypatch.setattr(app._store, "finish", weighed)
+    monkeypatch.setattr(app._store.queue, "finish", weighed)
 
     @app.task
     def large() -> str:

@@ -63,7 +63,7 @@ def claim_newest(app: dibs.Dibs) -> Claim:
 
 
 def explain(url: str, app: dibs.Dibs, claim: Claim) -> list[Work]:
-    operation = app._store.finish([(claim, Completed())])
+    operation = app._store.queue.finish([(claim, Completed())])
     if not url.startswith("sqlite"):
         with psycopg.connect(url, autocommit=True) as session:
             return explain_postgres(session, operation)

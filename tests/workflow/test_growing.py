@@ -9,7 +9,7 @@ import pytest
 import dibs
 from dibs import ClaimRef, Completed, Finished, NewStep, NewTask, NewWorkflow, State
 from dibs.codec import MAX_NAME
-from dibs.store.operations import adding
+from dibs.store.operations import graph
 from tests.helpers import tables
 from tests.helpers.clients import Clock
 from tests.helpers.workflows import (
@@ -424,7 +424,7 @@ def test_a_workflow_grows_no_larger_than_one_may_be_started(
     app: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = start(app, step("split"), step("join", "split"))
-    monkeypatch.setattr(adding, "MAX_STEPS", 3)
+    monkeypatch.setattr(graph, "MAX_STEPS", 3)
     before = tables.read(url)
     with pytest.raises(dibs.InvalidValue, match="more than 3 steps"):
         app.add_steps(order, PAGES)

@@ -77,27 +77,27 @@ class Game:
     # Moves
 
     def start(self) -> Any:
-        return self.store.run(self.store.start_workflow(self.any_workflow(2))).id
+        return self.store.run(self.store.workflows.start_workflow(self.any_workflow(2))).id
 
     def claim(self, count: int = 4) -> Any:
         request = ClaimRequest(worker_id="w", count=count, lease=10.0)
-        claims = self.store.run(self.store.claim(request))
+        claims = self.store.run(self.store.queue.claim(request))
         self.held += claims
         return [claim.task_id for claim in claims]
 
     def finish(self) -> Any:
         some = [self.held.pop(self.chance.randrange(len(self.held))) for _ in self.held[:4]]
         reports = [(claim, self.any_outcome(claim)) for claim in some]
-        answers = self.store.run(self.store.finish(reports))
+        answers = self.store.run(self.store.queue.finish(reports))
         self.held += [claim for claim, answer in zip(some, answers, strict=True) if isinstance(answer, InvalidValue)]
         return [(claim.task_id, type(outcome).__name__) for claim, outcome in reports], answers
 
     def finalize(self) -> Any:
         done = []
-        for workflow_id in self.store.run(self.store.due_finalizations()):
-            claim = self.store.run(self.store.claim_finalization(workflow_id, "p", 30_000_000))
+        for workflow_id in self.store.run(self.store.finalization.due_finalizations()):
+            claim = self.store.run(self.store.finalization.claim_finalization(workflow_id, "p", 30_000_000))
             assert claim.token is not None, claim
-            done.append(self.store.run(self.store.finalize(workflow_id, "p", claim.token)))
+            done.append(self.store.run(self.store.finalization.finalize(workflow_id, "p", claim.token)))
         return done
 
     def let_time_pass(self) -> None:
@@ -105,28 +105,34 @@ class Game:
 
     def manage_a_workflow(self) -> Any:
         workflow_id = self.chance.choice([*self.books.workflows, 0])
-        verb = self.chance.choice([self.store.cancel_workflow, self.store.retry_workflow, self.store.retry_workflow])
+        verb = self.chance.choice(
+            [
+                self.store.workflows.cancel_workflow,
+                self.store.workflows.retry_workflow,
+                self.store.workflows.retry_workflow,
+            ]
+        )
         return self.store.run(verb(workflow_id)).state
 
     def manage_a_step(self) -> Any:
         task_id = self.chance.choice([*self.books.steps, 0])
-        verb = self.chance.choice([self.store.cancel, self.store.retry])
+        verb = self.chance.choice([self.store.tasks.cancel, self.store.tasks.retry])
         return task_id, self.store.run(verb(task_id)).state
 
     def add(self) -> Any:
         workflow_id = self.chance.choice([*self.books.workflows, 0])
         steps = self.after_something(workflow_id, self.any_steps(1, self.chance.randint(1, 2)))
-        return self.store.run(self.store.add_steps(workflow_id, steps)).id
+        return self.store.run(self.store.workflows.add_steps(workflow_id, steps)).id
 
     def keep_house(self) -> Any:
         chores: list[Callable[[], Any]] = [
-            self.store.promote,
-            self.store.recover,
-            self.store.expire_workflows,
-            lambda: self.store.prune(limit=self.chance.choice([2, 500])),
-            lambda: self.store.redrive_some(DeadFilter(), 5),
+            self.store.upkeep.promote,
+            self.store.upkeep.recover,
+            self.store.upkeep.expire_workflows,
+            lambda: self.store.upkeep.prune(limit=self.chance.choice([2, 500])),
+            lambda: self.store.tasks.redrive_some(DeadFilter(), 5),
         ]
-        assert self.store.run(self.store.mend_workflows()) == 0
+        assert self.store.run(self.store.upkeep.mend_workflows()) == 0
         return self.store.run(self.chance.choice(chores)())
 
     # Chance
@@ -181,10 +187,10 @@ class Game:
             if not any(workflow["state"] in OPEN for workflow in self.books.workflows.values()):
                 return
             self.clock.advance(6)
-            for chore in (self.store.promote, self.store.recover, self.store.expire_workflows):
+            for chore in (self.store.upkeep.promote, self.store.upkeep.recover, self.store.upkeep.expire_workflows):
                 self.store.run(chore())
             self.claim(100)
-            self.store.run(self.store.finish([(claim, Completed()) for claim in self.held]))
+            self.store.run(self.store.queue.finish([(claim, Completed()) for claim in self.held]))
             self.held.clear()
             self.tell(f"play on: {self.finalize()}")
         raise AssertionError("\n".join([*self.told, "It never ends."]))

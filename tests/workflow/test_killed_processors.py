@@ -159,7 +159,7 @@ def assert_ended_once(app: dibs.Dibs, workflow_id: int, state: WorkflowState, st
     assert workflow is not None
     assert workflow.state is state
     assert app.execution_context(workflow_id).execution_status is status
-    assert run(app, app._store.due_finalizations()) == []
+    assert run(app, app._store.finalization.due_finalizations()) == []
     assert_claimed_in_order(app, workflow_id)
     for step in app.steps(workflow_id):
         happened = Counter(entry.event for entry in app.history(step.task_id))

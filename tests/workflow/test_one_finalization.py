@@ -98,7 +98,7 @@ def tell_of(tried: list[dict[str, Any]]) -> None:
 
 def assert_finalized_once(app: dibs.Dibs, ids: list[int]) -> None:
     """Nothing is left in between, everybody was told the same, and each finalizer ran once."""
-    assert run(app, app._store.due_finalizations()) == []
+    assert run(app, app._store.finalization.due_finalizations()) == []
     assert not app.list_workflows(state="running")
     assert not app.list_workflows(state="finalizing")
     entries = Counter((entry.task_id, entry.event) for entry in assert_balanced(app))

@@ -9,7 +9,7 @@ import pytest
 
 from dibs import InvalidValue, NewTask
 from dibs.model.workflow import FoundWorkflows, StepDetails, SubWorkflowProgress, WorkflowFilter, WorkflowOutline
-from dibs.store.operations.outlining import EDGES
+from dibs.store.operations.workflow_views import EDGES
 from tests.helpers.clients import run
 from tests.helpers.workflows import DIAMOND, by_name, complete, fail, finalize, inner, start, step, sub, task_of
 
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.database("only the dashboard asks for outlines, and its
 
 
 def outline(app: Any, workflow_id: int, *limit: int) -> WorkflowOutline:
-    return run(app, app._store.outline(workflow_id, *limit))
+    return run(app, app._store.workflows.outline(workflow_id, *limit))
 
 
 def find(app: Any, span: int, **which: Any) -> FoundWorkflows:
-    return run(app, app._store.find_workflows(WorkflowFilter(**which), span))
+    return run(app, app._store.workflows.find_workflows(WorkflowFilter(**which), span))
 
 
 def test_an_outline_is_what_never_changes_of_the_steps(app: Any) -> None:
@@ -50,7 +50,7 @@ def test_an_outline_with_more_dependencies_than_anybody_follows_leaves_some_out(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert EDGES > 10_000
-    monkeypatch.setattr("dibs.store.operations.outlining.EDGES", 3)
+    monkeypatch.setattr("dibs.store.operations.workflow_views.EDGES", 3)
     seen = outline(app, start(app, *DIAMOND))
     assert (len(seen.ids), sum(map(len, seen.parents)), seen.whole) == (4, 3, False)
 
@@ -60,18 +60,18 @@ def test_steps_are_told_by_how_they_stand(app: Any) -> None:
     complete(app, flow, "fetch")
     fail(app, flow, "ignored")
     steps = by_name(app, flow)
-    told = run(app, app._store.step_states(flow, steps["later"].task_id))
+    told = run(app, app._store.workflows.step_states(flow, steps["later"].task_id))
     each = {(alike.state, alike.on_failure, alike.passed): sorted(alike.ids) for alike in told}
     assert each == {
         ("completed", "fail", True): [steps["fetch"].task_id],
         ("failed", "ignore", True): [steps["ignored"].task_id],
         ("pending", "fail", None): sorted([steps["left"].task_id, steps["later"].task_id]),
     }
-    some = run(app, app._store.step_states(flow, steps["left"].task_id))
+    some = run(app, app._store.workflows.step_states(flow, steps["left"].task_id))
     assert sorted(task_id for alike in some for task_id in alike.ids) == [
         steps[name].task_id for name in ("fetch", "left")
     ]
-    assert run(app, app._store.step_states(7, 10**9)) == []
+    assert run(app, app._store.workflows.step_states(7, 10**9)) == []
 
 
 def test_some_steps_are_told_as_they_are_now_and_how_far_what_is_inside_them_is(app: Any) -> None:
@@ -79,10 +79,10 @@ def test_some_steps_are_told_as_they_are_now_and_how_far_what_is_inside_them_is(
     complete(app, flow, "fetch")
     complete(app, inner(app, flow, "inner"), "one")
     wanted = [by_name(app, flow)[name] for name in ("fetch", "merge", "inner")]
-    seen = run(app, app._store.some_steps([*(each.task_id for each in wanted), 10**9]))
+    seen = run(app, app._store.workflows.step_details([*(each.task_id for each in wanted), 10**9]))
     assert seen.steps == {each.task_id: msgspec.structs.replace(each, after=[]) for each in wanted}
     assert seen.inside == {wanted[2].task_id: SubWorkflowProgress(steps=2, ended=1)}
-    assert run(app, app._store.some_steps([])) == StepDetails({}, {})
+    assert run(app, app._store.workflows.step_details([])) == StepDetails({}, {})
 
 
 def test_there_is_no_outline_of_what_does_not_exist(app: Any) -> None:
@@ -97,11 +97,11 @@ def test_what_a_step_said_is_read_from_its_beginning(app: Any) -> None:
     fail(app, flow, "long", "x" * 100_000)
     complete(app, flow, "well")
     ids = {name: task_of(app, flow, name) for name in ("short", "long", "well")}
-    said = run(app, app._store.step_errors([*ids.values(), 10**9]))
+    said = run(app, app._store.workflows.step_errors([*ids.values(), 10**9]))
     assert said.keys() == {ids["short"], ids["long"]}
     assert said[ids["short"]].endswith(": no such page")
     assert len(said[ids["long"]]) == 200
-    assert run(app, app._store.step_errors([])) == {}
+    assert run(app, app._store.workflows.step_errors([])) == {}
 
 
 def test_the_newest_attempts_come_first_and_no_more_than_asked(app: Any) -> None:
@@ -109,7 +109,7 @@ def test_the_newest_attempts_come_first_and_no_more_than_asked(app: Any) -> None
     complete(app, flow, "one")
     for number in range(5):
         app.claim_finalization(flow, f"processor-{number}")
-    newest = run(app, app._store.latest_attempts(flow, 3))
+    newest = run(app, app._store.finalization.latest_attempts(flow, 3))
     assert newest == app.finalization_attempts(flow)[::-1][:3]
     assert [each.processor for each in newest] == ["processor-4", "processor-3", "processor-2"]
 
@@ -143,7 +143,7 @@ def test_workflows_in_a_rare_state_are_found_at_once_whatever_lies_between(app: 
 def test_workflows_in_a_state_that_many_are_in_are_found_stretch_by_stretch(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.store.operations.outlining.FEW", 2)
+    monkeypatch.setattr("dibs.store.operations.workflow_views.FEW", 2)
     ids = [start(app, step("one")) for _ in range(3)]
     page = find(app, 2, state="running")
     assert ([each.id for each in page.workflows], page.cursor) == ([ids[2], ids[1]], ids[1])

@@ -36,11 +36,11 @@ class Desk:
         return done
 
     def start(self, *steps: NewStep, **options: Any) -> Workflow:
-        workflow: Workflow = self.do(self.store.start_workflow(NewWorkflow(name="w", steps=steps, **options)))
+        workflow: Workflow = self.do(self.store.workflows.start_workflow(NewWorkflow(name="w", steps=steps, **options)))
         return workflow
 
     def now(self, workflow_id: int) -> Workflow:
-        workflow: Workflow | None = self.store.run(self.store.get_workflow(workflow_id))
+        workflow: Workflow | None = self.store.run(self.store.workflows.get_workflow(workflow_id))
         assert workflow is not None
         return workflow
 
@@ -57,22 +57,22 @@ class Desk:
         return str(Books(self.url).steps[self.task(name)]["state"])
 
     def claim(self, count: int = 100) -> dict[str, Claim]:
-        claims = self.do(self.store.claim(ClaimRequest(worker_id="w1", count=count, lease=10.0)))
+        claims = self.do(self.store.queue.claim(ClaimRequest(worker_id="w1", count=count, lease=10.0)))
         steps = Books(self.url).steps
         return {steps[each.task_id]["name"]: each for each in claims}
 
     def complete(self, claim: Claim, *steps: NewStep) -> Any:
-        return self.do(self.store.finish([(claim, Completed(None, steps))]))[0]
+        return self.do(self.store.queue.finish([(claim, Completed(None, steps))]))[0]
 
     def fail(self, claim: Claim) -> None:
-        self.do(self.store.finish([(claim, Failed(Failure("E", "as always"), permanent=True))]))
+        self.do(self.store.queue.finish([(claim, Failed(Failure("E", "as always"), permanent=True))]))
 
     def finalize(self) -> None:
         """Whatever is due, and what becomes due by that."""
-        while due := self.store.run(self.store.due_finalizations()):
+        while due := self.store.run(self.store.finalization.due_finalizations()):
             for workflow_id in due:
-                claim = self.do(self.store.claim_finalization(workflow_id, "p", 30_000_000))
-                self.do(self.store.finalize(workflow_id, "p", claim.token))
+                claim = self.do(self.store.finalization.claim_finalization(workflow_id, "p", 30_000_000))
+                self.do(self.store.finalization.finalize(workflow_id, "p", claim.token))
 
     def run(self) -> None:
         """Complete all that can run, until nothing can."""
@@ -114,15 +114,15 @@ def test_an_empty_sub_workflow_is_not_finalized_before_its_turn(desk: Desk) -> N
 
 def test_a_sub_workflow_is_not_due_before_its_turn(desk: Desk) -> None:
     desk.start(task("first"), part("pages", task("page"), after=("first",)))
-    assert desk.do(desk.store.due_finalizations()) == []
-    desk.do(desk.store.add_steps(desk.sub().id, [task("another")]))
-    assert desk.do(desk.store.due_finalizations()) == []
+    assert desk.do(desk.store.finalization.due_finalizations()) == []
+    desk.do(desk.store.workflows.add_steps(desk.sub().id, [task("another")]))
+    assert desk.do(desk.store.finalization.due_finalizations()) == []
 
 
 def test_cancelling_a_sub_workflow_before_its_turn_cancels_its_step(desk: Desk) -> None:
     steps = (task("first"), part("pages", task("page"), after=("first",), policy="ignore"), task("last", "pages"))
     flow = desk.start(*steps)
-    desk.do(desk.store.cancel_workflow(desk.sub().id))
+    desk.do(desk.store.workflows.cancel_workflow(desk.sub().id))
     assert desk.state("pages") == State.CANCELLED
     desk.run()
     assert desk.now(flow.id).state == WorkflowState.COMPLETED
@@ -132,7 +132,7 @@ def test_cancelling_a_sub_workflow_before_its_turn_cancels_its_step(desk: Desk) 
 def test_cancelling_the_step_of_a_sub_workflow_cancels_what_is_in_it(desk: Desk, policy: str) -> None:
     inner = part("inner", task("deep"))
     flow = desk.start(task("first"), part("pages", task("page"), inner, after=("first",), policy=policy))
-    desk.do(desk.store.cancel(desk.task("pages")))
+    desk.do(desk.store.tasks.cancel(desk.task("pages")))
     assert [desk.state(name) for name in ("page", "deep")] == [State.CANCELLED] * 2
     desk.run()
     assert desk.now(flow.id).finished
@@ -141,8 +141,8 @@ def test_cancelling_the_step_of_a_sub_workflow_cancels_what_is_in_it(desk: Desk,
 def test_a_step_of_a_sub_workflow_does_not_run_before_its_turn(desk: Desk) -> None:
     pages = part("pages", task("page", on_failure="ignore"), task("print", "page"), after=("first",))
     flow = desk.start(task("first"), pages)
-    desk.do(desk.store.cancel(desk.task("page")))
-    desk.do(desk.store.add_steps(desk.sub().id, [task("bind", "page")]))
+    desk.do(desk.store.tasks.cancel(desk.task("page")))
+    desk.do(desk.store.workflows.add_steps(desk.sub().id, [task("bind", "page")]))
     assert [desk.state(name) for name in ("print", "bind")] == ["blocked"] * 2
     desk.run()
     assert desk.now(flow.id).state == WorkflowState.COMPLETED
@@ -152,9 +152,9 @@ def test_a_step_of_a_sub_workflow_does_not_run_before_its_turn(desk: Desk) -> No
 def test_a_step_cancelled_before_the_turn_of_its_sub_workflow_can_be_retried_in_it(desk: Desk) -> None:
     pages = part("pages", task("page", on_failure="continue"), task("other"), after=("first",))
     flow = desk.start(task("first"), pages)
-    desk.do(desk.store.cancel(desk.task("page")))
+    desk.do(desk.store.tasks.cancel(desk.task("page")))
     desk.complete(desk.claim()["first"])
-    desk.do(desk.store.retry(desk.task("page")))
+    desk.do(desk.store.tasks.retry(desk.task("page")))
     desk.run()
     assert desk.now(flow.id).state == WorkflowState.COMPLETED
 
@@ -163,9 +163,9 @@ def test_a_retried_sub_workflow_has_its_time_from_its_turn_on(desk: Desk) -> Non
     flow = desk.start(task("first"), part("pages", task("page"), after=("first",), deadline=60.0))
     desk.fail(desk.claim()["first"])
     desk.finalize()
-    desk.do(desk.store.retry_workflow(flow.id))
+    desk.do(desk.store.workflows.retry_workflow(flow.id))
     desk.clock.advance(100)
-    assert desk.do(desk.store.expire_workflows()) == 0
+    assert desk.do(desk.store.upkeep.expire_workflows()) == 0
     desk.run()
     assert desk.now(flow.id).state == WorkflowState.COMPLETED
 
@@ -178,7 +178,7 @@ def test_retrying_a_step_of_an_ended_sub_workflow_retries_what_it_is_a_part_of(d
     desk.fail(desk.claim()["page"])
     desk.finalize()
     assert desk.now(flow.id).state == WorkflowState.FAILED
-    desk.do(desk.store.retry(desk.task("page")))
+    desk.do(desk.store.tasks.retry(desk.task("page")))
     assert desk.now(flow.id).state == WorkflowState.RUNNING
     desk.run()
     assert desk.now(flow.id).state == WorkflowState.COMPLETED
@@ -189,7 +189,7 @@ def test_a_step_of_a_sub_workflow_whose_failure_was_ignored_is_not_retried(desk:
     desk.fail(desk.claim()["page"])
     desk.finalize()
     with pytest.raises(WrongState, match="ignored"):
-        desk.do(desk.store.retry(desk.task("page")))
+        desk.do(desk.store.tasks.retry(desk.task("page")))
 
 
 def test_redrive_gets_past_steps_whose_failure_was_ignored(desk: Desk) -> None:
@@ -197,7 +197,7 @@ def test_redrive_gets_past_steps_whose_failure_was_ignored(desk: Desk) -> None:
     for claim in desk.claim().values():
         desk.fail(claim)
     desk.clock.advance(1)
-    assert desk.do(desk.store.redrive_some(DeadFilter(), 1)) == 1
+    assert desk.do(desk.store.tasks.redrive_some(DeadFilter(), 1)) == 1
     assert desk.state("failed") == "pending"
 
 
@@ -208,12 +208,12 @@ def test_nobody_retries_what_is_left_of_a_workflow_that_is_being_pruned(desk: De
     desk.finalize()
     desk.clock.advance(100)
     keep_in(desk.store, failed=10)
-    desk.do(desk.store.prune(limit=2))
+    desk.do(desk.store.upkeep.prune(limit=2))
     with pytest.raises(WrongWorkflowState, match="cannot be retried"):
-        desk.do(desk.store.retry_workflow(flow.id))
-    while desk.do(desk.store.prune(limit=2)).count:
+        desk.do(desk.store.workflows.retry_workflow(flow.id))
+    while desk.do(desk.store.upkeep.prune(limit=2)).count:
         pass
-    assert desk.do(desk.store.get_workflow(flow.id)) is None
+    assert desk.do(desk.store.workflows.get_workflow(flow.id)) is None
 
 
 # Growing
@@ -232,7 +232,7 @@ def test_two_steps_that_add_at_once_both_add_their_queues(desk: Desk) -> None:
     flow = desk.start(part("pages", task("a"), task("b")))
     claims = desk.claim()
     reports = [(claims[name], Completed(None, [task("more", queue=f"queue-{name}")])) for name in ("a", "b")]
-    desk.do(desk.store.finish(reports))
+    desk.do(desk.store.queue.finish(reports))
     assert desk.now(flow.id).queues == desk.sub().queues == ["default", "queue-a", "queue-b"]
 
 
@@ -240,7 +240,7 @@ def test_a_sub_workflow_added_while_the_workflow_stops_is_not_begun(desk: Desk) 
     flow = desk.start(task("done"), task("split"))
     claims = desk.claim()
     desk.complete(claims["done"])
-    desk.do(desk.store.cancel_workflow(flow.id))
+    desk.do(desk.store.workflows.cancel_workflow(flow.id))
     desk.complete(claims["split"], part("pages", task("page"), after=("done",)))
     assert desk.state("page") == "cancelled"
     desk.finalize()
@@ -254,8 +254,8 @@ def test_cancelling_a_failing_workflow_asks_what_still_runs_to_stop(desk: Desk) 
     flow = desk.start(task("bad"), task("long"), part("pages", task("page")))
     claims = desk.claim()
     desk.fail(claims["bad"])
-    desk.do(desk.store.cancel_workflow(flow.id))
-    renewed = desk.do(desk.store.renew([claims["long"], claims["page"]], 10_000_000))
+    desk.do(desk.store.workflows.cancel_workflow(flow.id))
+    renewed = desk.do(desk.store.queue.renew([claims["long"], claims["page"]], 10_000_000))
     assert [each.cancel_requested for each in renewed] == [True, True]
 
 
@@ -264,8 +264,8 @@ def test_a_failing_workflow_is_stopped_at_its_deadline(desk: Desk) -> None:
     claims = desk.claim()
     desk.fail(claims["bad"])
     desk.clock.advance(6)
-    assert desk.do(desk.store.expire_workflows()) == 1
-    assert desk.do(desk.store.expire_workflows()) == 0
+    assert desk.do(desk.store.upkeep.expire_workflows()) == 1
+    assert desk.do(desk.store.upkeep.expire_workflows()) == 0
     assert desk.now(flow.id).stopping == "deadline"
 
 
@@ -275,7 +275,7 @@ def test_a_finalizer_that_nobody_runs_ends_with_the_deadline(desk: Desk) -> None
     desk.finalize()
     assert desk.now(flow.id).state == WorkflowState.FINALIZING
     desk.clock.advance(6)
-    desk.do(desk.store.expire_workflows())
+    desk.do(desk.store.upkeep.expire_workflows())
     ended = desk.now(flow.id)
     assert ended.state == WorkflowState.FAILED
     assert ended.error is not None
@@ -286,7 +286,7 @@ def test_a_workflow_whose_finalizer_was_cancelled_says_so(desk: Desk) -> None:
     flow = desk.start(task("only"), finalizer=NewTask("report"))
     desk.complete(desk.claim()["only"])
     desk.finalize()
-    desk.do(desk.store.cancel(desk.task("(finalizer)")))
+    desk.do(desk.store.tasks.cancel(desk.task("(finalizer)")))
     error = desk.now(flow.id).error
     assert error is not None
     assert error.type == "FinalizerCancelled"
@@ -302,9 +302,9 @@ def test_pruning_gets_past_tasks_that_somebody_else_has_pruned(desk: Desk) -> No
     run_sql(desk.url, f"DELETE FROM dibs_tasks WHERE id IN ({gone})")
     desk.clock.advance(100)
     keep_in(desk.store, completed=10)
-    while desk.store.run(desk.store.prune(limit=2)).count:
+    while desk.store.run(desk.store.upkeep.prune(limit=2)).count:
         pass
-    assert desk.do(desk.store.get_workflow(flow.id)) is None
+    assert desk.do(desk.store.workflows.get_workflow(flow.id)) is None
     for table in ("dibs_tasks", "dibs_steps", "dibs_edges"):
         assert run_sql(desk.url, f"SELECT count(*) FROM {table}") == [(0,)]
 
@@ -316,13 +316,13 @@ def test_a_task_whose_workflow_is_half_pruned_is_not_retried(desk: Desk) -> None
     page, pages = desk.task("page"), desk.task("pages")
     run_sql(desk.url, f"DELETE FROM dibs_tasks WHERE id = {pages}", f"DELETE FROM dibs_steps WHERE task_id = {pages}")
     with pytest.raises(WrongState, match="deleted"):
-        desk.store.run(desk.store.retry(page))
+        desk.store.run(desk.store.tasks.retry(page))
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_mending_looks_at_what_is_open_not_at_all_that_ever_ended(url: str, clock: Clock) -> None:
     store = open_store(url, clock=clock)
-    assert store.run(store.mend_workflows()) == 0
+    assert store.run(store.upkeep.mend_workflows()) == 0
     plan = run_sql(url, "EXPLAIN QUERY PLAN " + SQL.text("missed_steps", limited(100)))
     store.close()
     assert "dibs_steps_open" in plan[0][3]
@@ -337,17 +337,17 @@ def test_who_renews_and_who_cancels_do_not_wait_for_each_other_in_a_circle(url: 
     store = open_store(url)
     for _ in range(8):
         steps = [task(f"s{n}") for n in range(300)]
-        flow = store.run(store.start_workflow(NewWorkflow(name="w", steps=steps)))
-        claims = store.run(store.claim(ClaimRequest(worker_id="w", count=300, lease=60.0)))
+        flow = store.run(store.workflows.start_workflow(NewWorkflow(name="w", steps=steps)))
+        claims = store.run(store.queue.claim(ClaimRequest(worker_id="w", count=300, lease=60.0)))
         at_once = [
-            store.renew(claims, 60_000_000),
-            store.renew(claims[::-1], 60_000_000),
-            store.progress([(claim, 1, None) for claim in claims[::-1]]),
-            store.cancel_workflow(flow.id),
+            store.queue.renew(claims, 60_000_000),
+            store.queue.renew(claims[::-1], 60_000_000),
+            store.queue.progress([(claim, 1, None) for claim in claims[::-1]]),
+            store.workflows.cancel_workflow(flow.id),
         ]
         with ThreadPoolExecutor(len(at_once)) as pool:
             list(pool.map(store.run, at_once))
-        store.run(store.finish([(claim, Cancelled()) for claim in claims[::-1]]))
+        store.run(store.queue.finish([(claim, Cancelled()) for claim in claims[::-1]]))
     store.close()
     assert run_sql(url, DEADLOCKS) == before
 

@@ -77,7 +77,7 @@ def test_a_processor_whose_lease_ran_out_may_finalize_while_nobody_else_has_clai
     workflow_id = a_due_workflow(app, None)
     zombie.send(do="claim", workflow=workflow_id, timeout=0.001)
     token = zombie.hear()
-    until(lambda: workflow_id in app._run(app._store.due_finalizations()))
+    until(lambda: workflow_id in app._run(app._store.finalization.due_finalizations()))
     zombie.send(do="finalize", workflow=workflow_id, token=token)
     assert zombie.hear() == WorkflowState.COMPLETED
 

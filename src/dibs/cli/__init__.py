@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dibs.cli import (
-    checking,
+    admin,
     dead,
     demo,
     enqueue,
@@ -24,14 +24,13 @@ from dibs.cli import (
     tasks,
     top,
     types,
-    upkeep,
     verify,
     worker,
     workers,
     workflows,
 )
+from dibs.cli.errors import run
 from dibs.cli.options import Json, Url
-from dibs.cli.refusing import run
 from dibs.version import __version__
 
 app = typer.Typer(
@@ -59,9 +58,9 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(history.app, name="history")
 app.command("workers")(workers.list_workers)
 app.command("top")(top.top)
-app.command("upkeep")(upkeep.upkeep)
-app.command("migrate")(checking.migrate)
-app.command("doctor")(checking.doctor)
+app.command("upkeep")(admin.upkeep)
+app.command("migrate")(admin.migrate)
+app.command("doctor")(admin.doctor)
 app.command("verify")(verify.verify)
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import Cursor, Json, Limit, Queue, Type, Url, given
 from dibs.cli.output import Column, Output
-from dibs.cli.refusing import REFUSED
-from dibs.cli.session import opened
+from dibs.exit_codes import REFUSED
 
 if TYPE_CHECKING:
     from dibs.client import Dibs

@@ -19,7 +19,7 @@ import typer
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Output
 from dibs.errors import DibsError
-from dibs.redacting import redact_url
+from dibs.redaction import redact_url
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
@@ -69,8 +69,8 @@ class Play:
     """One run of the demo. `alone`: the store is there for nothing else. `quiet`: nothing is told while it goes on."""
 
     def __init__(self, folder: Path, url: str, output: Output, *, alone: bool, quiet: bool) -> None:
-        from dibs.cli.crew import Crew
         from dibs.cli.server import check_database
+        from dibs.demo.processes import Crew
 
         check_database(url)
         self._url, self._output = url, output
@@ -81,7 +81,7 @@ class Play:
     def run(self, port: int | None, seconds: float | None, screen: Output | None) -> int:
         """From the first process to the check of the books; the exit code."""
         from dibs import demo as sample
-        from dibs.cli.following import last_entry
+        from dibs.cli.follow import last_entry
 
         sample.app.use_url(self._url)
         with sample.app as app, self._hearing_signals():
@@ -123,8 +123,8 @@ class Play:
 
     def _go_on(self, app: Dibs, seconds: float | None, screen: Output | None) -> int:
         """Until somebody ends it, or the time is over; how many workers were killed."""
-        from dibs.cli.mishaps import Mishaps
-        from dibs.demo.visitors import Visitors
+        from dibs.demo.faults import Mishaps
+        from dibs.demo.traffic import Visitors
 
         visitors = Visitors(tidy=self._alone)
         mishaps = Mishaps(app, self._crew, ("worker-a", "worker-b"), PAUSABLE, self._tell_of_mishap)
@@ -219,7 +219,7 @@ def _listen(port: int | None, output: Output) -> socket.socket:
     from dibs.cli.server import need_server
 
     need_server()
-    from dibs.server.running import CannotListen, listen
+    from dibs.server.run import CannotListen, listen
 
     if port is not None:
         return listen(HOST, port)

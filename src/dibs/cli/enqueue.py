@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import Json, Url, complete_queue, complete_type, given
 from dibs.cli.output import Output
-from dibs.cli.session import opened
 from dibs.errors import DibsError, InvalidValue
 
 if TYPE_CHECKING:

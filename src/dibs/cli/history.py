@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Output, quiet_if_closed
-from dibs.cli.session import opened
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -58,9 +58,12 @@ def _print(client: Dibs, after: int) -> None:
 
 def _write(client: Dibs, output: Output, file: Path, after: int) -> int:
     """Write the file under another name first: a file of the right name is a whole export."""
+    from dibs.observe.verify import create_for_owner
+
     partial = file.with_name(f"{file.name}.partial")
     try:
-        with partial.open("wb") as target:
+        partial.unlink(missing_ok=True)  # one that a crash left behind keeps its mode
+        with create_for_owner(partial) as target:
             written = _write_pages(client, output, target, after)
         partial.replace(file)
     except OSError as error:

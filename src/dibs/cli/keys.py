@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import Json, Url, given, split_names
 from dibs.cli.output import Column
-from dibs.cli.session import opened
 
 if TYPE_CHECKING:
     from dibs.model.key import ApiKey

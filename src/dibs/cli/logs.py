@@ -18,8 +18,8 @@ import msgspec
 from dibs.cli import text
 from dibs.codec import clean_text
 from dibs.errors import InvalidValue
-from dibs.observe import entries, tracing
-from dibs.redacting import redact, redact_encoded
+from dibs.observe import log, tracing
+from dibs.redaction import redact, redact_encoded
 
 FORMATS = ("auto", "human", "json")
 QUIETER = ("httpx", "httpcore", "opentelemetry")
@@ -108,7 +108,7 @@ class Json(Timed):
 
     def format(self, record: logging.LogRecord) -> str:
         """The entry, on one line whatever it holds."""
-        given = entries.given(record)
+        given = log.given(record)
         entry: dict[str, Any] = {
             "time": f"{self.second(record)}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),

@@ -12,7 +12,7 @@ import typer
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from dibs.observe.serving import Health
+    from dibs.observe.metrics_server import Health
     from dibs.observe.sharing import Counts
 
 MetricsPort = Annotated[
@@ -44,12 +44,12 @@ class Place:
             yield
             return
         try:
-            from dibs.observe.page import FORMAT, page_of
+            from dibs.observe.exposition import FORMAT, page_of
         except ImportError as error:
             raise InvalidValue(
                 f"--metrics-port needs a package that is not installed ({error}).", hint="pip install 'dibs[metrics]'"
             ) from None
-        from dibs.observe.serving import serving
+        from dibs.observe.metrics_server import serving
 
         with serving(self.host, self.port, lambda: page_of(total), health, FORMAT):
             yield

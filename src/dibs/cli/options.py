@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dibs.cli.session import begin
+from dibs.cli.context import begin
 from dibs.errors import DibsError, InvalidValue
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import STATES, Json, Url, complete_queue
 from dibs.cli.output import Column
-from dibs.cli.session import opened
 from dibs.errors import NotAllowed
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.enqueue import read_params
 from dibs.cli.options import Json, Url, complete_queue, complete_schedule, complete_type, given
 from dibs.cli.output import Column
-from dibs.cli.session import opened
 
 if TYPE_CHECKING:
     from dibs.model.schedule import Schedule

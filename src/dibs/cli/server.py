@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import DEFAULT_URL, begin
 from dibs.cli.options import Json, LogFormat, LogLevel, Url, check_level, log_options
-from dibs.cli.session import DEFAULT_URL, begin
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _config(**options: Any) -> ServerConfig:
 def need_server() -> None:
     """Say what is missing before anything begins."""
     try:
-        import dibs.server.running  # noqa: F401
+        import dibs.server.run  # noqa: F401
     except ImportError as error:
         raise InvalidValue(
             f"The server needs packages that are not installed ({error}).", hint="pip install 'dibs[server]'"
@@ -111,7 +111,7 @@ def _set_up_log(level: str, log_format: str) -> None:
 
 
 def _serve(url: str, config: ServerConfig, processes: int, log: list[str]) -> int:
-    from dibs.server.running import allow_many_connections, listen
+    from dibs.server.run import allow_many_connections, listen
 
     if processes > 1 and sys.platform == "win32":
         raise InvalidValue(
@@ -129,10 +129,10 @@ def _serve(url: str, config: ServerConfig, processes: int, log: list[str]) -> in
 
 def _run(url: str, config: ServerConfig, listening: socket.socket, *, told: bool = False) -> int:
     """Serve in this process."""
-    from dibs.cli.supervisor import end_with_the_supervisor
     from dibs.observe.sharing import shared
     from dibs.server.app import create_app
-    from dibs.server.running import Server
+    from dibs.server.run import Server
+    from dibs.supervisor import end_with_the_supervisor
 
     listening.set_inheritable(False)
     store = _open(url)
@@ -149,7 +149,7 @@ def _run(url: str, config: ServerConfig, listening: socket.socket, *, told: bool
 
 
 def _run_several(url: str, config: ServerConfig, listening: socket.socket, processes: int, log: list[str]) -> int:
-    from dibs.cli.supervisor import supervise
+    from dibs.supervisor import supervise
 
     store = _open(url)
     has_key = not config.keys or _has_key(store)
@@ -169,17 +169,17 @@ def _open(url: str) -> DatabaseStore:
     from dibs.store.open import open_store
 
     store = cast("DatabaseStore", open_store(url))  # any other URL was refused
-    store.run(store.next_due())
+    store.run(store.upkeep.next_due())
     return store
 
 
 def _has_key(store: DatabaseStore) -> bool:
-    return any(key.live for key in store.run(store.list_keys()))
+    return any(key.live for key in store.run(store.keys.list_keys()))
 
 
 def _introduce(url: str, config: ServerConfig, listening: socket.socket, has_key: bool, processes: int = 1) -> None:
     from dibs.server.config import is_loopback
-    from dibs.server.running import url_of
+    from dibs.server.run import url_of
 
     place = url_of(config.host, listening)
     several = f" with {processes} processes" if processes > 1 else ""

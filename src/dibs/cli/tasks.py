@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dibs.cli import following, matching, text, working
+from dibs.cli import bulk, claims, text
+from dibs.cli.context import opened
+from dibs.cli.follow import follow as follow_tasks
 from dibs.cli.options import (
     All,
     Cursor,
@@ -30,9 +32,8 @@ from dibs.cli.options import (
     given,
 )
 from dibs.cli.output import Column, Output
-from dibs.cli.refusing import REFUSED
-from dibs.cli.session import opened
 from dibs.errors import DibsError, StoreError, TaskNotFound
+from dibs.exit_codes import REFUSED
 
 if TYPE_CHECKING:
     from dibs.model.task import Task
@@ -78,7 +79,7 @@ def list_tasks(
     page = given(limit=limit, cursor=cursor)
     with opened(ctx, url, as_json) as (client, output):
         if follow:
-            following.follow(client, output, which, page)
+            follow_tasks(client, output, which, page)
         else:
             show_page(output, client.list_tasks(**which, **page), limit)
 
@@ -109,7 +110,7 @@ def row(task: Task) -> tuple[object, ...]:
 def show(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
     """Show all there is to know about a task."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs.cli.showing import show_task
+        from dibs.cli.task_text import show_task
         from dibs.wire.tasks import OneTask
 
         task = client.get(task_id)
@@ -123,7 +124,7 @@ def show(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = F
 def history(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
     """Show everything that happened to a task, even after the task itself is gone."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs.cli.showing import show_history
+        from dibs.cli.task_text import show_history
         from dibs.wire.history import OneHistory
 
         entries = client.history(task_id)
@@ -166,13 +167,13 @@ def cancel(
 ) -> None:
     """Cancel waiting tasks at once, and ask running ones to stop: those with these ids, or all that match."""
     which = filters(state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content)
-    matching.check(task_ids or [], every, which, dry_run=dry_run, yes=yes)
+    bulk.check(task_ids or [], every, which, dry_run=dry_run, yes=yes)
     with opened(ctx, url, as_json) as (client, output):
         if every:
             from dibs.model.task import CANCELLABLE
 
-            bulk = matching.Bulk(client.cancel_matching, CANCELLABLE, "Cancel", "Cancelling", "cancelled")
-            matching.run(client, output, bulk, which, dry_run=dry_run, yes=yes)
+            action = bulk.Bulk(client.cancel_matching, CANCELLABLE, "Cancel", "Cancelling", "cancelled")
+            bulk.run(client, output, action, which, dry_run=dry_run, yes=yes)
         else:
             _each(output, task_ids or [], client.cancel, _cancelled)
 
@@ -199,22 +200,22 @@ def retry(
     """Send failed, cancelled or scheduled tasks back to be claimed now, with all their attempts: those with these ids,
     or all that match."""
     which = filters(state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content)
-    matching.check(task_ids or [], every, which, dry_run=dry_run, yes=yes)
+    bulk.check(task_ids or [], every, which, dry_run=dry_run, yes=yes)
     with opened(ctx, url, as_json) as (client, output):
         if every:
             from dibs.model.task import RETRYABLE
 
-            bulk = matching.Bulk(client.retry_matching, RETRYABLE, "Retry", "Retrying", "retried")
-            matching.run(client, output, bulk, which, dry_run=dry_run, yes=yes)
+            action = bulk.Bulk(client.retry_matching, RETRYABLE, "Retry", "Retrying", "retried")
+            bulk.run(client, output, action, which, dry_run=dry_run, yes=yes)
         else:
             _each(output, task_ids or [], client.retry, lambda task: f"Task {task.id} is {task.state} again.")
 
 
-app.command("peek")(working.peek)
-app.command("claim")(working.claim)
-app.command("complete")(working.complete)
-app.command("fail")(working.fail)
-app.command("release")(working.release)
+app.command("peek")(claims.peek)
+app.command("claim")(claims.claim)
+app.command("complete")(claims.complete)
+app.command("fail")(claims.fail)
+app.command("release")(claims.release)
 
 
 def _cancelled(task: Task) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dibs.cli.context import opened
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Output
-from dibs.cli.session import opened
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -41,12 +41,12 @@ def top(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
 
 
 def _once(output: Output, seen: Snapshot) -> None:
-    from dibs.cli import frame
+    from dibs.cli import layout
 
     output.say(f"{seen.url} at {seen.at:%Y-%m-%d %H:%M:%S} UTC")
-    output.say(frame.depth(seen).plain.rstrip())
-    output.say(frame.speed(seen).plain)
-    for columns, rows in frame.sections(seen, frame.WIDE):
+    output.say(layout.depth(seen).plain.rstrip())
+    output.say(layout.speed(seen).plain)
+    for columns, rows in layout.sections(seen, layout.WIDE):
         if rows:
             output.say("")
             output.table(columns, rows)
@@ -95,7 +95,7 @@ class Top:
         return True
 
     def _draw(self, live: Live, seen: Snapshot) -> None:
-        from dibs.cli.frame import draw
+        from dibs.cli.layout import draw
 
         width, height = self._console.size
         frame = draw(seen, self._throughput.sparkline(), width, height, paused=self._paused)

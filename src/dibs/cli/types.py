@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.enqueue import read_object
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Column
-from dibs.cli.session import opened
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import begin, opened
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Output
-from dibs.cli.refusing import REFUSED
-from dibs.cli.session import begin, opened
 from dibs.errors import InvalidValue
+from dibs.exit_codes import REFUSED
 
 if TYPE_CHECKING:
     from dibs.client import Dibs

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dibs.cli.context import begin
 from dibs.cli.metrics import MetricsHost, MetricsPort, Place
 from dibs.cli.options import (
     ORDERS,
@@ -20,7 +21,6 @@ from dibs.cli.options import (
     log_options,
     split_names,
 )
-from dibs.cli.session import begin
 
 STORE = "DIBS_SUPERVISED_STORE"
 """Names the store to the processes of a supervisor, in place of the one in their program."""
@@ -110,8 +110,8 @@ def _run(
 ) -> int:
     if processes == 1:
         return _work(program, options, metrics, url)
-    from dibs.cli.supervisor import supervise
     from dibs.observe.sharing import read_folder
+    from dibs.supervisor import supervise
 
     commands = [_command(program, options, number, log) for number in range(1, processes + 1)]
     return supervise(
@@ -124,9 +124,9 @@ def _run(
 
 def _work(program: str, options: dict[str, Any], metrics: Place, url: str | None) -> int:
     """Work in this process."""
-    from dibs.cli.loading import load
-    from dibs.cli.supervisor import end_with_the_supervisor
+    from dibs.cli.load import load
     from dibs.observe.sharing import shared, total
+    from dibs.supervisor import end_with_the_supervisor
 
     end_with_the_supervisor()
     url = url or os.environ.pop(STORE, None)

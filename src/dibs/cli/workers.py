@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import Json, Url
 from dibs.cli.output import Column
-from dibs.cli.session import opened
 
 if TYPE_CHECKING:
     from dibs.model.registry import WorkerInfo

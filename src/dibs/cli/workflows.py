@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dibs.cli import text
+from dibs.cli.context import opened
 from dibs.cli.options import Json, Limit, Url, given
 from dibs.cli.output import Column, Output
-from dibs.cli.session import opened
 from dibs.errors import WorkflowNotFound
 
 if TYPE_CHECKING:
@@ -95,17 +95,17 @@ def show(
 ) -> None:
     """Draw the graph of a workflow, and say how each step and the whole are."""
     with opened(ctx, url, as_json) as (client, output):
-        from dibs.cli import watching
+        from dibs.cli import workflow_view
 
         if watch and output.on_terminal:
-            watching.watch(client, output, workflow_id, unfold=unfold)
+            workflow_view.watch(client, output, workflow_id, unfold=unfold)
             return
         if watch:
             client.wait_workflow(workflow_id)
-        seen = watching.look(client, workflow_id, unfold=unfold)
-        for line in watching.picture(seen, output, unfold=unfold) if not output.as_json else ():
+        seen = workflow_view.look(client, workflow_id, unfold=unfold)
+        for line in workflow_view.picture(seen, output, unfold=unfold) if not output.as_json else ():
             output.pieces(line)
-        output.answer(watching.shaped(seen))
+        output.answer(workflow_view.shaped(seen))
 
 
 @app.command("start")
@@ -118,7 +118,7 @@ def start(
     as_json: Json = False,
 ) -> None:
     """Start a workflow: the whole graph is stored, or nothing."""
-    from dibs.cli.graph import read_workflow
+    from dibs.cli.workflow_view import read_workflow
 
     new = read_workflow(file)
     with opened(ctx, url, as_json, create=True) as (client, output):

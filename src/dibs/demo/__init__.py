@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dibs.demo import flows
-from dibs.demo.work import app
+from dibs.demo import workflows
+from dibs.demo.tasks import app
 
-__all__ = ["app", "flows"]
+__all__ = ["app", "workflows"]

@@ -8,7 +8,7 @@ from dibs.codec import clean_text
 from dibs.model.checks import check_seconds
 from dibs.model.claim import Cancelled, Failed, Outcome, Released
 from dibs.model.task import Failure
-from dibs.redacting import redact
+from dibs.redaction import redact
 
 
 class Ending(Exception):

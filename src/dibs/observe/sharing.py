@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from dibs.observe import finalization, tasks
+from dibs.observe import finalization_metrics, metrics
 from dibs.observe.instruments import Family, Numbers, Values
 
 logger = logging.getLogger("dibs.metrics")
@@ -26,7 +26,7 @@ FILE = "DIBS_COUNTS"
 
 WRITE_EVERY = 1.0
 
-FAMILIES: tuple[Family, ...] = (*finalization.FAMILIES, *tasks.FAMILIES)
+FAMILIES: tuple[Family, ...] = (*finalization_metrics.FAMILIES, *metrics.FAMILIES)
 """Everything that is counted."""
 
 Counts = dict[str, Numbers]

@@ -18,7 +18,7 @@ import msgspec
 from dibs.model.claim import Cancelled, Claim, Completed, Failed, Outcome, Released
 from dibs.model.task import NewTask, Task
 from dibs.model.workflow import NewStep, NewWorkflow, Workflow
-from dibs.redacting import redact
+from dibs.redaction import redact
 from dibs.version import __version__
 
 if TYPE_CHECKING:

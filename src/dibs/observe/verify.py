@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from enum import StrEnum
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -124,11 +126,16 @@ def verify(
 def dump(entries: Iterable[HistoryEntry], path: str | PathLike[str]) -> int:
     """Write a recording, one entry a line as JSON; how many."""
     encoder, count = msgspec.json.Encoder(), 0
-    with Path(path).open("wb") as file:
+    with create_for_owner(path) as file:
         for entry in entries:
             file.write(encoder.encode(entry) + b"\n")
             count += 1
     return count
+
+
+def create_for_owner(path: str | PathLike[str]) -> BinaryIO:
+    """A file to write a recording to, which nobody but its owner may read: the history has the errors of all tasks."""
+    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def load(path: str | PathLike[str]) -> Iterator[HistoryEntry]:

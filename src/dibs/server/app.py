@@ -14,13 +14,12 @@ from starlette.routing import Route, Router
 from dibs.server.api import ENDPOINTS
 from dibs.server.config import ServerConfig
 from dibs.server.dashboard import rendering
-from dibs.server.dashboard.lost import lost
-from dibs.server.dashboard.page import Page
-from dibs.server.dashboard.pages import PAGES
-from dibs.server.dashboard.plain import PlainPage
+from dibs.server.dashboard.page import Page, lost
+from dibs.server.dashboard.plain_page import PlainPage
+from dibs.server.dashboard.routes import PAGES
 from dibs.server.endpoint import Endpoint
-from dibs.server.gate import Gate
 from dibs.server.http import Receive, Scope, Send, header, refuse
+from dibs.server.middleware import Gate
 from dibs.server.service import Service
 from dibs.store.contract import DatabaseStore
 from dibs.wire.errors import RequestRefused

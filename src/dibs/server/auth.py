@@ -143,7 +143,7 @@ class KeyRing:
     async def _ask(self, key_id: str, epoch: int) -> _Known:
         read_at = time.monotonic()
         try:
-            known = _Known(await self._store.run_async(self._store.get_key(key_id)), epoch, read_at)
+            known = _Known(await self._store.run_async(self._store.keys.get_key(key_id)), epoch, read_at)
         finally:
             del self._asking[key_id, epoch]
         if known.key is None:  # anybody can make up ids: they are not kept

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
+from dibs import procedures
 from dibs.errors import DibsError, StoreError, StoreRefused
 from dibs.model.claim import Claim, ClaimRef, ClaimRequest, Completed, Finished, Outcome, OutcomeReport, outcome_size
 from dibs.model.task import NewTask, Task
 from dibs.model.workflow import tasks_in
 from dibs.server.batching import Batches
 from dibs.store.contract import DatabaseStore
-from dibs.store.operation import Operation
+from dibs.store.operation import Operation, drive_async
 
 T = TypeVar("T")
 By = str | None
@@ -39,14 +39,14 @@ class Desk:
     async def enqueue(self, task: NewTask, by: By) -> Task:
         """The stored task."""
         if not await self._validated_quickly([task]):  # others must not wait for its validation
-            [stored] = await self._run(self._store.enqueue([task]), by)
+            [stored] = await self._run(self._store.queue.enqueue([task]), by)
             return stored
         return await self._tasks.ask(by, task)
 
     async def claim(self, request: ClaimRequest, by: By) -> list[Claim]:
         """What could be claimed now."""
         if request.request is not None or request.count > SMALL:
-            return await self._run(self._store.claim(request), by)
+            return await self._follow(procedures.claim_now(self._store, request), by)
         return await self._claims.ask((by, *_kind(request)), request)
 
     async def finish(self, ref: ClaimRef, outcome: Outcome, by: By) -> Finished:
@@ -62,17 +62,17 @@ class Desk:
     async def _validated_quickly(self, tasks: Sequence[NewTask]) -> bool:
         """True where others may be done together with these tasks. Requests that come while the task types are being
         read wait for that one reading."""
-        quickly = self._store.validated_quickly(tasks)
+        quickly = self._store.validates_quickly(tasks)
         if quickly is None:
             if self._reading is None or self._reading.done():
-                self._reading = asyncio.create_task(self._store.know_types())
+                self._reading = asyncio.create_task(self._store.read_types())
             await asyncio.shield(self._reading)
-            quickly = self._store.validated_quickly(tasks)
+            quickly = self._store.validates_quickly(tasks)
         return bool(quickly)
 
     async def _enqueue(self, by: By, tasks: Sequence[NewTask]) -> Sequence[Task | Exception]:
         try:
-            return await self._run(self._store.enqueue(tasks), by)
+            return await self._run(self._store.queue.enqueue(tasks), by)
         except DibsError as error:  # one of them is refused, and with it all: find out which
             if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
                 raise
@@ -90,16 +90,19 @@ class Desk:
 
     async def _claim(self, kind: tuple[Any, ...], requests: Sequence[ClaimRequest]) -> Sequence[list[Claim]]:
         if len(requests) == 1:
-            return [await self._run(self._store.claim(requests[0]), kind[0])]
-        return await self._run(self._store.claim_each(requests), kind[0])
+            return [await self._follow(procedures.claim_now(self._store, requests[0]), kind[0])]
+        return await self._follow(procedures.claim_each(self._store, requests), kind[0])
 
     async def _finish(self, by: By, reports: Sequence[OutcomeReport]) -> Sequence[Finished | Exception]:
-        answers = await self._run(self._store.finish(reports), by)
+        answers = await self._run(self._store.queue.finish(reports), by)
         self._finalize_after(answers)
         return answers
 
     async def _run(self, operation: Operation[T], by: By) -> T:
-        return await self._store.run_async(operation if by is None else replace(operation, by=by))
+        return await self._store.run_async(operation, by=by)
+
+    async def _follow(self, procedure: procedures.Operations[T], by: By) -> T:
+        return await drive_async(procedure, lambda operation: self._run(operation, by))
 
 
 def _kind(request: ClaimRequest) -> tuple[Any, ...]:

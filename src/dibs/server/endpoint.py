@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
@@ -59,12 +59,7 @@ class Call:
 
     async def run(self, operation: Operation[T]) -> T:
         """Run the operation in the caller's name."""
-        return await self.service.store.run_async(self.sign(operation))
-
-    def sign(self, operation: Operation[T]) -> Operation[T]:
-        """The operation with the caller's name for the history."""
-        by = self.caller.by if operation.writes else None
-        return operation if by is None else replace(operation, by=by)
+        return await self.service.store.run_async(operation, by=self.caller.by)
 
     @property
     def task_id(self) -> int:
@@ -85,7 +80,7 @@ class Call:
         """Those of the tasks that the caller may see; None for all. A task never changes its queue."""
         if self.caller.queues is None:
             return None
-        queues = await self.run(self.service.store.queues_of(task_ids))
+        queues = await self.run(self.service.store.tasks.queues_of(task_ids))
         return frozenset(task_id for task_id, queue in queues.items() if self.caller.serves(queue))
 
     @asynccontextmanager

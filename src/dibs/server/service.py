@@ -15,18 +15,18 @@ from dibs.errors import DibsError, InvalidValue, StoreError
 from dibs.model.claim import Finished
 from dibs.model.key import Scope as KeyScope
 from dibs.model.key import split
-from dibs.observe.counting import counted
+from dibs.observe.metered import counted
 from dibs.server.auth import Caller, KeyRing, missing
 from dibs.server.config import ServerConfig
 from dibs.server.desk import Desk
-from dibs.server.feed import Feed
+from dibs.server.events import Feed
 from dibs.server.http import Scope, header
-from dibs.server.limits import Limits, Strangers
 from dibs.server.liveness import Liveness
-from dibs.server.metrics import Metrics
-from dibs.server.pulse import Pulse
+from dibs.server.long_poll import WaitingRoom
+from dibs.server.rate_limits import Limits, Strangers
+from dibs.server.statistics.live_stats import Pulse
+from dibs.server.statistics.store_metrics import Metrics
 from dibs.server.upkeep import Keeper
-from dibs.server.waiting import WaitingRoom
 from dibs.store.contract import DatabaseStore
 from dibs.store.doctor import warn_once
 from dibs.wire.errors import RequestRefused
@@ -161,7 +161,7 @@ class Service:
     async def _note_used(self) -> None:
         if used := sorted(self.ring.used):
             self.ring.used.clear()
-            await self.store.run_async(self.store.note_keys_used(used))
+            await self.store.run_async(self.store.keys.note_keys_used(used))
 
 
 def _presented(scope: Scope) -> str | None:

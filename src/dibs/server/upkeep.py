@@ -10,11 +10,10 @@ import os
 from dibs.model.finalization import unique_processor
 from dibs.server.config import ServerConfig
 from dibs.store.contract import Store
-from dibs.store.operation import Operation, T
 from dibs.worker.config import WorkerConfig
-from dibs.worker.contact import Contact
 from dibs.worker.finalizer import Finalizer
-from dibs.worker.part import Part
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 from dibs.worker.upkeep import Upkeep
 
 logger = logging.getLogger("dibs.server")
@@ -32,7 +31,7 @@ class Keeper:
 
     def __init__(self, store: Store, config: ServerConfig) -> None:
         settings = WorkerConfig(upkeep_every=config.upkeep_every)
-        contact, processor = Contact(store, _unsigned), unique_processor(f"server-{os.getpid()}")
+        contact, processor = Contact(store, by=None), unique_processor(f"server-{os.getpid()}")
         self._finalizer = Finalizer(contact, processor) if config.upkeep else None
         self._upkeep = Upkeep(contact, settings, processor) if config.upkeep else None
 
@@ -54,7 +53,3 @@ class Keeper:
 
     def _parts(self) -> list[Part]:
         return [part for part in (self._finalizer, self._upkeep) if part is not None]
-
-
-def _unsigned(operation: Operation[T]) -> Operation[T]:
-    return operation

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 
-from dibs.errors import SchemaTooNew
+from dibs.errors import StoreError
 from dibs.model.upkeep import Check, Verdict
-from dibs.store.migrate import Migration, missing
+from dibs.store.migrate import Applied, Migration, missing
 
 _warned: set[str] = set()
 _warning = threading.Lock()
@@ -27,10 +28,10 @@ def judge(name: str, fine: bool, message: str, hint: str = "", *, otherwise: Ver
     return Check(name, Verdict.OK, message) if fine else Check(name, otherwise, message, hint)
 
 
-def judge_schema(known: tuple[Migration, ...], applied: dict[int, int]) -> Check:
-    """Whether this dibs can use the schema, given the migrations applied to it (version -> compatible)."""
+def judge_schema(known: tuple[Migration, ...], applied: Mapping[int, Applied]) -> Check:
+    """Whether this dibs can use the schema, given the migrations applied to it, by version."""
     message = f"schema version {max(applied, default=0)} of {known[-1].version}"
     try:
         return judge("schema", not missing(known, applied), message, "Migrate it.")
-    except SchemaTooNew as error:
+    except StoreError as error:
         return judge("schema", False, message, error.hint)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
-from dibs.errors import SchemaMissing, SchemaTooNew
+from dibs.errors import SchemaMissing, SchemaTooNew, StoreError
 
 _COMPATIBLE = re.compile(r"^-- compatible: (\d+)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*$", re.MULTILINE)
@@ -36,6 +37,13 @@ class Migration:
         return [part.strip() for part in _COMMENT.sub("", self.sql).split(";") if part.strip()]
 
 
+class Applied(NamedTuple):
+    """A migration that the database has, as its table dibs_migrations records it."""
+
+    name: str
+    compatible: int
+
+
 @cache
 def migrations(package: str) -> tuple[Migration, ...]:
     """The migrations of an engine, in order."""
@@ -49,16 +57,30 @@ def _read(name: str, sql: str) -> Migration:
     return Migration(version, name.removesuffix(".sql"), sql, int(found[1]) if found else version)
 
 
-def missing(known: tuple[Migration, ...], applied: dict[int, int]) -> list[Migration]:
-    """The migrations still to apply, given those applied (version -> compatible). SchemaTooNew where this dibs is too
-    old for what a newer one made of the database."""
+def missing(known: tuple[Migration, ...], applied: Mapping[int, Applied]) -> list[Migration]:
+    """The migrations still to apply, given those applied, by version. SchemaTooNew where this dibs is too old for what
+    a newer one made of the database; StoreError for a database that was made by other migrations."""
+    _refuse_other_migrations(known, applied)
     newest = known[-1].version
-    foreign = {version: compatible for version, compatible in applied.items() if version > newest}
+    foreign = {version: each.compatible for version, each in applied.items() if version > newest}
     if foreign and max(foreign.values()) > newest:
         raise SchemaTooNew(
             f"The database has schema version {max(foreign)}; this dibs knows version {newest} and is too old for it."
         )
     return [migration for migration in known if migration.version not in applied]
+
+
+def _refuse_other_migrations(known: tuple[Migration, ...], applied: Mapping[int, Applied]) -> None:
+    """Refuse a database from before the migrations were squashed: its first migration has another name."""
+    for migration in known:
+        found = applied.get(migration.version)
+        if found is not None and found.name != migration.name:
+            raise StoreError(
+                f"The database has the migration {found.name}, and this dibs has {migration.name} in its place:"
+                " a development version from before the first release made this database.",
+                hint="Open an empty database. Finish the tasks of the old one with the version of dibs that made it."
+                " Nothing was changed.",
+            )
 
 
 def refuse_if_missing(todo: list[Migration]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from dibs.errors import InvalidValue
-from dibs.redacting import redact_url
+from dibs.redaction import redact_url
 from dibs.store.contract import Store
 
 Clock = Callable[[], int]

@@ -1,16 +1,16 @@
-"""An operation is data: statements to run, and what their rows mean.
+"""An operation is data: the statements to run, and what their rows mean.
 
-Nothing here does I/O. A store walks through an operation's statements with `drive` (or `drive_async`) and its own
-way of executing one, so that no operation is written twice for sync and async, and any operation can run on a
-connection that the user hands in.
+Nothing here does I/O. A store runs the statements of an operation with `drive` or `drive_async` and an executor of its
+own. So no operation is written twice for sync and async, and every operation can run on a connection of the user.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -20,11 +20,11 @@ Rows = list[Row]
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One `.sql` file of the engine, with its parameters.
+    """One SQL section of the engine, with its parameters.
 
     `rows`: run it for each of these (an engine may do that in one go). `values`: insert these. `words`: fixed words for
-    the file's placeholders, never user input. `change`: it moves tasks, and its rows begin with what the history needs
-    (see HISTORY_COLUMNS); where an engine cannot write the history in the same statement, the store appends it.
+    the section's placeholders, never user input. `change`: it moves tasks, and its rows begin with what the history
+    needs (see HISTORY_COLUMNS); where an engine cannot write the history in the same statement, the store appends it.
     """
 
     name: str
@@ -41,49 +41,68 @@ def limited(count: int) -> tuple[tuple[str, str]]:
     return (("limit", f"{count:d}"),)
 
 
-def conditions(given: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str]:
-    """The word for the conditions of those filters that are given: each is a fragment of its own (by_state.sql, …)."""
-    return "conditions", " ".join(f"{{{{by_{name}}}}}" for name in names if given.get(name) is not None)
-
-
 HISTORY_COLUMNS = ("task_id", "event", "from_state", "to_state", "worker_id", "token", "detail")
 WIDTH = len(HISTORY_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """From here on the statements of an operation belong together in one transaction, if they do not anyway: for one
-    that finds out on its way that they must."""
+class BeginTransaction:
+    """Run the following statements of the operation in one transaction. For an operation that learns from its first
+    statements that it needs one; without effect inside a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SetSavepoint:
     """Set a savepoint. The operation must be in a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class ReleaseSavepoint:
     """Keep what was written since the savepoint, and remove the savepoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class Undo:
+class RollBackToSavepoint:
     """Undo what was written since the savepoint, because of this error.
 
-    The answer is one row with the error as a DibsError. An error that says nothing about what was written (a lost
-    connection, a full disk, a deadlock) is raised again instead: the whole operation has failed then.
+    The result is one row with the error as a DibsError. An error that is not about the written data (a lost connection,
+    a full disk, a deadlock) is raised again instead: the whole operation has failed then.
     """
 
     error: Exception
 
 
-Step = Statement | Together | Mark | Keep | Undo
-Steps = Generator[Step, Rows, T]
-Each = Callable[[Sequence[Any]], Generator[Any, Any, Sequence[Any]]]
+Instruction = Statement | BeginTransaction | SetSavepoint | ReleaseSavepoint | RollBackToSavepoint
+Statements = Generator[Instruction, Rows, T]
+"""The statements of an operation in order: each yields an instruction and receives its rows."""
+
+Begin = Callable[[], Generator[Any, Any, Any]]
+"""Begins the statements of an operation, or the HTTP calls of an operation on a server."""
 
 
-class Checked(Protocol):
-    """What is validated before an operation begins."""
+class Mode(Enum):
+    """What an operation needs from the database."""
+
+    POINT_READ = "point read"
+    """One statement that reads a few rows by their key. An engine in this process runs it in less time than it would
+    take to hand it to a thread."""
+
+    READ = "read"
+    """It changes nothing. Each statement may read a later state than the one before."""
+
+    SNAPSHOT = "snapshot"
+    """It changes nothing, and all its statements read the same state."""
+
+    WRITE = "write"
+    """Each statement is a transaction of its own. An engine that needs a transaction for every write uses one for the
+    whole operation."""
+
+    TRANSACTION = "transaction"
+    """All its statements are one transaction."""
+
+
+class Validation(Protocol):
+    """A check of an operation's input that is done before its transaction, because it may take long."""
 
     needs_types: bool
 
@@ -95,105 +114,119 @@ class Checked(Protocol):
         where that needs another process."""
 
 
+class Coalesce(NamedTuple):
+    """How operations of one kind that wait at the same moment are combined into one.
+
+    `key`: only operations with equal keys (and the same author) are combined. `statements`: given the request of each
+    operation, they return a result for each, or the error with which it is refused.
+    """
+
+    key: Hashable
+    statements: Callable[[Sequence[Any]], Generator[Any, Any, Sequence[Any]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[T]):
-    """A named piece of work on the store: a way to begin its steps, as often as needed. Each step is what its engine
-    understands: a Statement where the store is a database, a call where a server stands before it.
+    """A named piece of work on the store. It can be begun as often as needed.
 
-    `writes`: it may change something. `atomic`: its statements belong together in one transaction; otherwise each
-    stands on its own (an engine that needs a transaction for every write makes one anyway). `wakes`: those who wait
-    for a task should look again. `by`: who asked for it, for the history. `read`: what to make of the steps' result,
-    where nobody waits for it any more: after the commit, with the connection given back. `quick`: one statement that
-    reads a few rows by their key, which takes an engine in this process less time than handing it to a thread would.
-    `about`: what was asked for, where its result alone does not tell whoever counts. `each`: steps that do several
-    operations of this kind at once, given the `item` of each, and answer every one of them, with the error where one is
-    refused: operations with the same `each` and `by` that wait at the same moment may be done by it.
-    `leisurely`: nobody waits for it, so it is the one to pay for what has to be done now and then.
-    `checks`: what must be validated before the steps begin, outside of the transaction and of the event loop.
-    `apart`: other steps for the same work, which handle each item in a savepoint of its own. A store runs them, in one
+    `begin`: begins its statements, or its HTTP calls where the store is behind a server. `wakes`: wake the waiters
+    after it, because there may be tasks to claim. `decode`: turns the result of the statements into the result of the
+    operation, after the commit and without a connection. `request`: the input of the operation, for metrics and for
+    `coalesce`. `validation`: done before the statements, outside of the transaction and of the event loop.
+    `item_by_item`: begins other statements for the same work, with a savepoint for each item. A store runs them, in one
     transaction, after the database has refused the operation: a refused item then does not hold back the others.
     """
 
     name: str
-    begin: Callable[[], Generator[Any, Any, Any]]
-    writes: bool = True
-    atomic: bool = False
+    begin: Begin
+    mode: Mode = Mode.WRITE
     wakes: bool = False
-    by: str | None = None
-    read: Callable[[Any], T] | None = None
-    quick: bool = False
-    about: Any = None
-    item: Any = None
-    each: Each | None = None
-    leisurely: bool = False
-    checks: Checked | None = None
-    apart: Callable[[], Generator[Any, Any, Any]] | None = None
+    decode: Callable[[Any], T] | None = None
+    request: Any = None
+    coalesce: Coalesce | None = None
+    validation: Validation | None = None
+    item_by_item: Begin | None = None
 
-    def woke(self, of_steps: Any) -> bool:
-        """True if those who wait should look again; not after a round of upkeep, say, that found nothing to do."""
-        return self.wakes and of_steps != 0
+    @property
+    def writes(self) -> bool:
+        """True if the operation may change something."""
+        return self.mode is Mode.WRITE or self.mode is Mode.TRANSACTION
 
-    def within(self, steps: Callable[[], Generator[Any, Any, Any]]) -> Operation[T]:
-        """The same with its steps inside of these, in one transaction; it is no longer done with others of its kind."""
-        return replace(self, begin=steps, atomic=True, quick=False, item=None, each=None)
+    @property
+    def atomic(self) -> bool:
+        """True if all statements must be in one transaction."""
+        return self.mode is Mode.TRANSACTION or self.mode is Mode.SNAPSHOT
 
-    def item_by_item(self) -> Operation[T] | None:
+    def should_wake(self, returned: Any) -> bool:
+        """True if the waiters must be woken, given what the statements returned: not after a batch of upkeep that
+        changed nothing."""
+        return self.wakes and returned != 0
+
+    def around(self, begin: Begin) -> Operation[T]:
+        """The same operation with other statements, which contain its own. They run in one transaction, and the
+        operation is no longer combined with others."""
+        return replace(self, begin=begin, mode=Mode.TRANSACTION, coalesce=None)
+
+    def in_savepoints(self) -> Operation[T] | None:
         """The same work with a savepoint for each item; None for an operation that cannot do that."""
-        return None if self.apart is None else replace(self, begin=self.apart, atomic=True, apart=None)
+        if self.item_by_item is None:
+            return None
+        return replace(self, begin=self.item_by_item, mode=Mode.TRANSACTION, item_by_item=None)
 
-    def result(self, of_steps: Any) -> T:
-        """The result of the operation, from that of its steps."""
-        result: T = of_steps if self.read is None else self.read(of_steps)
+    def result(self, returned: Any) -> T:
+        """The result of the operation, given what its statements returned."""
+        result: T = returned if self.decode is None else self.decode(returned)
         return result
 
 
-def alone(each: Each, item: Any) -> Generator[Any, Any, Any]:
-    """The steps of an operation that could be done with others, and is not."""
-    [answer] = yield from each([item])
+def run_alone(coalesce: Coalesce, request: Any) -> Generator[Any, Any, Any]:
+    """The statements of an operation that could be combined with others, for this operation alone."""
+    [answer] = yield from coalesce.statements([request])
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
-def as_one(operations: Sequence[Operation[Any]]) -> Operation[list[Any]]:
-    """One operation that does all of these, which are alike; it answers each, with an error where one is refused."""
+def combine(operations: Sequence[Operation[Any]]) -> Operation[list[Any]]:
+    """One operation that does the work of all of these, which have equal keys. It returns a result for each, or the
+    error with which it is refused."""
     first = operations[0]
-    assert first.each is not None
-    items = [operation.item for operation in operations]
-    return replace(first, begin=partial(first.each, items), read=None, item=None, each=None)
+    assert first.coalesce is not None
+    requests = [operation.request for operation in operations]
+    return replace(first, begin=partial(first.coalesce.statements, requests), decode=None, coalesce=None)
 
 
 Y = TypeVar("Y")
 A = TypeVar("A")
 
 
-def drive(steps: Generator[Y, A, T], execute: Callable[[Y], A]) -> T:
-    """Run the steps to their end; an error of a step is thrown into them, at the place that asked for it."""
+def drive(statements: Generator[Y, A, T], execute: Callable[[Y], A]) -> T:
+    """Run the statements to their end. The error of a statement is raised at the place that yielded it."""
     try:
-        step = next(steps)
+        step = next(statements)
         while True:
             try:
                 answer = execute(step)
             except Exception as error:
-                step = steps.throw(error)
+                step = statements.throw(error)
             else:
-                step = steps.send(answer)
+                step = statements.send(answer)
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-async def drive_async(steps: Generator[Y, A, T], execute: Callable[[Y], Awaitable[A]]) -> T:
+async def drive_async(statements: Generator[Y, A, T], execute: Callable[[Y], Awaitable[A]]) -> T:
     """`drive`, awaited."""
     try:
-        step = next(steps)
+        step = next(statements)
         while True:
             try:
                 answer = await execute(step)
             except Exception as error:
-                step = steps.throw(error)
+                step = statements.throw(error)
             else:
-                step = steps.send(answer)
+                step = statements.send(answer)
     except StopIteration as end:
         result: T = end.value
         return result

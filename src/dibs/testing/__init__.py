@@ -15,11 +15,10 @@ from urllib.parse import quote
 
 from dibs.client_base import ClientBase
 from dibs.errors import InvalidValue
-from dibs.observe.counting import counted
+from dibs.observe.metered import counted
 from dibs.store.open import borrow_store
 from dibs.store.operation import Operation
-from dibs.testing.clock import Clock
-from dibs.testing.sandbox import Sandbox
+from dibs.testing.sandbox import Clock, Sandbox
 
 __all__ = ["Clock", "Sandbox", "isolated"]
 
@@ -43,7 +42,7 @@ def _isolated_on(app: ClientBase[Any], connection: Any) -> Iterator[Sandbox]:
     former, clock = app._store, Clock()
     store = borrow_store(connection, clock)
     began_inside = not store.in_transaction
-    store.run(store.queues())  # a connection that cannot be used is told here
+    store.run(store.registry.queues())  # a connection that cannot be used is told here
     app._store = counted(store)
     try:
         yield Sandbox(app, clock)
@@ -91,13 +90,13 @@ class _Alone:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def run(self, operation: Operation[Any], on: Any = None) -> Any:
+    def run(self, operation: Operation[Any], *, on: Any = None, **options: Any) -> Any:
         _refuse_to_join(on)
-        return self._store.run(operation)
+        return self._store.run(operation, **options)
 
-    async def run_async(self, operation: Operation[Any], on: Any = None) -> Any:
+    async def run_async(self, operation: Operation[Any], *, on: Any = None, **options: Any) -> Any:
         _refuse_to_join(on)
-        return await self._store.run_async(operation)
+        return await self._store.run_async(operation, **options)
 
 
 def _refuse_to_join(on: Any) -> None:

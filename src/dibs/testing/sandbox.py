@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
@@ -12,12 +13,12 @@ from dibs import procedures
 from dibs.client_base import ClientBase, or_raise
 from dibs.errors import InvalidValue
 from dibs.handlers.handler import Handler
+from dibs.model.checks import check_seconds, from_micros, to_micros
 from dibs.model.claim import Claim, ClaimRequest, Failed, Outcome, Released
 from dibs.model.search import TaskFilter
 from dibs.model.task import DEFAULT_QUEUE, WAITING, NewTask, State, Task
 from dibs.store.contract import Store
 from dibs.store.operation import Operation, drive, drive_async
-from dibs.testing.clock import Clock
 from dibs.testing.trial import AnyHandler, LiveContext, Trial, run, run_async
 from dibs.worker.run import misfit
 
@@ -116,8 +117,8 @@ class Sandbox:
 
     def _run_now(self, handler: AnyHandler, new: NewTask) -> Trials[Any]:
         now = msgspec.structs.replace(new, delay=None, run_at=None)
-        [task] = self._run(self._store.enqueue([now]))
-        claim = self._run(self._store.claim_by_id(task.id, ClaimRequest(worker_id=WORKER)))
+        [task] = self._run(self._store.queue.enqueue([now]))
+        claim = self._run(self._store.queue.claim_by_id(task.id, ClaimRequest(worker_id=WORKER)))
         _, error = yield from self._attempt(handler, claim)
         if error is not None:
             raise error
@@ -138,10 +139,10 @@ class Sandbox:
         """Run what is claimed and write its outcome; that, and what was raised."""
         trial = Trial(handler, LiveContext(claim, self._store))
         outcome = yield trial
-        answer = self._run(self._store.finish([(claim, outcome)]))[0]
+        answer = self._run(self._store.queue.finish([(claim, outcome)]))[0]
         if isinstance(answer, InvalidValue):  # a result that cannot be kept fails the task, as in a worker
             outcome = misfit(answer)
-            answer = self._run(self._store.finish([(claim, outcome)]))[0]
+            answer = self._run(self._store.queue.finish([(claim, outcome)]))[0]
         or_raise(answer)
         if trial.error is None and isinstance(outcome, Failed):
             return outcome, InvalidValue(outcome.failure.message)
@@ -155,7 +156,7 @@ class Sandbox:
             if claim is None:
                 return
             if count == limit:
-                self._run(self._store.finish([(claim, Released())]))
+                self._run(self._store.queue.finish([(claim, Released())]))
                 raise AssertionError(
                     f"There still is something to run after {limit} attempts: {_describe(claim.task)}.\n"
                     "hint: A task that enqueues or snoozes itself never ends; else give a higher limit."
@@ -165,10 +166,11 @@ class Sandbox:
     def _claim(self) -> Claim | None:
         if not self.app.handlers:
             raise InvalidValue("There is nothing to run: the app has no handlers.", hint="Declare one: @app.task")
-        self._run(self._store.promote())  # claims do so now and then; here the order must not depend on when
-        self._run(self._store.expire_workflows())
+        self._run(self._store.upkeep.promote())  # claims do so now and then; here the order must not depend on when
+        self._run(self._store.upkeep.expire_workflows())
         drive(procedures.finalize_due(self._store, WORKER), self._step)
-        claims = self._run(self._store.claim(ClaimRequest(worker_id=WORKER, types=list(self.app.handlers))))
+        request = ClaimRequest(worker_id=WORKER, types=list(self.app.handlers))
+        claims = self._run(self._store.queue.claim(request))
         return claims[0] if claims else None
 
     def _turn_on_the_clock(self) -> bool:
@@ -184,12 +186,14 @@ class Sandbox:
     def _tasks(self) -> list[Task]:
         """All tasks, oldest first."""
         tasks: list[Task] = []
-        while page := self._run(self._store.list_tasks(TaskFilter(limit=PAGE, cursor=tasks[-1].id if tasks else None))):
+        while page := self._run(
+            self._store.tasks.list_tasks(TaskFilter(limit=PAGE, cursor=tasks[-1].id if tasks else None))
+        ):
             tasks += page
         return tasks[::-1]
 
     def _get(self, task_id: int) -> Task:
-        task = self._run(self._store.get(task_id))
+        task = self._run(self._store.tasks.get(task_id))
         assert task is not None
         return task
 
@@ -240,3 +244,32 @@ def _describe(task: Task) -> str:
 def _call(name: str, params: dict[str, Any], about: dict[str, Any]) -> str:
     call = f"{name}({', '.join(f'{param}={value!r}' for param, value in params.items())})"
     return ", ".join([call, *(f"{word} {value!r}" for word, value in about.items())])
+
+
+class Clock:
+    """The clock of a sandbox: it begins with the real time and then stands still, until the test turns it."""
+
+    def __init__(self) -> None:
+        self._micros = to_micros(datetime.now(UTC))
+
+    @property
+    def now(self) -> datetime:
+        """What it shows."""
+        return from_micros(self._micros)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._micros += check_seconds(seconds, "seconds")
+
+    def set(self, moment: datetime) -> None:
+        """Turn it to this moment."""
+        if moment.utcoffset() is None:
+            raise InvalidValue("The moment has no time zone.", hint="Use an aware datetime: datetime(…, tzinfo=UTC).")
+        self._micros = to_micros(moment)
+
+    def __call__(self) -> int:
+        """Microseconds since 1970, as the store asks for them."""
+        return self._micros
+
+    def __repr__(self) -> str:
+        return f"Clock({self.now.isoformat()})"

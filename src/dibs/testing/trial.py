@@ -14,7 +14,7 @@ from dibs.handlers.handler import Handler
 from dibs.model.claim import Claim, ClaimStatus, Outcome
 from dibs.store.contract import Store
 from dibs.worker.run import perform, perform_async
-from dibs.worker.shelf import StoreShelf
+from dibs.worker.store_access import StoreShelf
 
 AnyHandler = Handler[..., Any, Any]
 
@@ -89,11 +89,11 @@ class LiveContext(Context):
     @property
     def cancelled(self) -> bool:
         """True when somebody asked the task to stop, or the claim is lost."""
-        return self._store.run(self._store.standing([self.claim])) != [ClaimStatus.HELD]
+        return self._store.run(self._store.queue.claim_status([self.claim])) != [ClaimStatus.HELD]
 
     @cancelled.setter
     def cancelled(self, value: bool) -> None:
         """The store knows."""
 
     def _write(self, claim: Claim, percent: int, message: str | None) -> None:
-        self._store.run(self._store.progress([(claim, percent, message)]))
+        self._store.run(self._store.queue.progress([(claim, percent, message)]))

@@ -29,7 +29,7 @@ from dibs.handlers.endings import describe, outcome_of
 from dibs.handlers.handler import Handler
 from dibs.model.claim import Claim, Failed, Outcome
 from dibs.model.workflow import StepResult
-from dibs.observe import entries, tracing
+from dibs.observe import log, tracing
 from dibs.worker.run import misfit, perform
 
 FLUSH_WITHIN = 2000
@@ -254,7 +254,7 @@ class _ToParent(logging.Handler):
         """See logging.Handler."""
         try:
             trace = self._formatter.formatException(record.exc_info) if record.exc_info else record.exc_text
-            fields = {name: _plain(value) for name, value in (tracing.ids() | entries.given(record)).items()}
+            fields = {name: _plain(value) for name, value in (tracing.ids() | log.given(record)).items()}
             self._tell(
                 Logged(
                     record.name,

@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from dibs.model.claim import MAX_BATCH, Claim, ClaimRequest
+from dibs.procedures import claim_now
 from dibs.worker.attempt import Attempt, now
 from dibs.worker.config import WorkerConfig
-from dibs.worker.contact import Contact
 from dibs.worker.lanes import Lane
-from dibs.worker.part import Part
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 FIRST_POLL = 0.25
 FULL = 0.25
@@ -157,7 +157,7 @@ class Claimer(Part):
             count=min(count, MAX_BATCH),
             ahead=ahead,
         )
-        claims = self._contact.run(replace(self._contact.store.claim(request), leisurely=self._polling))
+        claims = self._contact.follow(claim_now(self._contact.store, request), idle=self._polling)
         if len(claims) < request.count and types == lane.types:
             self._dry.add(lane)
         if claims:
@@ -166,7 +166,7 @@ class Claimer(Part):
 
     def _wait_for_work(self, seen: int) -> None:
         wakeups = self._contact.wakeups
-        due = self._contact.run(self._contact.store.next_due())
+        due = self._contact.run(self._contact.store.upkeep.next_due())
         pause = self._poll * random.uniform(0.9, 1.1)
         if due is not None:
             pause = min(pause, max(due, 0.05))  # overdue: it is for others, or upkeep is about to enqueue it

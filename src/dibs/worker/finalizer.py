@@ -11,8 +11,8 @@ import threading
 from dibs import procedures
 from dibs.errors import StoreError
 from dibs.worker.attempt import now
-from dibs.worker.contact import Contact
-from dibs.worker.part import Part
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 LOOK_UP = 1.0
 
@@ -50,7 +50,7 @@ class Finalizer(Part):
 
     def look(self) -> bool:
         """Put whatever waits in the store and is nobody's; whether there was anything."""
-        due = self._contact.run(self._contact.store.due_finalizations())
+        due = self._contact.run(self._contact.store.finalization.due_finalizations())
         for workflow_id in due:
             self.put(workflow_id)
         return bool(due)

@@ -16,10 +16,10 @@ from dibs.errors import ClaimLost, DibsError, InvalidValue, NotAllowed, StoreErr
 from dibs.model.claim import MAX_BATCH, Completed, Failed, Finished, Outcome, outcome_size
 from dibs.model.task import Failure, State
 from dibs.worker.attempt import Attempt, now
-from dibs.worker.contact import Contact
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part
+from dibs.worker.progress import Notes
 from dibs.worker.run import misfit
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 logger = logging.getLogger("dibs.worker")
 
@@ -102,7 +102,7 @@ class Finisher(Part):
 
     def _write(self, batch: Sequence[Told]) -> None:
         try:
-            answers = self._contact.run(self._contact.store.finish([(told[0].claim, told[1]) for told in batch]))
+            answers = self._contact.run(self._contact.store.queue.finish([(told[0].claim, told[1]) for told in batch]))
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
                 raise  # the store is away: the same batch again

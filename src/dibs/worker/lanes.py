@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from dibs.handlers.endings import outcome_of
 from dibs.model.claim import Outcome, Released
-from dibs.observe.tasks import count_run
+from dibs.observe.metrics import count_run
 from dibs.worker.attempt import Attempt, Stop, now
-from dibs.worker.pace import Pace
 from dibs.worker.run import perform
 from dibs.workflow.task_data import Shelf
 
@@ -214,3 +213,39 @@ class ThreadLane(Lane):
         about = attempt.about("task.came_late")
         logger.warning("%r ended long after its timeout; what it did is not counted", attempt, extra=about)
         return True
+
+
+SHORT = 0.05
+"""Seconds up to which a type counts as very short."""
+
+
+AHEAD = 0.5
+"""Seconds of work that a lane may hold."""
+
+
+MOST = 1000
+"""Tasks that a lane may hold, however short."""
+
+
+WEIGHT = 0.1
+
+
+class Pace:
+    """A running average of the time that the tasks of each type take."""
+
+    def __init__(self) -> None:
+        self._average: dict[str, float] = {}
+
+    def note(self, type_name: str, seconds: float) -> None:
+        """A task of this type took so long. A long one counts at once, short ones little by little."""
+        known = self._average.get(type_name, seconds)
+        self._average[type_name] = seconds if seconds > SHORT else known + (seconds - known) * WEIGHT
+
+    def short(self, types: Sequence[str]) -> list[str]:
+        """The types among these that are known to be very short."""
+        return [name for name in types if self._average.get(name, SHORT) < SHORT]
+
+    def ahead(self, types: Sequence[str], places: int) -> int:
+        """How many tasks of these types make enough work for so many places."""
+        slowest = max(self._average[name] for name in types)
+        return max(places, min(MOST, int(places * AHEAD / max(slowest, 1e-6))))

@@ -16,9 +16,9 @@ from dibs.model.claim import MAX_BATCH, ClaimStatus, Failed, Renewed
 from dibs.model.task import Failure
 from dibs.observe import tracing
 from dibs.worker.attempt import Attempt, Attempts, Stop, now
-from dibs.worker.contact import Contact
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part
+from dibs.worker.progress import Notes
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 logger = logging.getLogger("dibs.worker")
 
@@ -70,7 +70,7 @@ class Leases(Part):
         for batch in _batches(attempts):
             moment = now()
             claims = [attempt.claim for attempt in batch]
-            answers = self._contact.run(self._contact.store.renew(claims, round(self._lease * 1e6)))
+            answers = self._contact.run(self._contact.store.queue.renew(claims, round(self._lease * 1e6)))
             for attempt, answer in zip(batch, answers, strict=True):
                 self._renewed(attempt, answer, moment)
 
@@ -84,7 +84,7 @@ class Leases(Part):
 
     def _look(self, attempts: Sequence[Attempt]) -> None:
         for batch in _batches(attempts):
-            standings = self._contact.run(self._contact.store.standing([attempt.claim for attempt in batch]))
+            standings = self._contact.run(self._contact.store.queue.claim_status([attempt.claim for attempt in batch]))
             for attempt, standing in zip(batch, standings, strict=True):
                 if standing is ClaimStatus.STOPPING:
                     self._stop(attempt, Stop.CANCELLED)

@@ -17,11 +17,11 @@ from dibs import procedures
 from dibs.errors import DibsError, NotAllowed, StoreError
 from dibs.handlers.handler import Handler
 from dibs.model.registry import Heartbeat
-from dibs.observe import recoveries
+from dibs.observe import log
 from dibs.worker.attempt import now
 from dibs.worker.config import WorkerConfig
-from dibs.worker.contact import Contact
-from dibs.worker.part import Part
+from dibs.worker.service import Part
+from dibs.worker.store_access import Contact
 
 logger = logging.getLogger("dibs.worker")
 
@@ -70,7 +70,7 @@ class Upkeep(Part):
             if now() >= due:
                 chore()
                 self._next[chore] = now() + self._every[chore] * random.uniform(0.9, 1.1)
-        recoveries.tell()
+        log.tell()
         self._woken.wait(max(0.0, min(self._next.values()) - now()))
 
     def leave(self) -> None:
@@ -79,7 +79,7 @@ class Upkeep(Part):
 
     def _beat_heart(self, leaving: bool = False) -> None:
         if self._beat is not None:  # a server is no worker
-            self._contact.run(self._contact.store.heartbeat(self._beat(leaving)))
+            self._contact.run(self._contact.store.registry.heartbeat(self._beat(leaving)))
 
     def _tend(self) -> None:
         self.tending = True
@@ -100,7 +100,7 @@ class Upkeep(Part):
         while self._undeclared:
             schedule = self._undeclared[-1]
             try:
-                self._contact.run(self._contact.store.put_schedule(schedule, "code"))
+                self._contact.run(self._contact.store.schedules.put_schedule(schedule, "code"))
             except DibsError as error:
                 if isinstance(error, StoreError) and not isinstance(error, NotAllowed):
                     raise

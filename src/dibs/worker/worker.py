@@ -13,7 +13,7 @@ import platform
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,21 +28,18 @@ from dibs.model.finalization import unique_processor
 from dibs.model.registry import Heartbeat
 from dibs.store.contract import Store
 from dibs.store.doctor import warn_once
-from dibs.store.operation import Operation
 from dibs.version import __version__
 from dibs.worker.attempt import Attempt, Attempts, Stop, now
 from dibs.worker.claimer import Claimer
 from dibs.worker.config import WorkerConfig, new_worker_id
-from dibs.worker.contact import Contact
 from dibs.worker.finalizer import Finalizer
 from dibs.worker.finisher import Finisher
 from dibs.worker.lanes import Duties, Lane, ThreadLane
 from dibs.worker.leases import Leases
-from dibs.worker.looplane import LoopLane
-from dibs.worker.notes import Notes
-from dibs.worker.part import Part
-from dibs.worker.shelf import StoreShelf
-from dibs.worker.signals import Signals
+from dibs.worker.loop_lane import LoopLane
+from dibs.worker.progress import Notes
+from dibs.worker.service import Part, Signals
+from dibs.worker.store_access import Contact, StoreShelf
 from dibs.worker.upkeep import Upkeep
 
 logger = logging.getLogger("dibs.worker")
@@ -75,7 +72,7 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        sign: Callable[[Operation[Any]], Operation[Any]],
+        by: str | None,
         handlers: Iterable[Handler[..., Any, Any]],
         config: WorkerConfig,
     ) -> None:
@@ -85,7 +82,7 @@ class Worker:
         self._handlers = {handler.name: handler for handler in handlers}
         if not self._handlers:
             raise InvalidValue("This worker has nothing to do: there are no handlers.", hint="Declare one: @app.task")
-        self._contact = Contact(store, sign)
+        self._contact = Contact(store, by)
         self._shelf = StoreShelf(store, self._contact.run)
         self._signals = Signals()
         self._stopping = threading.Event()
@@ -126,7 +123,9 @@ class Worker:
         self._leases = Leases(self._contact, self.config.lease, self._attempts, self._notes)
         handlers = list(self._handlers.values())
         self._upkeep = Upkeep(self._contact, self.config, processor, handlers, self._heartbeat)
-        self._contact.run(self._contact.store.heartbeat(self._heartbeat(False)))  # a wrong URL is told here and now
+        self._contact.run(
+            self._contact.store.registry.heartbeat(self._heartbeat(False))
+        )  # a wrong URL is told here and now
         warn_once(self._contact.store.caution, logger)
         self._open_lanes(loop)
         identity = (self.worker_id, self._incarnation)
@@ -177,7 +176,7 @@ class Worker:
     def _open_lanes(self, loop: asyncio.AbstractEventLoop | None) -> None:
         duties = Duties(self._may_begin, self._ended, self._room, self._shelf)
         if apart := self._in(Where.PROCESS):  # first, because it may refuse a handler
-            from dibs.worker.processlane import ProcessLane  # imports multiprocessing, which most workers do not need
+            from dibs.worker.process_lane import ProcessLane
 
             self._lanes.append(ProcessLane([handler.name for handler in apart], duties, self.config, apart))
         if plain := self._in(Where.THREAD):
@@ -241,7 +240,7 @@ class Worker:
         What has ended is written first: if the suspect kills us, its neighbours are not to be charged for it."""
         self._finisher.wait_until_written(FLUSH_WITHIN)
         try:
-            refused = self._contact.run(self._contact.store.start([attempt.claim]))[0]
+            refused = self._contact.run(self._contact.store.queue.start([attempt.claim]))[0]
         except StoreError:
             self._attempts.settle(attempt, Released())
             return False

@@ -9,7 +9,7 @@ import pytest
 
 from dibs.errors import StoreUnavailable
 from dibs.server.dashboard.page import Page
-from dibs.server.dashboard.pages import PAGES
+from dibs.server.dashboard.routes import PAGES
 from tests.helpers.browsing import Visitor, text_of
 from tests.server.conftest import Served
 from tests.server.dashboard.conftest import Site
@@ -96,7 +96,7 @@ def test_a_store_that_does_not_answer_is_told_of_on_a_page(site: Site, monkeypat
     def fail(digest: str) -> NoReturn:
         raise StoreUnavailable("No connection.", hint="Wait.")
 
-    monkeypatch.setattr(site.served.service.store, "get_session", fail)
+    monkeypatch.setattr(site.served.service.store.keys, "get_session", fail)
     answer = visitor.get("/tasks")
     assert answer.status_code == 503
     assert "That did not work No connection. Wait." in text_of(answer)

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 import dibs
-from dibs import pacing
-from dibs.server.dashboard import finding
+from dibs import batch_size
+from dibs.server.dashboard import search
 from tests.helpers.browsing import text_of
 from tests.helpers.tasks import dead, enqueue_all, task_in
 from tests.server.dashboard.conftest import Site
@@ -173,9 +173,9 @@ def test_a_search_that_takes_long_says_how_far_it_came_and_where_to_go_on(
 ) -> None:
     rare = app.enqueue("rare")
     enqueue_all(app, [dibs.NewTask("resize") for _ in range(500)])
-    monkeypatch.setattr(finding, "ENOUGH", 0.0)
-    monkeypatch.setattr(finding.look, "__defaults__", (finding.PAGE, 0.0))
-    monkeypatch.setattr(pacing, "FIRST_SPAN", 200)
+    monkeypatch.setattr(search, "ENOUGH", 0.0)
+    monkeypatch.setattr(search.look, "__defaults__", (search.PAGE, 0.0))
+    monkeypatch.setattr(batch_size, "FIRST_SPAN", 200)
     visitor = site.visitor("read")
     page = visitor.get("/tasks?type=rare")
     assert "Looked through 200 tasks, found 0." in text_of(page)
@@ -203,8 +203,8 @@ def test_a_key_for_some_queues_sees_their_tasks_alone(site: Site, app: dibs.Dibs
         app.enqueue("resize", {"a": "needle"}, queue="theirs"),
     )
     visitor = site.visitor("read", queues=["mine"])
-    for search in ("", "?text=needle", "?state=pending", "?type=resize"):
-        page = visitor.get(f"/tasks{search}")
+    for query in ("", "?text=needle", "?state=pending", "?type=resize"):
+        page = visitor.get(f"/tasks{query}")
         assert ids(page) == [mine.id]
         assert "theirs" not in page.text
     assert ids(visitor.get(f"/tasks?id={theirs.id}")) == []
@@ -234,8 +234,8 @@ def test_hostile_texts_are_shown_as_text(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("<script>t</script>\u202e", {EVIL: EVIL}, **names)
     app.fail(app.claim_by_id(task.id, "w-1"), dibs.Failure("<b>E</b>", EVIL, EVIL), permanent=True)
     visitor = site.visitor("admin")
-    for search in ({}, {"state": "failed"}, {"text": "<script>"}, {"q": EVIL}, {"alike": EVIL}, {"worker": '"><b>'}):
-        page = visitor.get("/tasks", params=search)
+    for query in ({}, {"state": "failed"}, {"text": "<script>"}, {"q": EVIL}, {"alike": EVIL}, {"worker": '"><b>'}):
+        page = visitor.get("/tasks", params=query)
         assert page.status_code in {200, 400}
         assert "<script>t" not in page.text
         assert "<img src=x" not in page.text

@@ -53,7 +53,7 @@ def row(page: httpx.Response, name: str) -> dict[str, str]:
 
 def beat(app: dibs.Dibs, name: str, **about: Any) -> None:
     store: Any = app._store
-    store.run(store.heartbeat(Heartbeat(worker_id=name, incarnation="one", **about)))
+    store.run(store.registry.heartbeat(Heartbeat(worker_id=name, incarnation="one", **about)))
 
 
 def fail_for_good(app: dibs.Dibs, task: dibs.Task, message: str = "no") -> None:

@@ -42,7 +42,7 @@ async def claim(call: Call) -> Answer:
     claims = await call.service.desk.claim(request, call.caller.by)
     if not claims and body.wait > 0:
         async with call.departure() as gone:
-            claims = await call.service.room.wait(request, call.sign, body.wait, gone)
+            claims = await call.service.room.wait(request, call.caller.by, body.wait, gone)
         await _check_after_waiting(call, claims)
     if not claims:
         return Answer(wire.NoneAvailable.from_request(body), 404)
@@ -64,7 +64,7 @@ async def claim_by_id(call: Call) -> Answer:
     body: wire.ClaimByIdBody = call.body
     await call.check_visible(call.task_id)
     check_worker(body.worker_id)
-    claimed = await call.run(call.service.store.claim_by_id(call.task_id, body.to_model()))
+    claimed = await call.run(call.service.store.queue.claim_by_id(call.task_id, body.to_model()))
     return Answer(wire.Claimed.from_model([claimed]))
 
 

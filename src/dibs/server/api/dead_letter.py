@@ -44,7 +44,7 @@ async def list_dead(call: Call) -> Answer:
     if query.queue is not None:
         call.caller.check_queue(query.queue)
     which = query.to_model(call.caller.queues if query.queue is None else None)
-    tasks = await call.run(call.service.store.list_tasks(which))
+    tasks = await call.run(call.service.store.tasks.list_tasks(which))
     return Answer(wire.Page.from_models(tasks, query.limit))
 
 
@@ -87,7 +87,7 @@ async def discard(call: Call) -> Answer:
 async def discard_one(call: Call) -> Answer:
     """Discard one task of the dead letter. A task that was discarded before stays as it is."""
     await call.check_visible(call.task_id)
-    task = await call.run(call.service.store.discard(call.task_id, call.caller.queues))
+    task = await call.run(call.service.store.tasks.discard(call.task_id, call.caller.queues))
     return Answer(wire.ChangedTask.from_model(task))
 
 

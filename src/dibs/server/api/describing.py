@@ -12,7 +12,7 @@ from typing import Any
 
 from dibs.server.endpoint import Call, endpoint
 from dibs.server.http import JSON, answer_bytes, encode, header
-from dibs.server.openapi import describe
+from dibs.server.openapi.document import describe
 
 TAG = "description"
 HTML = (b"content-type", b"text/html; charset=utf-8")
@@ -36,7 +36,7 @@ def document() -> bytes:
 @lru_cache(8)  # one for each name by which the server is called
 def page(origin: str) -> bytes:
     """The description as a page."""
-    from dibs.server.pages.reference import render  # noqa: PLC0415 - templates are only for those who read
+    from dibs.server.openapi.reference import render  # noqa: PLC0415  jinja2 is imported for this page only
 
     return render(description(), origin).encode()
 
@@ -44,7 +44,7 @@ def page(origin: str) -> bytes:
 @cache
 def stylesheet() -> bytes:
     """The page's style."""
-    return resources.files("dibs.server.pages").joinpath("reference.css").read_bytes()
+    return resources.files("dibs.server.openapi").joinpath("reference.css").read_bytes()
 
 
 @endpoint("GET", "/api/openapi.json", tag=TAG, answers={200: (dict[str, Any], "The description.")})

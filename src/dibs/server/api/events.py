@@ -7,9 +7,9 @@ from contextlib import aclosing
 from dibs.errors import DibsError, StoreError
 from dibs.model.key import Scope
 from dibs.server.endpoint import Call, endpoint
-from dibs.server.feed import Feed, Follower, Wants
+from dibs.server.event_stream import CHECK_EVERY, MEDIA, Stream
+from dibs.server.events import Feed, Follower, Wants
 from dibs.server.http import header
-from dibs.server.streaming import CHECK_EVERY, MEDIA, Stream
 from dibs.wire.errors import RequestRefused
 from dibs.wire.history import EventsQuery
 

@@ -49,7 +49,7 @@ async def claim(call: Call) -> Answer:
     """
     lease = check_lease(call.body.lease)
     store = call.service.store
-    return await _ask(call, lambda found: store.claim_finalization(found, _processor(call), lease))
+    return await _ask(call, lambda found: store.finalization.claim_finalization(found, _processor(call), lease))
 
 
 @endpoint(
@@ -70,7 +70,9 @@ async def renew(call: Call) -> Answer:
     body: wire.ExtendBody = call.body
     lease = check_lease(body.lease)
     store = call.service.store
-    return await _ask(call, lambda found: store.renew_finalization(found, body.processor, body.token, lease))
+    return await _ask(
+        call, lambda found: store.finalization.renew_finalization(found, body.processor, body.token, lease)
+    )
 
 
 @endpoint(
@@ -85,7 +87,9 @@ async def renew(call: Call) -> Answer:
 )
 async def release(call: Call) -> Answer:
     """Give up the claim that this processor has under this token. Any other call changes nothing."""
-    releasing = call.service.store.release_finalization(workflow_id(call), _processor(call), call.body.token)
+    releasing = call.service.store.finalization.release_finalization(
+        workflow_id(call), _processor(call), call.body.token
+    )
     released = await call.run(seen(call, releasing))
     await _check_there(call, released)
     return Answer(wire.Released.from_model(released))
@@ -106,7 +110,7 @@ async def finalize(call: Call) -> Answer:
 
     It is completed (or its finalizer begins), fails, or is left to be checked later.
     """
-    acting = call.service.store.finalize(workflow_id(call), _processor(call), call.body.token)
+    acting = call.service.store.finalization.finalize(workflow_id(call), _processor(call), call.body.token)
     done = await call.run(seen(call, acting))
     for due in done.due:  # the workflow that it is a part of, above all
         call.service.finalize(due)
@@ -123,7 +127,7 @@ async def finalize(call: Call) -> Answer:
 )
 async def context(call: Call) -> Answer:
     """How the steps of a workflow stand, and what follows from that."""
-    found = await call.run(seen(call, call.service.store.execution_context(workflow_id(call))))
+    found = await call.run(seen(call, call.service.store.finalization.execution_context(workflow_id(call))))
     return Answer(wire.OneContext.from_model(found))
 
 
@@ -138,7 +142,7 @@ async def context(call: Call) -> Answer:
 async def attempts(call: Call) -> Answer:
     """Every recorded wish to finalize a workflow, also of those that were refused."""
     await _check_there(call, None)
-    found = await call.run(seen(call, call.service.store.finalization_attempts(workflow_id(call))))
+    found = await call.run(seen(call, call.service.store.finalization.finalization_attempts(workflow_id(call))))
     return Answer(wire.Attempts.from_model(found))
 
 
@@ -154,7 +158,7 @@ async def due_finalizations(call: Call) -> Answer:
     """The workflows that wait for their finalization and that nobody holds. The server finalizes them by itself."""
     call.caller.check_whole_store()
     query: wire.DueQuery = call.query or wire.DueQuery()
-    return Answer(wire.DueWorkflows(await call.run(call.service.store.due_finalizations(query.limit))))
+    return Answer(wire.DueWorkflows(await call.run(call.service.store.finalization.due_finalizations(query.limit))))
 
 
 def _processor(call: Call) -> str:
@@ -172,7 +176,7 @@ async def _ask(call: Call, wish: Wish) -> Answer:
 
 async def _check_there(call: Call, found: Any) -> None:
     """Nothing came of it: is that because there is no such workflow?"""
-    if not found and await call.run(call.service.store.get_workflow(workflow_id(call))) is None:
+    if not found and await call.run(call.service.store.workflows.get_workflow(workflow_id(call))) is None:
         raise WorkflowNotFound(workflow_id(call))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.liveness import threads_answer
-from dibs.store.operation import Operation
+from dibs.store.operation import Mode, Operation
 from dibs.wire.admin import Alive, Ready
 from dibs.wire.errors import RequestRefused
 
@@ -43,7 +43,9 @@ async def ready(call: Call) -> Answer:
     # On SQLite as a write: requests that write wait for the lock of the file, and for the thread that commits. On
     # PostgreSQL as a read, which is repeated where a connection turns out to be broken.
     store = call.service.store
-    look: Operation[int] = replace(store.last_entry(), writes=not store.many_writers)
+    look: Operation[int] = store.history.last_entry()
+    if not store.many_writers:
+        look = replace(look, mode=Mode.WRITE)
     hint = "Is it running, can this machine reach it, and does no other program hold it locked?"
     reading: Awaitable[int] = call.run(look)
     await _answers(reading, "store_unavailable", "The database has", hint)

@@ -21,7 +21,7 @@ async def history(call: Call) -> Answer:
     """Everything that happened to all tasks, in order."""
     call.caller.check_whole_store()
     query: HistoryQuery = call.query or HistoryQuery()
-    entries = await call.run(call.service.store.history_after(query.after, query.limit))
+    entries = await call.run(call.service.store.history.history_after(query.after, query.limit))
     return Answer(WholeHistory.from_model(entries))
 
 

@@ -34,7 +34,7 @@ async def renew(call: Call) -> Answer:
     """Prolong the lease. Do so every third of it."""
     body: wire.RenewBody = call.body
     lease = check_lease(body.lease)
-    [answer] = await fenced(call, [ref_of(call, body)], lambda refs: call.service.store.renew(refs, lease))
+    [answer] = await fenced(call, [ref_of(call, body)], lambda refs: call.service.store.queue.renew(refs, lease))
     return Answer(wire.Renewed.from_model(or_raise(answer)))
 
 
@@ -52,7 +52,7 @@ async def renew_many(call: Call) -> Answer:
     body: wire.RenewManyBody = call.body
     lease = check_lease(body.lease)
     refs = refs_of(body.worker_id, body.claims)
-    answers = await fenced(call, refs, lambda seen: call.service.store.renew(seen, lease))
+    answers = await fenced(call, refs, lambda seen: call.service.store.queue.renew(seen, lease))
     return Answer(wire.RenewedAnswers(True, [or_refusal(answer, wire.Renewed.from_model) for answer in answers]))
 
 
@@ -72,7 +72,7 @@ async def progress(call: Call) -> Answer:
     ref = ref_of(call, body)
     notes = {ref.task_id: (body.progress, body.message)}
     [answer] = await fenced(
-        call, [ref], lambda refs: call.service.store.progress([(each, *notes[each.task_id]) for each in refs])
+        call, [ref], lambda refs: call.service.store.queue.progress([(each, *notes[each.task_id]) for each in refs])
     )
     return Answer(wire.Noted.from_model(ref.task_id, or_raise(answer)))
 
@@ -94,7 +94,7 @@ async def progress_many(call: Call) -> Answer:
     answers = await fenced(
         call,
         refs,
-        lambda seen: call.service.store.progress([(ref, *said[ref.task_id, ref.token]) for ref in seen]),
+        lambda seen: call.service.store.queue.progress([(ref, *said[ref.task_id, ref.token]) for ref in seen]),
     )
     noted = [_noted(ref, answer) for ref, answer in zip(refs, answers, strict=True)]
     return Answer(wire.NotedAnswers(True, noted))
@@ -113,7 +113,7 @@ async def start(call: Call) -> Answer:
     """Tasks that were claimed ahead begin now: from here on they are charged an attempt if their worker is lost."""
     body: wire.ClaimsBody = call.body
     refs = refs_of(body.worker_id, body.claims)
-    answers = await fenced(call, refs, call.service.store.start)
+    answers = await fenced(call, refs, call.service.store.queue.start)
     started = [_started(ref, answer) for ref, answer in zip(refs, answers, strict=True)]
     return Answer(wire.StartedAnswers(True, started))
 
@@ -131,14 +131,14 @@ async def standing(call: Call) -> Answer:
     """How claims stand: held, asked to stop, or lost. Nothing is written, no lease prolonged."""
     body: wire.ClaimsBody = call.body
     refs = refs_of(body.worker_id, body.claims)
-    answers = await fenced(call, refs, call.service.store.standing)
+    answers = await fenced(call, refs, call.service.store.queue.claim_status)
     return Answer(wire.Standings([ClaimStatus.LOST if isinstance(each, DibsError) else each for each in answers]))
 
 
 @endpoint("GET", "/api/tasks/next-due", Scope.WORK, tag=TAG, answers={200: (wire.DueIn, "As of now.")})
 async def next_due(call: Call) -> Answer:
     """When time alone makes the next task claimable: a delay or a lease that ends, a schedule that ticks."""
-    return Answer(wire.DueIn(await call.run(call.service.store.next_due(call.caller.queues))))
+    return Answer(wire.DueIn(await call.run(call.service.store.upkeep.next_due(call.caller.queues))))
 
 
 def _noted(ref: ClaimRef, answer: bool | DibsError) -> wire.Noted | Refusal:

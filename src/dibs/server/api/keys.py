@@ -23,7 +23,7 @@ TAG = "keys"
 async def create(call: Call) -> Answer:
     """Make a key. Keep its text: it is shown in this answer alone."""
     call.caller.check_whole_store()
-    minted = await call.run(call.service.store.mint_key(call.body.to_model()))
+    minted = await call.run(call.service.store.keys.mint_key(call.body.to_model()))
     return Answer(Minted.from_model(minted), 201)
 
 
@@ -31,7 +31,7 @@ async def create(call: Call) -> Answer:
 async def list_keys(call: Call) -> Answer:
     """All keys, also those that expired or were revoked; never their text."""
     call.caller.check_whole_store()
-    keys = await call.run(call.service.store.list_keys())
+    keys = await call.run(call.service.store.keys.list_keys())
     return Answer(Keys.from_model(keys))
 
 
@@ -46,7 +46,7 @@ async def list_keys(call: Call) -> Answer:
 async def revoke(call: Call) -> Answer:
     """Let nobody use a key from now on; the same again keeps the time of the first. A key may revoke itself."""
     call.caller.check_whole_store()
-    gone = await call.run(call.service.store.revoke_key(call.path["id"]))
+    gone = await call.run(call.service.store.keys.revoke_key(call.path["id"]))
     call.service.ring.look_again()
     return Answer(Revoked.from_model(gone))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dibs.model.key import Scope
-from dibs.observe.page import FORMAT
+from dibs.observe.exposition import FORMAT
 from dibs.server.endpoint import Call, endpoint
 from dibs.server.http import answer_bytes
-from dibs.server.metrics import House, Snapshot, by_queue
+from dibs.server.statistics.store_metrics import House, Snapshot, by_queue
 
 TAG = "health"
 
@@ -36,8 +36,8 @@ async def _look(call: Call) -> Snapshot:
     await call.service.pulse.refreshed()
     board = await call.service.pulse.call_roll()
     names = [name for name in board.queues() if call.caller.serves(name)]
-    latencies = await call.run(store.latencies(only))
-    finished = await call.run(store.finished_within(60_000_000, only))
+    latencies = await call.run(store.statistics.latencies(only))
+    finished = await call.run(store.statistics.finished_within(60_000_000, only))
     return Snapshot(
         queues=by_queue(board, names),
         oldest=board.oldest(only) or 0.0,
@@ -51,9 +51,9 @@ async def _look(call: Call) -> Snapshot:
 
 async def _look_at_house(call: Call) -> House:
     store = call.service.store
-    schedules = await call.run(store.list_schedules())
-    workflows = await call.service.metrics.workflows(lambda: call.run(store.workflow_counts()))
-    return House(schedules, workflows, await call.run(store.vitals()))
+    schedules = await call.run(store.schedules.list_schedules())
+    workflows = await call.service.metrics.workflows(lambda: call.run(store.workflows.workflow_counts()))
+    return House(schedules, workflows, await call.run(store.statistics.database_health()))
 
 
 ENDPOINTS = [metrics]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dibs import procedures
 from dibs.errors import DibsError, InvalidGraph, InvalidValue
 from dibs.model.claim import ClaimRef, Completed, Outcome
 from dibs.model.key import Scope
@@ -23,6 +24,7 @@ from dibs.server.api.fencing import (
 )
 from dibs.server.api.graphs import check_params, check_queues
 from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.store.operation import drive_async
 from dibs.wire import claims as wire
 from dibs.wire.errors import RequestRefused
 from dibs.wire.tasks import Task
@@ -104,7 +106,9 @@ async def finish(call: Call) -> Answer:
     """Write many outcomes in one transaction, each fenced by its token."""
     body: wire.FinishBody = call.body
     told, refused = await _told(call, body)
-    done = await fenced(call, list(told), lambda refs: call.service.store.finish([(ref, told[ref]) for ref in refs]))
+    done = await fenced(
+        call, list(told), lambda refs: call.service.store.queue.finish([(ref, told[ref]) for ref in refs])
+    )
     call.service.finalize_after(done)
     return Answer(wire.FinishedAnswers(True, _answers(body, {**refused, **dict(zip(told, done, strict=True))})))
 
@@ -131,7 +135,8 @@ async def exchange(call: Call) -> Answer:
     told, refused = await _told(call, body)
     refs = list(told)
     seen, visible = await seen_of(call, refs)
-    done, claims = await call.run(call.service.store.exchange([(ref, told[ref]) for ref in seen], request))
+    procedure = procedures.exchange(call.service.store, [(ref, told[ref]) for ref in seen], request)
+    done, claims = await drive_async(procedure, call.run)
     call.service.finalize_after(done)
     answers = {**refused, **dict(zip(refs, with_unseen(refs, visible, done), strict=True))}
     return Answer(wire.Exchanged(True, _answers(body, answers), [Task.from_model(claim.task) for claim in claims]))
@@ -157,7 +162,7 @@ async def _outcome(call: Call, ref: ClaimRef, said: Any) -> Outcome:
 async def _check_parents(call: Call, ref: ClaimRef, steps: Sequence[NewStep]) -> None:
     """Who waits for a step reads its result: to a limited key, steps of foreign queues do not exist here either."""
     if call.caller.queues is not None:
-        await call.run(call.service.store.check_parents(ref.task_id, steps, call.caller.queues))
+        await call.run(call.service.store.workflows.check_parents(ref.task_id, steps, call.caller.queues))
 
 
 async def _told(call: Call, body: wire.FinishBody) -> tuple[dict[ClaimRef, Outcome], dict[ClaimRef, DibsError]]:

@@ -14,7 +14,7 @@ TAG = "queues"
 @endpoint("GET", "/api/queues", Scope.READ, tag=TAG, answers={200: (Queues, "By name.")})
 async def list_queues(call: Call) -> Answer:
     """Every queue with its depth by state."""
-    queues = await call.run(call.service.store.queues())
+    queues = await call.run(call.service.store.registry.queues())
     return Answer(Queues.from_model([info for info in queues if call.caller.serves(info.name)]))
 
 
@@ -30,7 +30,7 @@ async def list_queues(call: Call) -> Answer:
 async def pause(call: Call) -> Answer:
     """Let nobody claim from the queue until it is resumed. Running tasks go on, new ones can be enqueued."""
     name = _queue(call)
-    await call.run(call.service.store.pause(name))
+    await call.run(call.service.store.registry.pause(name))
     return Answer(Gated.from_model(name, True))
 
 
@@ -46,7 +46,7 @@ async def pause(call: Call) -> Answer:
 async def resume(call: Call) -> Answer:
     """Let the queue be claimed from again."""
     name = _queue(call)
-    await call.run(call.service.store.resume(name))
+    await call.run(call.service.store.registry.resume(name))
     return Answer(Gated.from_model(name, False))
 
 

@@ -18,7 +18,7 @@ TAG = "retention"
 @endpoint("GET", "/api/retention", Scope.READ, tag=TAG, answers={200: (RetentionRules, "The rules.")})
 async def list_rules(call: Call) -> Answer:
     """How long finished tasks, ended workflows, history and workers are kept."""
-    rules = await call.run(call.service.store.retention())
+    rules = await call.run(call.service.store.retention.retention_rules())
     return Answer(RetentionRules.from_model([rule for rule in rules if shows(call.caller, rule)]))
 
 
@@ -41,7 +41,7 @@ async def set_rule(call: Call) -> Answer:
     """
     target = call.body.to_model()
     check_change(call.caller, target)
-    rule = await call.run(call.service.store.set_retention(target, call.body.keep))
+    rule = await call.run(call.service.store.retention.set_retention(target, call.body.keep))
     return Answer(ChangedRule.from_model(rule))
 
 
@@ -59,7 +59,7 @@ async def remove_rule(call: Call) -> Answer:
     """Remove a rule. Without a queue, task type or workflow the default goes back to its first value."""
     target = call.body.to_model()
     check_change(call.caller, target)
-    await call.run(call.service.store.remove_retention(target))
+    await call.run(call.service.store.retention.remove_retention(target))
     return Answer(Done.from_model())
 
 
@@ -73,7 +73,7 @@ async def remove_rule(call: Call) -> Answer:
 )
 async def list_changes(call: Call) -> Answer:
     """Who changed which rule, and when."""
-    changes = await call.run(call.service.store.retention_changes(call.query.limit))
+    changes = await call.run(call.service.store.retention.retention_changes(call.query.limit))
     return Answer(RetentionChanges.from_model([each for each in changes if shows(call.caller, each)]))
 
 

@@ -28,7 +28,7 @@ MISSING = {404: "There is no schedule of this name."}
 @endpoint("GET", "/api/schedules", Scope.READ, tag=TAG, answers={200: (wire.Schedules, "By name.")})
 async def list_schedules(call: Call) -> Answer:
     """All schedules, when each ticks next, and what became of its last tick."""
-    plans = await call.run(call.service.store.list_schedules())
+    plans = await call.run(call.service.store.schedules.list_schedules())
     return Answer(wire.Schedules.from_model([plan for plan in plans if call.caller.serves(plan.queue)]))
 
 
@@ -56,7 +56,7 @@ async def put(call: Call) -> Answer:
     """
     new = call.body.to_model()
     call.caller.check_queue(new.queue)
-    storing = call.service.store.put_schedule(new, call.body.source)
+    storing = call.service.store.schedules.put_schedule(new, call.body.source)
     return _changed(await call.run(_after_look(call, new.name, storing, _check_ours_or_new)))
 
 
@@ -70,7 +70,7 @@ async def put(call: Call) -> Answer:
 )
 async def get(call: Call) -> Answer:
     """One schedule."""
-    plan = await call.run(call.service.store.get_schedule(call.path["name"]))
+    plan = await call.run(call.service.store.schedules.get_schedule(call.path["name"]))
     _check_ours(call, plan.name, plan)
     return Answer(wire.OneSchedule.from_model(plan))
 
@@ -85,7 +85,7 @@ async def get(call: Call) -> Answer:
 )
 async def remove(call: Call) -> Answer:
     """Forget a schedule. What it has enqueued stays."""
-    await do(call, call.path["name"], call.service.store.remove_schedule(call.path["name"]))
+    await do(call, call.path["name"], call.service.store.schedules.remove_schedule(call.path["name"]))
     return Answer(Done.from_model())
 
 
@@ -101,7 +101,7 @@ async def remove(call: Call) -> Answer:
 )
 async def enable(call: Call) -> Answer:
     """Let a disabled schedule tick again, from now on: nothing is caught up."""
-    return _changed(await do(call, call.path["name"], call.service.store.enable_schedule(call.path["name"])))
+    return _changed(await do(call, call.path["name"], call.service.store.schedules.enable_schedule(call.path["name"])))
 
 
 @endpoint(
@@ -116,7 +116,7 @@ async def enable(call: Call) -> Answer:
 )
 async def disable(call: Call) -> Answer:
     """Let a schedule not tick until it is enabled."""
-    return _changed(await do(call, call.path["name"], call.service.store.disable_schedule(call.path["name"])))
+    return _changed(await do(call, call.path["name"], call.service.store.schedules.disable_schedule(call.path["name"])))
 
 
 @endpoint(
@@ -131,7 +131,7 @@ async def disable(call: Call) -> Answer:
 )
 async def run(call: Call) -> Answer:
     """Enqueue the schedule's task now, beside its ticks; also when it is disabled."""
-    task = await do(call, call.path["name"], call.service.store.run_schedule(call.path["name"]))
+    task = await do(call, call.path["name"], call.service.store.schedules.run_schedule(call.path["name"]))
     return Answer(ChangedTask.from_model(task), 201)
 
 
@@ -141,7 +141,7 @@ async def run(call: Call) -> Answer:
 async def due(call: Call) -> Answer:
     """The schedules whose next tick has come. The server ticks them by itself."""
     call.caller.check_whole_store()
-    found = await call.run(call.service.store.due_schedules())
+    found = await call.run(call.service.store.schedules.due_schedules())
     return Answer(wire.DueSchedules.from_model(found))
 
 
@@ -167,13 +167,15 @@ async def tick(call: Call) -> Answer:
     call.caller.check_whole_store()
     body: wire.TickBody = call.body
     read = (body.cron, body.timezone, check_moment(body.next_at, "next_at"))
-    plan = await call.run(call.service.store.get_schedule(call.path["name"]))
-    found = [each for each in await call.run(call.service.store.due_schedules()) if each.schedule == plan]
+    plan = await call.run(call.service.store.schedules.get_schedule(call.path["name"]))
+    found = [each for each in await call.run(call.service.store.schedules.due_schedules()) if each.schedule == plan]
     if not found or read != (plan.cron, plan.timezone, plan.next_at):
         return Answer(Counted.from_model(0))
     # Whatever the caller takes for now: no tick comes before its time, and none is gone back to.
     now = max(plan.next_at, min(check_moment(body.now, "now"), found[0].now))
-    return Answer(Counted.from_model(await call.run(call.service.store.tick_schedule(DueSchedule(plan, now)))))
+    return Answer(
+        Counted.from_model(await call.run(call.service.store.schedules.tick_schedule(DueSchedule(plan, now))))
+    )
 
 
 async def do(call: Call, name: str, verb: Operation[T]) -> T:
@@ -185,7 +187,7 @@ def _after_look(call: Call, name: str, verb: Operation[T], check: Any) -> Operat
     """The verb, for a limited key in one transaction with a look at whose schedule it is."""
     if call.caller.queues is None:
         return verb
-    look = call.service.store.get_schedule(name)
+    look = call.service.store.schedules.get_schedule(name)
 
     def steps() -> Generator[Any, Any, T]:
         try:
@@ -196,7 +198,7 @@ def _after_look(call: Call, name: str, verb: Operation[T], check: Any) -> Operat
         done: T = yield from verb.begin()
         return done
 
-    return verb.within(steps)
+    return verb.around(steps)
 
 
 def _check_ours(call: Call, name: str, plan: Schedule | None) -> None:

@@ -27,7 +27,7 @@ async def results(call: Call) -> Answer:
     A key that is limited to queues gets the results of parents in these queues only.
     """
     await call.check_visible(call.task_id)
-    found = await call.run(call.service.store.results(call.task_id, call.caller.queues))
+    found = await call.run(call.service.store.workflows.results(call.task_id, call.caller.queues))
     await _check_there(call, found)
     return Answer(Results.from_model(found))
 
@@ -44,7 +44,7 @@ async def results(call: Call) -> Answer:
 async def checkpoints(call: Call) -> Answer:
     """What earlier attempts of this task have kept."""
     await call.check_visible(call.task_id)
-    found = await call.run(call.service.store.checkpoints(call.task_id))
+    found = await call.run(call.service.store.queue.checkpoints(call.task_id))
     await _check_there(call, found)
     return Answer(Checkpoints(found))
 
@@ -63,13 +63,13 @@ async def keep_checkpoint(call: Call) -> Answer:
     """Keep a value for later attempts, so that what is done once is not done again."""
     body: CheckpointBody = call.body
     await call.check_visible(call.task_id)
-    value = await call.run(call.service.store.keep_checkpoint(ref_of(call, body), body.name, body.value))
+    value = await call.run(call.service.store.queue.keep_checkpoint(ref_of(call, body), body.name, body.value))
     return Answer(Kept(True, value))
 
 
 async def _check_there(call: Call, found: Sized) -> None:
     """Nothing was found: is that because there is no such task?"""
-    if not found and not await call.run(call.service.store.queues_of([call.task_id])):
+    if not found and not await call.run(call.service.store.tasks.queues_of([call.task_id])):
         raise TaskNotFound(call.task_id)
 
 

@@ -32,14 +32,14 @@ async def register(call: Call) -> Answer:
     """Register a new version of a task type. Tasks of older versions stay claimable: claims go by the name alone."""
     call.caller.check_whole_store()
     body: NewTypeBody = call.body
-    kind = await call.run(call.service.store.register_type(body.name, body.schema, body.defaults))
+    kind = await call.run(call.service.store.registry.register_type(body.name, body.schema, body.defaults))
     return Answer(RegisteredType.from_model(kind), 201)
 
 
 @endpoint("GET", "/api/task-types", Scope.READ, tag=TAG, answers={200: (TaskTypes, "By name, newest version first.")})
 async def list_types(call: Call) -> Answer:
     """All versions of all task types."""
-    kinds = await call.run(call.service.store.list_types())
+    kinds = await call.run(call.service.store.registry.list_types())
     return Answer(TaskTypes.from_model(kinds))
 
 
@@ -55,7 +55,7 @@ async def list_types(call: Call) -> Answer:
 async def get(call: Call) -> Answer:
     """One task type, in its newest version or the given one."""
     query: TypeQuery = call.query or TypeQuery()
-    kind = await call.run(call.service.store.get_type(call.path["name"], query.version))
+    kind = await call.run(call.service.store.registry.get_type(call.path["name"], query.version))
     return Answer(OneType.from_model(kind))
 
 

@@ -66,7 +66,7 @@ async def create_batch(call: Call) -> Answer:
     new = tracing.stamped_tasks(call.body.to_model(), call.trace)
     for each in new:
         call.caller.check_queue(each.queue)
-    tasks = await call.run(call.service.store.enqueue(new))
+    tasks = await call.run(call.service.store.queue.enqueue(new))
     return Answer(wire.CreatedBatch.from_model(tasks), 200 if all(task.deduplicated for task in tasks) else 201)
 
 
@@ -75,7 +75,7 @@ async def create_batch(call: Call) -> Answer:
 )
 async def get(call: Call) -> Answer:
     """One task."""
-    task = await call.run(call.service.store.get(call.task_id))
+    task = await call.run(call.service.store.tasks.get(call.task_id))
     if task is None or not call.caller.serves(task.queue):
         raise TaskNotFound(call.task_id)
     return Answer(wire.OneTask.from_model(task))
@@ -95,7 +95,7 @@ async def list_tasks(call: Call) -> Answer:
         found = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
         return Answer(wire.Page.from_model(found))
     listed = TaskFilter(**which.filters(), limit=query.limit, cursor=query.cursor)
-    tasks = await call.run(call.service.store.list_tasks(listed))
+    tasks = await call.run(call.service.store.tasks.list_tasks(listed))
     return Answer(wire.Page.from_models(tasks, query.limit))
 
 
@@ -117,7 +117,7 @@ def _matching(call: Call, asked: wire.ListQuery | wire.MatchBody) -> TaskMatch:
 async def history(call: Call) -> Answer:
     """Everything that happened to a task. It outlives the task."""
     await call.check_visible(call.task_id)
-    entries = await call.run(call.service.store.history(call.task_id))
+    entries = await call.run(call.service.store.history.task_history(call.task_id))
     if not entries:
         raise TaskNotFound(call.task_id)
     return Answer(OneHistory.from_model(entries))
@@ -134,7 +134,7 @@ async def history(call: Call) -> Answer:
 async def explain(call: Call) -> Answer:
     """Why is this task not running?"""
     await call.check_visible(call.task_id)
-    explaining = call.service.store.explain(call.task_id, call.caller.queues)
+    explaining = call.service.store.tasks.explain(call.task_id, call.caller.queues)
     return Answer(wire.OneExplanation.from_model(await call.run(explaining)))
 
 
@@ -151,7 +151,7 @@ async def explain(call: Call) -> Answer:
 async def cancel(call: Call) -> Answer:
     """Cancel a waiting task at once; ask the worker of a running one to stop."""
     await call.check_visible(call.task_id)
-    task = await call.run(call.service.store.cancel(call.task_id, call.caller.queues))
+    task = await call.run(call.service.store.tasks.cancel(call.task_id, call.caller.queues))
     return Answer(wire.ChangedTask.from_model(task))
 
 
@@ -168,7 +168,7 @@ async def cancel(call: Call) -> Answer:
 async def retry(call: Call) -> Answer:
     """Send a failed, cancelled or scheduled task back to be claimed now."""
     await call.check_visible(call.task_id)
-    task = await call.run(call.service.store.retry(call.task_id, call.caller.queues))
+    task = await call.run(call.service.store.tasks.retry(call.task_id, call.caller.queues))
     return Answer(wire.ChangedTask.from_model(task))
 
 
@@ -233,7 +233,7 @@ async def _moved(call: Call, plan: procedures.Plan[BulkResult]) -> Answer:
 async def peek(call: Call) -> Answer:
     """What would be claimed next. Only a look: somebody else may claim it first."""
     body: PeekBody = call.body
-    tasks = await call.run(call.service.store.peek(body.to_model(call.caller.narrow(body.queues))))
+    tasks = await call.run(call.service.store.queue.peek(body.to_model(call.caller.narrow(body.queues))))
     return Answer(wire.ManyTasks.from_model(tasks))
 
 

@@ -26,13 +26,13 @@ def _chore(
 @_chore("promote", LimitBody, "So many became pending.")
 async def promote(call: Call) -> Answer:
     """Make due tasks pending."""
-    return await _count(call, call.service.store.promote(call.body.limit))
+    return await _count(call, call.service.store.upkeep.promote(call.body.limit))
 
 
 @_chore("recover", LimitBody, "So many were taken back.")
 async def recover(call: Call) -> Answer:
     """Take tasks back whose lease ran out."""
-    return await _count(call, call.service.store.recover(call.body.limit))
+    return await _count(call, call.service.store.upkeep.recover(call.body.limit))
 
 
 @_chore("prune", PruneBody, "One batch is deleted.", PrunedAnswer)
@@ -41,32 +41,32 @@ async def prune(call: Call) -> Answer:
     rules for types, queues or workflows are set, a batch looks at a bounded number of tasks, and may delete none while
     `next` leads to more."""
     call.caller.check_whole_store()
-    done = await call.run(call.service.store.prune(call.body.limit, call.body.to_model()))
+    done = await call.run(call.service.store.upkeep.prune(call.body.limit, call.body.to_model()))
     return Answer(PrunedAnswer.from_model(done))
 
 
 @_chore("prune-history", LimitBody, "So many are gone.")
 async def prune_history(call: Call) -> Answer:
     """Delete history past its retention, oldest first."""
-    return await _count(call, call.service.store.prune_history(call.body.limit))
+    return await _count(call, call.service.store.upkeep.prune_history(call.body.limit))
 
 
 @_chore("prune-workers", Empty, "So many are forgotten.")
 async def prune_workers(call: Call) -> Answer:
     """Delete workers whose last heartbeat is past their retention."""
-    return await _count(call, call.service.store.prune_workers())
+    return await _count(call, call.service.store.upkeep.prune_workers())
 
 
 @_chore("expire-workflows", LimitBody, "So many begin nothing more.")
 async def expire_workflows(call: Call) -> Answer:
     """Stop workflows past their deadline."""
-    return await _count(call, call.service.store.expire_workflows(call.body.limit))
+    return await _count(call, call.service.store.upkeep.expire_workflows(call.body.limit))
 
 
 @_chore("mend-workflows", LimitBody, "So many steps were made up for.")
 async def mend_workflows(call: Call) -> Answer:
     """Make up for steps that ended without their workflow being told, by a program older than workflows, say."""
-    return await _count(call, call.service.store.mend_workflows(call.body.limit))
+    return await _count(call, call.service.store.upkeep.mend_workflows(call.body.limit))
 
 
 async def _count(call: Call, operation: Operation[int]) -> Answer:

@@ -34,7 +34,7 @@ async def heartbeat(call: Call) -> Answer:
     """
     body: HeartbeatBody = call.body
     beat = body.to_model(call.caller.narrow(body.queues))
-    await call.run(call.service.store.heartbeat(beat, call.caller.queues))
+    await call.run(call.service.store.registry.heartbeat(beat, call.caller.queues))
     return Answer(Done.from_model())
 
 
@@ -46,7 +46,7 @@ async def list_workers(call: Call) -> Answer:
 
 async def seen_workers(call: Call) -> list[WorkerInfo]:
     """The workers that serve a queue of the caller's, as far as they concern it."""
-    workers = await call.run(call.service.store.workers())
+    workers = await call.run(call.service.store.registry.workers())
     if call.caller.queues is None:
         return workers
     visible = await call.visible([task_id for info in workers for task_id in info.holds])

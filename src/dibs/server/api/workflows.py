@@ -67,7 +67,7 @@ async def start(call: Call) -> Answer:
     check_queues(call, tasks)
     if not tasks:
         call.caller.check_queue(DEFAULT_QUEUE)  # a workflow without tasks belongs there
-    workflow = await call.run(_if_seen(call, call.service.store.start_workflow(new)))
+    workflow = await call.run(_if_seen(call, call.service.store.workflows.start_workflow(new)))
     _see_to(call, workflow)
     return Answer(wire.StartedWorkflow.from_model(workflow), 200 if workflow.deduplicated else 201)
 
@@ -83,7 +83,7 @@ async def start(call: Call) -> Answer:
 async def list_workflows(call: Call) -> Answer:
     """Workflows, newest first, page by page. Those inside others are left out."""
     query: wire.WorkflowsQuery = call.query or wire.WorkflowsQuery()
-    found = await call.run(call.service.store.list_workflows(query.to_model(call.caller.queues)))
+    found = await call.run(call.service.store.workflows.list_workflows(query.to_model(call.caller.queues)))
     return Answer(wire.WorkflowPage.from_models(found, query.limit))
 
 
@@ -97,7 +97,7 @@ async def list_workflows(call: Call) -> Answer:
 )
 async def get(call: Call) -> Answer:
     """One workflow."""
-    workflow = await call.run(call.service.store.get_workflow(workflow_id(call)))
+    workflow = await call.run(call.service.store.workflows.get_workflow(workflow_id(call)))
     return Answer(wire.OneWorkflow.from_model(_check_seen(call, workflow_id(call), workflow)))
 
 
@@ -111,7 +111,7 @@ async def get(call: Call) -> Answer:
 )
 async def steps(call: Call) -> Answer:
     """The steps of a workflow, and how each stands."""
-    found = await call.run(seen(call, call.service.store.steps(workflow_id(call))))
+    found = await call.run(seen(call, call.service.store.workflows.steps(workflow_id(call))))
     return Answer(wire.Steps.from_model(found))
 
 
@@ -153,7 +153,7 @@ async def add_steps(call: Call) -> Answer:
 )
 async def cancel(call: Call) -> Answer:
     """Cancel a workflow."""
-    return await _changed(call, call.service.store.cancel_workflow(workflow_id(call)))
+    return await _changed(call, call.service.store.workflows.cancel_workflow(workflow_id(call)))
 
 
 @endpoint(
@@ -168,7 +168,7 @@ async def cancel(call: Call) -> Answer:
 )
 async def retry(call: Call) -> Answer:
     """Let a failed or cancelled workflow go on from where it stopped: what was completed stays."""
-    return await _changed(call, call.service.store.retry_workflow(workflow_id(call)))
+    return await _changed(call, call.service.store.workflows.retry_workflow(workflow_id(call)))
 
 
 def workflow_id(call: Call) -> int:
@@ -183,13 +183,13 @@ def seen(call: Call, verb: Operation[T]) -> Operation[T]:
     """The verb, for a limited key in one transaction with a look at whose workflow it is: steps may be added."""
     if call.caller.queues is None:
         return verb
-    look = call.service.store.get_workflow(workflow_id(call))
+    look = call.service.store.workflows.get_workflow(workflow_id(call))
 
     def begin() -> Generator[Any, Any, Any]:
         _check_seen(call, workflow_id(call), look.result((yield from look.begin())))
         return (yield from verb.begin())
 
-    return verb.within(begin)
+    return verb.around(begin)
 
 
 async def change(call: Call, verb: Operation[Workflow]) -> Workflow:
@@ -223,20 +223,20 @@ def _if_seen(call: Call, starting: Operation[Workflow]) -> Operation[Workflow]:
             raise RequestRefused("key_conflict", message, hint="Use another idempotency key.")
         return told
 
-    return starting.within(begin)
+    return starting.around(begin)
 
 
 async def _named_steps(call: Call, body: wire.MoreStepsBody) -> list[NewStep]:
     """The steps, checked; whoever names all of them spares the look at the names that there are."""
     if all(step.name is not None for step in body.steps):
         return body.to_model()
-    known = await call.run(seen(call, call.service.store.steps(workflow_id(call))))
+    known = await call.run(seen(call, call.service.store.workflows.steps(workflow_id(call))))
     return body.to_model({step.name for step in known})
 
 
 async def _add(call: Call, new: list[NewStep]) -> Answer:
     steps = tracing.stamped_steps(new, call.trace)
-    return await _changed(call, call.service.store.add_steps(workflow_id(call), steps))
+    return await _changed(call, call.service.store.workflows.add_steps(workflow_id(call), steps))
 
 
 async def _changed(call: Call, verb: Operation[Workflow]) -> Answer:

@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from importlib import resources
 
-from dibs.server.dashboard.plain import PlainPage
+from dibs.server.dashboard.plain_page import PlainPage
 from dibs.server.http import Receive, Scope, Send, refuse
 from dibs.wire.errors import RequestRefused
 

@@ -11,13 +11,13 @@ from typing import Literal
 
 import msgspec
 
+from dibs.batch_size import Batches
 from dibs.model.key import Scope
 from dibs.model.search import TaskSearch, TaskSummary
 from dibs.model.task import CANCELLABLE, RETRYABLE, State
-from dibs.pacing import Batches
 from dibs.server.auth import missing
-from dibs.server.dashboard.finding import Wish, look
 from dibs.server.dashboard.page import Content, Visit, page, wants_json
+from dibs.server.dashboard.search import Wish, look
 from dibs.store.operation import Operation
 from dibs.wire.errors import RequestRefused
 
@@ -112,7 +112,7 @@ async def _do_picked(visit: Visit, deed: Deed) -> Done:
 
 async def _is_dead(visit: Visit, task_id: int) -> bool:
     which = TaskSearch(id=task_id, dead=True)
-    return bool((await visit.run(visit.service.store.search(which))).tasks)
+    return bool((await visit.run(visit.service.store.tasks.search(which))).tasks)
 
 
 async def _do_matching(visit: Visit, deed: Deed, enough: float) -> Done:
@@ -138,8 +138,8 @@ def _can(task: TaskSummary, action: Action) -> bool:
 def _many(visit: Visit, action: Action, ids: list[int], state: State | None = None) -> Operation[int]:
     store, only = visit.service.store, visit.caller.queues
     if action == "discard":
-        return store.discard_many(ids, only)
-    return store.cancel_many(ids, only, state) if action == "cancel" else store.retry_many(ids, only, state)
+        return store.tasks.discard_many(ids, only)
+    return store.tasks.cancel_many(ids, only, state) if action == "cancel" else store.tasks.retry_many(ids, only, state)
 
 
 def _check_scope(visit: Visit, action: Action) -> None:

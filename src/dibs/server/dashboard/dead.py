@@ -10,9 +10,9 @@ import msgspec
 
 from dibs.model.key import Scope
 from dibs.model.statistics import ErrorGroup
-from dibs.server.dashboard.alike import error_of
-from dibs.server.dashboard.finding import Wish
+from dibs.server.dashboard.error_groups import error_of
 from dibs.server.dashboard.page import Content, Visit, page, redirect
+from dibs.server.dashboard.search import Wish
 from dibs.server.dashboard.tasks import choice_of_queues, says_nothing
 
 NEWEST = 5_000
@@ -52,7 +52,7 @@ async def dead(visit: Visit) -> Content:
         visit.caller.check_queue(asked.queue)
     asked.wish().search(visit, None)  # refuses what could not be searched for
     queues = visit.caller.queues if asked.queue is None else [asked.queue]
-    grouping = visit.run(visit.service.store.error_groups(queues, NEWEST))
+    grouping = visit.run(visit.service.store.statistics.error_groups(queues, NEWEST))
     found, board = await asyncio.gather(grouping, visit.service.pulse.look_in())
     groups = [_group(each, asked) for each in found.groups if _fits(each, asked)]
     context: dict[str, Any] = {"asked": asked, "groups": groups[:SHOWN], "hidden": len(groups[SHOWN:]), "found": found}

@@ -55,7 +55,7 @@ async def create(visit: Visit) -> Content:
     """Make a key and show it, here and nowhere else: the answer is a page that no browser and no cache keeps."""
     visit.caller.check_whole_store()
     try:
-        minted = await visit.run(visit.service.store.mint_key(visit.body.key()))
+        minted = await visit.run(visit.service.store.keys.mint_key(visit.body.key()))
     except DibsError as error:
         return await _show(visit, given=visit.body, problem=error)
     return await _show(visit, minted=minted)
@@ -65,7 +65,7 @@ async def create(visit: Visit) -> Content:
 async def revoke(visit: Visit) -> Content:
     """Let nobody use the key from now on, which also signs out whoever signed in with it."""
     visit.caller.check_whole_store()
-    gone = await visit.run(visit.service.store.revoke_key(visit.path["name"]))
+    gone = await visit.run(visit.service.store.keys.revoke_key(visit.path["name"]))
     visit.service.ring.look_again()
     return visit.back("/keys", f"The key {gone.id} for {gone.name} is revoked.")
 
@@ -73,7 +73,7 @@ async def revoke(visit: Visit) -> Content:
 async def _show(
     visit: Visit, *, given: Form | None = None, problem: DibsError | None = None, minted: MintedKey | None = None
 ) -> Content:
-    all_keys = await visit.run(visit.service.store.list_keys())
+    all_keys = await visit.run(visit.service.store.keys.list_keys())
     return visit.render(
         "keys.html",
         200 if problem is None else status_of(problem),

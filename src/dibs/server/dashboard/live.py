@@ -9,9 +9,9 @@ from dibs.model.key import Scope
 from dibs.server.auth import Caller
 from dibs.server.dashboard import session
 from dibs.server.dashboard.page import Visit, page
+from dibs.server.event_stream import CHECK_EVERY, Stream
 from dibs.server.http import encode
-from dibs.server.pulse import Follower, Pulse
-from dibs.server.streaming import CHECK_EVERY, Stream
+from dibs.server.statistics.live_stats import Follower, Pulse
 
 
 @page("GET", "/live", Scope.READ)

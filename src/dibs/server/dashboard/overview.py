@@ -9,9 +9,9 @@ import msgspec
 from dibs.model.checks import from_micros
 from dibs.model.key import Scope
 from dibs.model.search import TaskSearch, TaskSummary
-from dibs.server.board import FLOWS, STATES
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.trend import WINDOWS
+from dibs.server.statistics.queue_depths import FLOWS, STATES
+from dibs.server.statistics.trends import WINDOWS
 
 FAILURES = 6
 """Tasks of the dead letter that are shown, the newest."""
@@ -59,7 +59,7 @@ async def charts(visit: Visit) -> Content:
 
 async def _failures(visit: Visit) -> list[TaskSummary]:
     which = TaskSearch(dead=True, queues=visit.caller.queues, limit=FAILURES)
-    return (await visit.run(visit.service.store.search(which))).tasks
+    return (await visit.run(visit.service.store.tasks.search(which))).tasks
 
 
 PAGES = [overview, charts]

@@ -221,3 +221,17 @@ async def _apologise(
     visit = Visit(service, visitor.caller or NOBODY, {}, None, None, http, visitor)
     shown = visit.render("error.html", status_of(error), error=error)
     return Content(shown.body, shown.status, (*shown.headers, *headers_of(error)))
+
+
+@page("GET", "/lost")
+async def nowhere(visit: Visit) -> Content:
+    """The page that says so."""
+    raise RequestRefused(
+        "not_found", "There is nothing at this address.", hint="The menu leads to everything there is."
+    )
+
+
+async def lost(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer any request with it."""
+    scope["path_params"] = {}
+    await nowhere(scope, receive, send)

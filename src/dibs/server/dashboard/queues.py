@@ -13,7 +13,7 @@ from dibs.model.checks import from_micros
 from dibs.model.key import Scope
 from dibs.model.task import State
 from dibs.server.dashboard.page import Content, Named, Visit, page
-from dibs.server.pulse import Pulse
+from dibs.server.statistics.live_stats import Pulse
 
 SHOWN = 500
 """Queues on the page."""
@@ -84,7 +84,7 @@ async def queues(visit: Visit) -> Content:
 async def pause(visit: Visit) -> Content:
     """Let nobody claim from the queue."""
     name = _named(visit)
-    await visit.run(visit.service.store.pause(name))
+    await visit.run(visit.service.store.registry.pause(name))
     return visit.back("/queues", f"{name} is paused: running tasks go on, no further task is claimed.")
 
 
@@ -92,7 +92,7 @@ async def pause(visit: Visit) -> Content:
 async def resume(visit: Visit) -> Content:
     """Let the queue be claimed from again."""
     name = _named(visit)
-    await visit.run(visit.service.store.resume(name))
+    await visit.run(visit.service.store.registry.resume(name))
     return visit.back("/queues", f"{name} is resumed: its tasks can be claimed again.")
 
 

@@ -59,7 +59,7 @@ async def set_rule(visit: Visit) -> Content:
     try:
         target = visit.body.target()
         check_change(visit.caller, target)
-        rule = await visit.run(visit.service.store.set_retention(target, read_keep(visit.body.keep.strip())))
+        rule = await visit.run(visit.service.store.retention.set_retention(target, read_keep(visit.body.keep.strip())))
     except DibsError as error:
         return await _show(visit, given=visit.body, problem=error)
     return visit.back("/retention", f"{target}: {describe_keep(rule.keep)}.")
@@ -70,13 +70,13 @@ async def remove_rule(visit: Visit) -> Content:
     """Remove a rule, or set a default back to its first value."""
     target = visit.body.target()
     check_change(visit.caller, target)
-    await visit.run(visit.service.store.remove_retention(target))
+    await visit.run(visit.service.store.retention.remove_retention(target))
     return visit.back("/retention", f"The rule for {target} is removed.")
 
 
 async def _show(visit: Visit, *, given: Form | None = None, problem: DibsError | None = None) -> Content:
-    rules = await visit.run(visit.service.store.retention())
-    changes = await visit.run(visit.service.store.retention_changes(CHANGES))
+    rules = await visit.run(visit.service.store.retention.retention_rules())
+    changes = await visit.run(visit.service.store.retention.retention_changes(CHANGES))
     return visit.render(
         "retention.html",
         200 if problem is None else status_of(problem),

@@ -52,7 +52,11 @@ class Column:
 @page("GET", "/schedules", Scope.READ, query=Wish)
 async def schedules(visit: Visit) -> Content:
     """All schedules, by name."""
-    plans = [plan for plan in await visit.run(visit.service.store.list_schedules()) if visit.caller.serves(plan.queue)]
+    plans = [
+        plan
+        for plan in await visit.run(visit.service.store.schedules.list_schedules())
+        if visit.caller.serves(plan.queue)
+    ]
     after = visit.query.after or _before(plans, visit.query.show)
     shown = [plan for plan in plans if after is None or plan.name > after]
     now = datetime.now(UTC)
@@ -76,21 +80,21 @@ async def schedules(visit: Visit) -> Content:
 @page("POST", "/schedules/run", Scope.ENQUEUE, form=Named)
 async def run(visit: Visit) -> Content:
     """Enqueue its task now."""
-    task = await do(visit, visit.body.name, visit.service.store.run_schedule(visit.body.name))
+    task = await do(visit, visit.body.name, visit.service.store.schedules.run_schedule(visit.body.name))
     return visit.back("/schedules", f"Task {task.id} is {task.state}.")
 
 
 @page("POST", "/schedules/enable", Scope.ENQUEUE, form=Named)
 async def enable(visit: Visit) -> Content:
     """Let it tick."""
-    plan = await do(visit, visit.body.name, visit.service.store.enable_schedule(visit.body.name))
+    plan = await do(visit, visit.body.name, visit.service.store.schedules.enable_schedule(visit.body.name))
     return visit.back("/schedules", f"{plan.name} is enabled.")
 
 
 @page("POST", "/schedules/disable", Scope.ENQUEUE, form=Named)
 async def disable(visit: Visit) -> Content:
     """Let it rest."""
-    plan = await do(visit, visit.body.name, visit.service.store.disable_schedule(visit.body.name))
+    plan = await do(visit, visit.body.name, visit.service.store.schedules.disable_schedule(visit.body.name))
     return visit.back("/schedules", f"{plan.name} is disabled.")
 
 

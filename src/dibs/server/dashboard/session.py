@@ -55,7 +55,7 @@ async def recognise(service: Service, scope: Scope) -> Visitor:
         return Visitor(token, None if service.config.keys else Caller(signature="dashboard"), is_new=True)
     if not service.config.keys:
         return Visitor(token, Caller(signature="dashboard"))
-    session = await service.store.run_async(service.store.get_session(_digest(token)))
+    session = await service.store.run_async(service.store.keys.get_session(_digest(token)))
     key = None if session is None else await service.ring.of_id(session.key_id)
     if key is None:
         return Visitor(token, None)
@@ -77,13 +77,13 @@ async def sign_in(service: Service, scope: Scope, text: str) -> tuple[ApiKey, st
             hint="It is wrong, expired or revoked; `dibs keys create NAME --scopes read` makes one.",
         )
     token = secrets.token_urlsafe(32)
-    await service.store.run_async(service.store.create_session(_digest(token), key.id, LIFETIME * 1_000_000))
+    await service.store.run_async(service.store.keys.create_session(_digest(token), key.id, LIFETIME * 1_000_000))
     return key, token
 
 
 async def sign_out(service: Service, visitor: Visitor) -> None:
     """The cookie stands for nobody any more, whoever has a copy of it."""
-    await service.store.run_async(service.store.end_session(_digest(visitor.token)))
+    await service.store.run_async(service.store.keys.end_session(_digest(visitor.token)))
 
 
 def session_cookie(scope: Scope, token: str | None) -> tuple[bytes, bytes]:

@@ -38,13 +38,13 @@ async def one_task(visit: Visit) -> Content:
     """The task, or what its history still tells of it."""
     store, task_id = visit.service.store, visit.task_id
     await visit.check_visible(task_id)
-    task = await visit.run(store.get(task_id))
-    past = await visit.run(store.latest_history(task_id, MOST_ENTRIES if visit.query.history else ENTRIES))
+    task = await visit.run(store.tasks.get(task_id))
+    past = await visit.run(store.history.latest_history(task_id, MOST_ENTRIES if visit.query.history else ENTRIES))
     if task is None:
         return _show_pruned(visit, past)
     context: dict[str, Any] = {
         "task": task,
-        "reasons": (await visit.run(store.explain(task_id, visit.caller.queues))).reasons,
+        "reasons": (await visit.run(store.tasks.explain(task_id, visit.caller.queues))).reasons,
         "params": pretty(task.params),
         "result": None if task.result is None else pretty(task.result),
         "error": None if task.error is None else _error(task),
@@ -77,7 +77,7 @@ async def _workflow(visit: Visit, task: Task) -> Workflow | None:
     """The workflow that it is a step of, if the visitor may see all of it."""
     if task.workflow_id is None:
         return None
-    found = await visit.run(visit.service.store.get_workflow(task.workflow_id))
+    found = await visit.run(visit.service.store.workflows.get_workflow(task.workflow_id))
     return found if found is not None and all(visit.caller.serves(queue) for queue in found.queues) else None
 
 
@@ -95,7 +95,7 @@ def _can_be_retried(task: Task) -> bool:
 async def whole(visit: Visit) -> Content:
     """The params, the result or the error, all of it, as a file that no browser takes for a page."""
     await visit.check_visible(visit.task_id)
-    task = await visit.run(visit.service.store.get(visit.task_id))
+    task = await visit.run(visit.service.store.tasks.get(visit.task_id))
     if task is None:
         raise TaskNotFound(visit.task_id)
     part = visit.path["name"]
@@ -121,7 +121,7 @@ def _whole(task: Task, part: str) -> str | None:
 async def cancel(visit: Visit) -> Content:
     """Cancel it, or ask its worker to stop."""
     await visit.check_visible(visit.task_id)
-    task = await visit.run(visit.service.store.cancel(visit.task_id, visit.caller.queues))
+    task = await visit.run(visit.service.store.tasks.cancel(visit.task_id, visit.caller.queues))
     said = "Cancelled." if task.state is State.CANCELLED else "Its worker is asked to stop."
     return visit.back(f"/tasks/{task.id}", said)
 
@@ -130,7 +130,7 @@ async def cancel(visit: Visit) -> Content:
 async def retry(visit: Visit) -> Content:
     """Send it back to be claimed now."""
     await visit.check_visible(visit.task_id)
-    task = await visit.run(visit.service.store.retry(visit.task_id, visit.caller.queues))
+    task = await visit.run(visit.service.store.tasks.retry(visit.task_id, visit.caller.queues))
     return visit.back(f"/tasks/{task.id}", f"It is {task.state}, with all its attempts.")
 
 
@@ -138,7 +138,7 @@ async def retry(visit: Visit) -> Content:
 async def discard(visit: Visit) -> Content:
     """Take it out of the dead letter."""
     await visit.check_visible(visit.task_id)
-    task = await visit.run(visit.service.store.discard(visit.task_id, visit.caller.queues))
+    task = await visit.run(visit.service.store.tasks.discard(visit.task_id, visit.caller.queues))
     return visit.back(f"/tasks/{task.id}", "Discarded: it stays failed, and is not in the dead letter any more.")
 
 

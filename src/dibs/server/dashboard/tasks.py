@@ -8,9 +8,9 @@ from typing import Any
 from dibs.errors import InvalidValue
 from dibs.model.key import Scope
 from dibs.model.task import State
-from dibs.server.board import Board
-from dibs.server.dashboard.finding import Address, Look, boxed, look
 from dibs.server.dashboard.page import Content, Visit, page, redirect
+from dibs.server.dashboard.search import Address, Look, boxed, look
+from dibs.server.statistics.queue_depths import Board
 
 NOTHING = Look([], None, 0)
 MANY_QUEUES = 100

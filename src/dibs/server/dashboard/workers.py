@@ -58,7 +58,7 @@ async def workers(visit: Visit) -> Content:
 async def _lines(visit: Visit) -> dict[int, TaskSummary]:
     """The newest of the running tasks; of the others the page shows no more than their ids."""
     which = TaskSearch(state=State.CLAIMED, queues=visit.caller.queues, limit=LINES)
-    return _by_id((await visit.run(visit.service.store.search(which))).tasks)
+    return _by_id((await visit.run(visit.service.store.tasks.search(which))).tasks)
 
 
 def _by_id(lines: Iterable[TaskSummary]) -> dict[int, TaskSummary]:

@@ -33,8 +33,8 @@ from dibs.model.workflow import (
 )
 from dibs.server.api.workflows import change, seen, workflow_id
 from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.dashboard.picture import Picture, Scene, bar, draw, took
-from dibs.server.dashboard.shapes import Shape, in_state, look, stands
+from dibs.server.dashboard.workflow_picture import Picture, Scene, bar, draw, took
+from dibs.server.dashboard.workflow_shapes import Shape, in_state, look, stands
 from dibs.workflow.summary import word
 
 SHOWN = 50
@@ -113,21 +113,23 @@ async def workflows(visit: Visit) -> Content:
 async def workflow(visit: Visit) -> Content:
     """One workflow: its graph, its steps, how far it is and who may finalize it."""
     flow, store, now = workflow_id(visit), visit.service.store, datetime.now(UTC)
-    one = await visit.run(seen(visit, store.get_workflow(flow)))
+    one = await visit.run(seen(visit, store.workflows.get_workflow(flow)))
     if one is None:
         raise WorkflowNotFound(flow)
     view: View = visit.query
     shape, states = await look(visit, one, unfold=bool(view.unfold))
     shown, next_cursor = _table(shape, states, view)
     wanted = _wanted(shape, shown)
-    some = await visit.run(seen(visit, store.some_steps(wanted)))
+    some = await visit.run(seen(visit, store.workflows.step_details(wanted)))
     if len(some.steps) < len(wanted):
         raise WorkflowNotFound(flow)  # it was pruned meanwhile
     scene = Scene(some, view.address(flow, of=None), now)
     drawn = await asyncio.to_thread(_draw, shape, states, scene)
     steps = [some.steps[each] for each in shown]
-    errors = await visit.run(seen(visit, store.step_errors([step.task_id for step in steps if _may_have_failed(step)])))
-    context = await visit.run(seen(visit, store.execution_context(flow)))
+    errors = await visit.run(
+        seen(visit, store.workflows.step_errors([step.task_id for step in steps if _may_have_failed(step)]))
+    )
+    context = await visit.run(seen(visit, store.finalization.execution_context(flow)))
     return visit.render(
         "workflow.html",
         flow=one,
@@ -139,7 +141,7 @@ async def workflow(visit: Visit) -> Content:
         group=shape.group_with(view.of),
         context=context,
         counts=bar(context.by_state),
-        attempts=await visit.run(seen(visit, store.latest_attempts(flow))),
+        attempts=await visit.run(seen(visit, store.finalization.latest_attempts(flow))),
         finalizer=None if one.finalizer_id is None else some.steps.get(one.finalizer_id),
         held=_is_held(one, now),
         lasted=_lasted(one),
@@ -151,7 +153,7 @@ async def workflow(visit: Visit) -> Content:
 @page("POST", "/workflows/{id:int}/cancel", Scope.ENQUEUE)
 async def cancel(visit: Visit) -> Content:
     """Begin nothing more, and ask what runs to stop."""
-    one = await change(visit, visit.service.store.cancel_workflow(workflow_id(visit)))
+    one = await change(visit, visit.service.store.workflows.cancel_workflow(workflow_id(visit)))
     said = "Cancelled." if one.finished else "Nothing more is begun; running steps have been asked to stop."
     return visit.back(f"/workflows/{one.id}", said)
 
@@ -159,7 +161,7 @@ async def cancel(visit: Visit) -> Content:
 @page("POST", "/workflows/{id:int}/retry", Scope.ENQUEUE)
 async def retry(visit: Visit) -> Content:
     """Go on from where it stopped."""
-    one = await change(visit, visit.service.store.retry_workflow(workflow_id(visit)))
+    one = await change(visit, visit.service.store.workflows.retry_workflow(workflow_id(visit)))
     return visit.back(f"/workflows/{one.id}", "It goes on from where it stopped.")
 
 
@@ -170,7 +172,7 @@ async def _find(visit: Visit, wish: Wish) -> tuple[list[Workflow], int | None]:
         which = WorkflowFilter(
             state=wish.state, name=wish.name, limit=SHOWN - len(found), cursor=cursor, only=visit.caller.queues
         )
-        more = await visit.run(visit.service.store.find_workflows(which))
+        more = await visit.run(visit.service.store.workflows.find_workflows(which))
         found, cursor = found + more.workflows, more.cursor
         if cursor is None or len(found) >= SHOWN or time.monotonic() > ends_at:
             return found, cursor

@@ -1,4 +1,5 @@
-"""Keys: made once, looked up by their id, revoked for good; and how often each was used, counted in one place."""
+"""API keys and browser sessions: keys are minted, looked up by their id and revoked; their requests are counted in one
+place. A session is stored by the digest of a secret that only the browser has."""
 
 from __future__ import annotations
 
@@ -8,13 +9,25 @@ from typing import Any
 from dibs.codec import decode, encode
 from dibs.errors import KeyNotFound
 from dibs.model.checks import check_integer, from_micros, to_micros
-from dibs.model.key import ApiKey, MintedKey, NewKey, RateLimit, RateLimitGrant, Scope, is_key_id, join, mint
-from dibs.store.operation import Operation, Row, Statement, Steps
+from dibs.model.key import (
+    ApiKey,
+    BrowserSession,
+    MintedKey,
+    NewKey,
+    RateLimit,
+    RateLimitGrant,
+    Scope,
+    is_key_id,
+    join,
+    mint,
+)
+from dibs.model.upkeep import BATCH
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
 from dibs.store.operations.rows import moment, seconds
 
 
 class Keys:
-    """Who may use the server."""
+    """API keys, their rate limits, and browser sessions."""
 
     def mint_key(self, new: NewKey) -> Operation[MintedKey]:
         """Make a key; only this answer holds its secret."""
@@ -23,11 +36,11 @@ class Keys:
 
     def get_key(self, key_id: str) -> Operation[ApiKey | None]:
         """The key with this id, or None."""
-        return Operation("get_key", lambda: _get(key_id), writes=False, quick=True)
+        return Operation("get_key", lambda: _get(key_id), mode=Mode.POINT_READ)
 
     def list_keys(self) -> Operation[list[ApiKey]]:
         """All keys, oldest first, also those that are no longer live."""
-        return Operation("list_keys", _list, writes=False)
+        return Operation("list_keys", _list, mode=Mode.READ)
 
     def revoke_key(self, key_id: str) -> Operation[ApiKey]:
         """Let nobody use the key from now on; the same again changes nothing."""
@@ -50,6 +63,26 @@ class Keys:
         }
         return Operation("take_permits", lambda: _take(params))
 
+    # Browser sessions
+
+    def create_session(self, digest: str, key_id: str, lifetime: int) -> Operation[None]:
+        """Sign in for `lifetime` microseconds; the same again changes nothing."""
+        check_integer(lifetime, "lifetime", 1, 2**53)
+        given = {"digest": digest, "key_id": key_id, "lifetime": lifetime}
+        return Operation("create_session", lambda: _create_session(Statement("create_session", given)))
+
+    def get_session(self, digest: str) -> Operation[BrowserSession | None]:
+        """The session, unless it has come to its end by the database's clock."""
+        return Operation("get_session", lambda: _get_session(digest), mode=Mode.POINT_READ)
+
+    def end_session(self, digest: str) -> Operation[bool]:
+        """Sign out; True if there was such a session."""
+        return Operation("end_session", lambda: _end_session(digest))
+
+    def prune_sessions(self, limit: int = BATCH) -> Operation[int]:
+        """Forget sessions past their end."""
+        return Operation("prune_sessions", lambda: _prune_sessions(limit))
+
 
 def _values(new: NewKey) -> dict[str, Any]:
     limit = new.rate_limit
@@ -64,7 +97,7 @@ def _values(new: NewKey) -> dict[str, Any]:
     }
 
 
-def _mint(values: dict[str, Any]) -> Steps[MintedKey]:
+def _mint(values: dict[str, Any]) -> Statements[MintedKey]:
     while True:
         key_id, secret, digest = mint()
         rows = yield Statement("create_key", {**values, "id": key_id, "digest": digest})
@@ -72,29 +105,29 @@ def _mint(values: dict[str, Any]) -> Steps[MintedKey]:
             return MintedKey(join(key_id, secret), _read_key(rows[0]))
 
 
-def _get(key_id: str) -> Steps[ApiKey | None]:
+def _get(key_id: str) -> Statements[ApiKey | None]:
     rows = (yield Statement("get_key", {"id": key_id})) if is_key_id(key_id) else []
     return _read_key(rows[0]) if rows else None
 
 
-def _list() -> Steps[list[ApiKey]]:
+def _list() -> Statements[list[ApiKey]]:
     rows = yield Statement("list_keys")
     return [_read_key(row) for row in rows]
 
 
-def _revoke(key_id: str) -> Steps[ApiKey]:
+def _revoke(key_id: str) -> Statements[ApiKey]:
     rows = yield Statement("revoke_key", {"id": key_id})
     if not rows:
         raise KeyNotFound(f"There is no key {key_id!r}.", key_id=key_id)
     return _read_key(rows[0])
 
 
-def _note_used(key_ids: list[str]) -> Steps[None]:
+def _note_used(key_ids: list[str]) -> Statements[None]:
     if key_ids:
         yield Statement("note_keys_used", {"ids": key_ids})
 
 
-def _take(params: dict[str, Any]) -> Steps[RateLimitGrant]:
+def _take(params: dict[str, Any]) -> Statements[RateLimitGrant]:
     [(granted, left)] = yield Statement("take_permits", params)
     return RateLimitGrant(granted, left / 1e6)
 
@@ -116,3 +149,22 @@ def _read_key(row: Row) -> ApiKey:
         seconds(left),
         digest,
     )
+
+
+def _create_session(statement: Statement) -> Statements[None]:
+    yield statement
+
+
+def _get_session(digest: str) -> Statements[BrowserSession | None]:
+    rows = yield Statement("get_session", {"digest": digest})
+    return BrowserSession(rows[0][0], from_micros(rows[0][1])) if rows else None
+
+
+def _end_session(digest: str) -> Statements[bool]:
+    rows = yield Statement("end_session", {"digest": digest})
+    return bool(rows)
+
+
+def _prune_sessions(limit: int) -> Statements[int]:
+    rows = yield Statement("prune_sessions", words=limited(limit))
+    return len(rows)

@@ -1,9 +1,8 @@
-"""Workflows: started whole, grown while they run, stopped, retried, looked at."""
+"""Start workflows, add steps to them, cancel, retry and read them."""
 
 from __future__ import annotations
 
 import hashlib
-from abc import ABC
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,7 +16,6 @@ from dibs.model.checks import check_names, to_micros
 from dibs.model.task import STATES, NewTask
 from dibs.model.workflow import (
     STOP_CANCELLED,
-    STOP_DEADLINE,
     STOP_PRUNED,
     NewStep,
     NewWorkflow,
@@ -30,14 +28,12 @@ from dibs.model.workflow import (
     WorkflowState,
     tasks_in,
 )
-from dibs.store.operation import Operation, Row, Rows, Statement, Steps, conditions, limited
-from dibs.store.operations.adding import Adding, Home, Part, check_room, queues_of
-from dibs.store.operations.advancing import Tally
-from dibs.store.operations.checking import Checks
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
+from dibs.store.operations.advance import Advance, CounterChanges
+from dibs.store.operations.filters import conditions
+from dibs.store.operations.graph import Graph, StepBatch, TargetWorkflow, check_room, queues_of
 from dibs.store.operations.rows import moment, read_failure, read_workflow
-
-SOME = 100
-"""Workflows that one batch of upkeep looks after."""
+from dibs.store.operations.validation import TaskValidation
 
 CONDITIONS = (
     "workflow_state",
@@ -49,33 +45,41 @@ CONDITIONS = (
 )
 
 
-class Workflows(Adding, ABC):
-    """The verbs of workflows."""
+class Workflows:
+    """Start, extend, cancel, retry and read workflows."""
+
+    def __init__(self, advance: Advance, graph: Graph) -> None:
+        self._advance = advance
+        self._graph = graph
 
     def start_workflow(self, new: NewWorkflow) -> Operation[Workflow]:
         """Store the whole graph, or nothing."""
-        checks = Checks.of(new.tasks())
+        validation = TaskValidation.of(new.tasks())
         return Operation(
-            "start_workflow", lambda: self._start_workflow(new, checks), wakes=True, atomic=True, checks=checks
+            "start_workflow",
+            lambda: self._start_workflow(new, validation),
+            mode=Mode.TRANSACTION,
+            wakes=True,
+            validation=validation,
         )
 
-    def _start_workflow(self, new: NewWorkflow, checks: Checks) -> Steps[Workflow]:
+    def _start_workflow(self, new: NewWorkflow, validation: TaskValidation) -> Statements[Workflow]:
         content = None if new.key is None else fingerprint(new)
         while True:
             if (known := (yield from self._with_key(new, content))) is not None:
                 return known
-            self.check_tasks(new.tasks(), checks)
-            workflow_id = yield from self.insert_workflow(new, content=content)
+            validation.check(new.tasks())
+            workflow_id = yield from self._graph.insert_workflow(new, content=content)
             if workflow_id is not None:
                 break  # else somebody was faster with this key
-        tally = Tally()
-        home = Home(workflow_id, workflow_id, new.on_failure)
-        yield from self.insert_graph(Part(home, new.steps, new.finalizer, checks=checks), tally)
-        tally.note(workflow_id)
-        yield from self.count(tally)
+        changes = CounterChanges()
+        target = TargetWorkflow(workflow_id, workflow_id, new.on_failure)
+        yield from self._graph.insert_graph(StepBatch(target, new.steps, new.finalizer, validation=validation), changes)
+        changes.add(workflow_id)
+        yield from self._advance.write_counters(changes)
         return (yield from self._found(workflow_id))
 
-    def _with_key(self, new: NewWorkflow, content: str | None) -> Steps[Workflow | None]:
+    def _with_key(self, new: NewWorkflow, content: str | None) -> Statements[Workflow | None]:
         """The workflow that has this key among those started in the same queues."""
         if new.key is None:
             return None
@@ -89,57 +93,67 @@ class Workflows(Adding, ABC):
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Operation[Workflow]:
         """More steps for a workflow that runs."""
-        checks = Checks.of(tasks_in(steps))
+        validation = TaskValidation.of(tasks_in(steps))
         return Operation(
-            "add_steps", lambda: self._add_steps(workflow_id, steps, checks), wakes=True, atomic=True, checks=checks
+            "add_steps",
+            lambda: self._add_steps(workflow_id, steps, validation),
+            mode=Mode.TRANSACTION,
+            wakes=True,
+            validation=validation,
         )
 
-    def _add_steps(self, workflow_id: int, steps: Sequence[NewStep], checks: Checks) -> Steps[Workflow]:
-        workflow = yield from self._held(workflow_id)
+    def _add_steps(
+        self, workflow_id: int, steps: Sequence[NewStep], validation: TaskValidation
+    ) -> Statements[Workflow]:
+        workflow = yield from self._locked(workflow_id)
         if workflow.state is not WorkflowState.RUNNING or workflow.stopping is not None:
             raise _wrong_state(workflow, "cannot get more steps", "Only a workflow that runs can grow.")
         check_room(workflow, steps)
         tasks = list(tasks_in(steps))
-        self.check_tasks(tasks, checks)
-        known = yield from self.known_steps(workflow_id, steps)
-        tally = Tally()
-        home = Home(workflow_id, workflow.root_id, workflow.on_failure, begun=(yield from self.begun(workflow)))
-        yield from self.insert_graph(Part(home, steps, None, known, checks), tally)
-        yield from self.add_queues(workflow_id, tasks)
-        yield from self.count(tally)
+        validation.check(tasks)
+        known = yield from self._graph.check_steps(workflow_id, steps)
+        changes = CounterChanges()
+        target = TargetWorkflow(
+            workflow_id, workflow.root_id, workflow.on_failure, begun=(yield from self._advance.has_begun(workflow))
+        )
+        yield from self._graph.insert_graph(StepBatch(target, steps, None, known, validation), changes)
+        yield from self._graph.add_queues(workflow_id, tasks)
+        yield from self._advance.write_counters(changes)
         return (yield from self._found(workflow_id))
 
-    # Stop and go on
+    # Cancel and retry
 
     def cancel_workflow(self, workflow_id: int) -> Operation[Workflow]:
         """Begin nothing more, and ask what runs to stop."""
-        return Operation("cancel_workflow", lambda: self._cancel_workflow(workflow_id), wakes=True, atomic=True)
+        return Operation(
+            "cancel_workflow", lambda: self._cancel_workflow(workflow_id), mode=Mode.TRANSACTION, wakes=True
+        )
 
-    def _cancel_workflow(self, workflow_id: int) -> Steps[Workflow]:
-        workflow = yield from self._held(workflow_id)
+    def _cancel_workflow(self, workflow_id: int) -> Statements[Workflow]:
+        workflow = yield from self._locked(workflow_id)
         if workflow.state is WorkflowState.CANCELLED or workflow.stopping == STOP_CANCELLED:
             return workflow
         if workflow.finished:
             raise _wrong_state(workflow, "cannot be cancelled", "Ended workflows stay as they are.")
-        tally = Tally()
-        yield from self.give_up(workflow_id, STOP_CANCELLED, tally)
-        yield from self.count(tally)
+        changes = CounterChanges()
+        yield from self._advance.stop(workflow_id, STOP_CANCELLED, changes)
+        yield from self._advance.write_counters(changes)
         stopping = yield from self._found(workflow_id)
         if stopping.active == 0 and stopping.state is WorkflowState.RUNNING:
             yield from self._end_now(stopping)  # nothing runs that somebody would have to wait for
         return (yield from self._found(workflow_id))
 
-    def _end_now(self, workflow: Workflow) -> Steps[None]:
-        tally = Tally()
-        yield from self.end(workflow, WorkflowState.CANCELLED, None, tally)
-        yield from self.count(tally)
+    def _end_now(self, workflow: Workflow) -> Statements[None]:
+        changes = CounterChanges()
+        yield from self._advance.end_workflow(workflow, WorkflowState.CANCELLED, None, changes)
+        yield from self._advance.write_counters(changes)
 
     def retry_workflow(self, workflow_id: int) -> Operation[Workflow]:
         """Go on from where a failed or cancelled workflow stopped."""
-        return Operation("retry_workflow", lambda: self._retry_workflow(workflow_id), wakes=True, atomic=True)
+        return Operation("retry_workflow", lambda: self._retry_workflow(workflow_id), mode=Mode.TRANSACTION, wakes=True)
 
-    def _retry_workflow(self, workflow_id: int) -> Steps[Workflow]:
-        workflow = yield from self._held(workflow_id)
+    def _retry_workflow(self, workflow_id: int) -> Statements[Workflow]:
+        workflow = yield from self._locked(workflow_id)
         if workflow.state not in (WorkflowState.FAILED, WorkflowState.CANCELLED):
             hint = "Only failed and cancelled workflows can be retried."
             raise _wrong_state(workflow, "cannot be retried", hint)
@@ -148,59 +162,26 @@ class Workflows(Adding, ABC):
             raise _wrong_state(workflow, "cannot be retried on its own", hint)
         if workflow.stopping == STOP_PRUNED:
             raise _wrong_state(workflow, "cannot be retried", "It is past its retention: its steps are being deleted.")
-        tally = Tally()
-        yield from self.reopen(workflow_id, tally)
-        yield from self.count(tally)
+        changes = CounterChanges()
+        yield from self._advance.reopen(workflow_id, changes)
+        yield from self._advance.write_counters(changes)
         return (yield from self._found(workflow_id))
 
-    # Upkeep
-
-    def expire_workflows(self, limit: int = SOME) -> Operation[int]:
-        """Stop workflows that are past their deadline."""
-        return Operation("expire_workflows", lambda: self._expire(limit), wakes=True, atomic=True)
-
-    def _expire(self, limit: int) -> Steps[int]:
-        rows = yield Statement("expired_workflows", words=limited(limit))
-        if not rows:
-            return 0
-        held = yield from self.hold_trees([row[0] for row in rows])
-        rows = yield Statement("expired_workflows", words=limited(limit))  # one may have been retried meanwhile
-        tally = Tally()
-        for (workflow_id,) in rows:
-            if workflow_id in held:
-                yield from self.give_up(workflow_id, STOP_DEADLINE, tally)
-        yield from self.count(tally)
-        return len(rows)
-
-    def mend_workflows(self, limit: int = SOME) -> Operation[int]:
-        """Make up for steps that ended without their workflow being told."""
-        return Operation("mend_workflows", lambda: self._mend(limit), wakes=True, atomic=True)
-
-    def _mend(self, limit: int) -> Steps[int]:
-        rows = yield Statement("missed_steps", words=limited(limit))
-        ids = [row[0] for row in rows]
-        if ids:
-            yield from self.hold_steps(ids)
-            yield from self.advance(ids)
-            return len(ids)
-        forgotten = yield Statement("missed_finalizations")
-        return len(forgotten)
-
-    # Look
+    # Read
 
     def get_workflow(self, workflow_id: int) -> Operation[Workflow | None]:
         """The workflow, or None."""
-        return Operation("get_workflow", lambda: self.read_workflow(workflow_id), writes=False, quick=True)
+        return Operation("get_workflow", lambda: self._advance.read_workflow(workflow_id), mode=Mode.POINT_READ)
 
     def list_workflows(self, which: WorkflowFilter) -> Operation[list[Workflow]]:
         """A page of workflows, newest first."""
-        return Operation("list_workflows", lambda: list_some(which), writes=False)
+        return Operation("list_workflows", lambda: list_some(which), mode=Mode.READ)
 
     def steps(self, workflow_id: int) -> Operation[list[Step]]:
         """The workflow's steps, in order."""
-        return Operation("steps", lambda: self._steps(workflow_id), writes=False)
+        return Operation("steps", lambda: self._steps(workflow_id), mode=Mode.READ)
 
-    def _steps(self, workflow_id: int) -> Steps[list[Step]]:
+    def _steps(self, workflow_id: int) -> Statements[list[Step]]:
         yield from self._found(workflow_id)
         rows = yield Statement("steps", {"id": workflow_id})
         parents: defaultdict[int, list[int]] = defaultdict(list)
@@ -211,17 +192,17 @@ class Workflows(Adding, ABC):
     def results(self, task_id: int, only: Sequence[str] | None = None) -> Operation[list[StepResult]]:
         """The results of the step's parents; without those of parents outside of the queues `only`, if given."""
         check_names(only, "only", "The queue")
-        return Operation("results", lambda: _results(task_id, only), writes=False)
+        return Operation("results", lambda: _results(task_id, only), mode=Mode.READ)
 
-    def _found(self, workflow_id: int) -> Steps[Workflow]:
-        workflow = yield from self.read_workflow(workflow_id)
+    def _found(self, workflow_id: int) -> Statements[Workflow]:
+        workflow = yield from self._advance.read_workflow(workflow_id)
         if workflow is None:
             raise WorkflowNotFound(workflow_id)
         return workflow
 
-    def _held(self, workflow_id: int) -> Steps[Workflow]:
+    def _locked(self, workflow_id: int) -> Statements[Workflow]:
         """The workflow, which nobody else changes until this transaction ends."""
-        yield from self.hold_trees([workflow_id])
+        yield from self._advance.lock_trees([workflow_id])
         return (yield from self._found(workflow_id))
 
 
@@ -230,19 +211,25 @@ def fingerprint(new: NewWorkflow) -> str:
     were written (60 or 60.0, in one time zone or another)."""
     for task in new.tasks():
         encode_params(task.params)  # refuses what dibs does not store, in words of its own
-    content = msgspec.json.encode(_said(new), order="sorted")
+    content = msgspec.json.encode(_content(new), order="sorted")
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def _said(new: NewWorkflow) -> list[Any]:
+def _content(new: NewWorkflow) -> list[Any]:
     steps = [
-        [step.name, list(step.after), step.on_failure, _task_said(step.task), step.workflow and _said(step.workflow)]
+        [
+            step.name,
+            list(step.after),
+            step.on_failure,
+            _task_content(step.task),
+            step.workflow and _content(step.workflow),
+        ]
         for step in new.steps
     ]
-    return [new.name, steps, _task_said(new.finalizer), new.on_failure, _micros(new.deadline)]
+    return [new.name, steps, _task_content(new.finalizer), new.on_failure, _micros(new.deadline)]
 
 
-def _task_said(task: NewTask | None) -> list[Any] | None:
+def _task_content(task: NewTask | None) -> list[Any] | None:
     if task is None:
         return None
     times = (task.delay, task.run_at, task.timeout, task.backoff.base, task.backoff.cap)
@@ -263,7 +250,7 @@ def _wrong_state(workflow: Workflow, what: str, hint: str) -> WrongWorkflowState
 
 def list_some(
     which: WorkflowFilter, floor: int | None = None, ids: Sequence[int] | None = None
-) -> Steps[list[Workflow]]:
+) -> Statements[list[Workflow]]:
     """A page of workflows, newest first; none below the floor, none but those with these ids."""
     only = None if which.only is None else list(which.only)
     given = {
@@ -305,7 +292,7 @@ def _read_step(row: Row, after: list[int]) -> Step:
     )
 
 
-def _results(task_id: int, only: Sequence[str] | None) -> Steps[list[StepResult]]:
+def _results(task_id: int, only: Sequence[str] | None) -> Statements[list[StepResult]]:
     rows: Rows = yield Statement("results", {"id": task_id})
     if not rows:
         step = yield Statement("step", {"ids": [task_id]})

@@ -16,14 +16,15 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from dibs.errors import InvalidValue
-from dibs.model.statistics import DatabaseHealth
 from dibs.model.upkeep import Check
+from dibs.store.contract import Observer
 from dibs.store.migrate import Note, tell_nobody
-from dibs.store.operation import Operation, Steps
-from dibs.store.operations.typecache import TypeCache
+from dibs.store.operation import Operation
+from dibs.store.operations import SqlOperations, execution
+from dibs.store.operations.validation import TypeCache
 from dibs.store.postgres.connection import translate
+from dibs.store.postgres.dialect import PostgresDialect
 from dibs.store.postgres.migrating import apply
-from dibs.store.postgres.operations import PostgresOperations
 from dibs.store.postgres.store import begins_by_itself, run_on
 from dibs.store.wakeups import LocalWakeups
 
@@ -36,17 +37,30 @@ def is_connection(given: Any) -> bool:
     return isinstance(given, (psycopg.Connection, psycopg.AsyncConnection))
 
 
-class BorrowedPostgres(PostgresOperations):
+class BorrowedPostgres:
     """Runs every operation on the connection. The schema is created when it is missing: also after a rollback, which
     takes it away together with all that was in it.
 
     The connection of an event loop is used by blocking calls: a test waits for each of them anyway.
     """
 
+    served = False
     many_writers = False
     caution: str | None = None
 
     def __init__(self, connection: Connection, clock: Callable[[], int]) -> None:
+        self._operations = operations = SqlOperations(PostgresDialect(many_writers=False, measured=False), TypeCache())
+        self.queue = operations.queue
+        self.tasks = operations.tasks
+        self.history = operations.history
+        self.registry = operations.registry
+        self.workflows = operations.workflows
+        self.finalization = operations.finalization
+        self.schedules = operations.schedules
+        self.keys = operations.keys
+        self.statistics = operations.statistics
+        self.upkeep = operations.upkeep
+        self.retention = operations.retention
         self.wakeups = LocalWakeups()
         self._given = connection
         self._clock = clock
@@ -59,39 +73,60 @@ class BorrowedPostgres(PostgresOperations):
         return TypeCache()
 
     @property
+    def observer(self) -> Observer:
+        """Notified of what the store does to tasks."""
+        return self._operations.observer.target
+
+    @observer.setter
+    def observer(self, observer: Observer) -> None:
+        self._operations.observer.target = observer
+
+    @property
     def in_transaction(self) -> bool:
         """True while the connection has something to commit."""
         return self._given.info.transaction_status != TransactionStatus.IDLE
 
-    def run_once(self, operation: Operation[T], on: Any = None) -> T:
-        """See Racing. On behalf of `on` the operation joins the transaction and leaves the commit to the program."""
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
+        """Run the operation and return its result; with `on`, inside that connection's transaction."""
+        return execution.run(self, operation, by, on, idle)
+
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
+        """`run`, without blocking the event loop."""
+        return await execution.run_async(self, operation, by, on, idle)
+
+    def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
+        """See SqlEngine. On behalf of `on` the operation joins the transaction and leaves the commit to the program."""
         _check_same(on, self._given)
         if isinstance(self._given, psycopg.AsyncConnection) and self._given.lock.locked():
             raise InvalidValue("Another coroutine is using the connection.", hint="Await it first.")
-        return self._run(operation, on)
+        return self._run(operation, by, on)
 
-    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_once_async(
+        self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """`run_once`, when no other coroutine is using the connection."""
         _check_same(on, self._given)
         if isinstance(self._given, psycopg.AsyncConnection):
             async with self._given.lock:
-                return self._run(operation, on)
-        return self._run(operation, on)
+                return self._run(operation, by, on)
+        return self._run(operation, by, on)
 
-    def _run(self, operation: Operation[T], on: Any) -> T:
+    def _run(self, operation: Operation[T], by: str | None, on: Any) -> T:
         joined = self.in_transaction or on is not None
         with _Blocking(self._given) as connection:
             try:
                 self._create_if_missing(connection)
                 if begins_by_itself(connection, operation):
                     connection.execute("SELECT 1")
-                result = operation.result(run_on(connection, operation, self._clock()))
+                result = operation.result(run_on(connection, operation, by, self._clock()))
             except psycopg.Error as error:
                 raise translate(error, writing=operation.writes) from error
             finally:
                 if not joined and self.in_transaction:
                     connection.commit()
-        if operation.woke(result):
+        if operation.should_wake(result):
             self.wakeups.wake()
         return result
 
@@ -105,10 +140,6 @@ class BorrowedPostgres(PostgresOperations):
     def doctor(self) -> list[Check]:
         """Nothing to look at."""
         return []
-
-    def vitals(self) -> Operation[DatabaseHealth]:
-        """See Measuring."""
-        return Operation("vitals", _no_size, writes=False)
 
     def close(self) -> None:
         """Wake whoever waits. The tables stay until `drop`: a client may be closed and used again."""
@@ -184,8 +215,3 @@ def _check_same(on: Any, connection: Connection) -> None:
             "Inside of isolated(app, on=connection) every task goes over that connection; this is another one.",
             hint="Hand the same connection to app.on() and to isolated().",
         )
-
-
-def _no_size() -> Steps[DatabaseHealth]:
-    yield from ()
-    return DatabaseHealth(0)

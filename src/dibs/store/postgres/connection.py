@@ -25,13 +25,13 @@ from dibs.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from dibs.redacting import MASK, redact_url
-from dibs.store.operation import Keep, Mark, Rows, Statement, Step, Undo
+from dibs.redaction import MASK, redact_url
+from dibs.store.operation import Instruction, ReleaseSavepoint, RollBackToSavepoint, Rows, SetSavepoint, Statement
 from dibs.store.postgres.replies import AnySession, AsyncSession, Session, lock_timeout_of, without_reply_timeout
 from dibs.store.postgres.sessions import BEGIN_AT_LEVEL, LEVEL, begins_for_user
-from dibs.store.sqlfiles import SqlFiles
+from dibs.store.sql import SqlFiles
 
-SQL = SqlFiles("dibs.store.postgres")
+SQL = SqlFiles("dibs.store.postgres", "pyformat")
 
 POOL = 10
 POOL_TIMEOUT = 30.0
@@ -187,7 +187,7 @@ class Executor:
             if for_user:
                 self._connection.execute(BEGIN_AT_LEVEL)
 
-    def __call__(self, statement: Step) -> Rows:
+    def __call__(self, statement: Instruction) -> Rows:
         """The rows of the statement."""
         if not isinstance(statement, Statement):
             return self._control(statement)
@@ -204,19 +204,19 @@ class Executor:
                 raise unencodable(error) from error
             return cursor.fetchall() if _has_rows(cursor) else []
 
-    def _control(self, step: Step) -> Rows:
+    def _control(self, step: Instruction) -> Rows:
         """A step that is no statement."""
         self.begin()
-        refused = [(as_refusal(step.error),)] if isinstance(step, Undo) else []
+        refused = [(as_refusal(step.error),)] if isinstance(step, RollBackToSavepoint) else []
         for sql in SAVEPOINTS.get(type(step), ()):
             self._connection.execute(sql)
         return refused
 
 
 SAVEPOINTS: dict[type, tuple[LiteralString, ...]] = {
-    Mark: ("SAVEPOINT item",),
-    Keep: ("RELEASE SAVEPOINT item",),
-    Undo: ("ROLLBACK TO SAVEPOINT item", "RELEASE SAVEPOINT item"),
+    SetSavepoint: ("SAVEPOINT item",),
+    ReleaseSavepoint: ("RELEASE SAVEPOINT item",),
+    RollBackToSavepoint: ("ROLLBACK TO SAVEPOINT item", "RELEASE SAVEPOINT item"),
 }
 
 
@@ -241,7 +241,7 @@ class AsyncExecutor:
             if for_user:
                 await self._connection.execute(BEGIN_AT_LEVEL)
 
-    async def __call__(self, statement: Step) -> Rows:
+    async def __call__(self, statement: Instruction) -> Rows:
         """The rows of the statement."""
         if not isinstance(statement, Statement):
             return await self._control(statement)
@@ -258,10 +258,10 @@ class AsyncExecutor:
                 raise unencodable(error) from error
             return await cursor.fetchall() if _has_rows(cursor) else []
 
-    async def _control(self, step: Step) -> Rows:
+    async def _control(self, step: Instruction) -> Rows:
         """A step that is no statement."""
         await self.begin()
-        refused = [(as_refusal(step.error),)] if isinstance(step, Undo) else []
+        refused = [(as_refusal(step.error),)] if isinstance(step, RollBackToSavepoint) else []
         for sql in SAVEPOINTS.get(type(step), ()):
             await self._connection.execute(sql)
         return refused
@@ -273,11 +273,11 @@ def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
 
 
 def bind(statement: Statement, signature: dict[str, Any]) -> dict[str, Any]:
-    """The statement's parameters; many rows become one JSON text, `said`. psycopg would write arrays element by element
-    in Python, ten times as slowly."""
+    """The statement's parameters. Many rows become one JSON text, `items`: psycopg would write arrays element by
+    element in Python, ten times as slowly."""
     if statement.rows is None:
         return {**statement.params, **signature}
-    return {**statement.params, "said": msgspec.json.encode(statement.rows).decode(), **signature}
+    return {**statement.params, "items": msgspec.json.encode(statement.rows).decode(), **signature}
 
 
 READ_ONLY = (

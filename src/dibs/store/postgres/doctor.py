@@ -11,7 +11,7 @@ from dibs.model.upkeep import Check, Verdict
 from dibs.store.doctor import judge, judge_schema
 from dibs.store.postgres import encoding
 from dibs.store.postgres.connection import SQL
-from dibs.store.postgres.migrating import KNOWN
+from dibs.store.postgres.migrating import KNOWN, applied
 from dibs.store.postgres.sessions import LEVEL
 
 OLDEST_SUPPORTED = 140000
@@ -139,9 +139,7 @@ _TIMEOUTS = {
 
 
 def _schema(connection: psycopg.Connection[Any]) -> Iterator[Check]:
-    known = _value(connection, "SELECT to_regclass('dibs_migrations')")
-    applied = connection.execute("SELECT version, compatible FROM dibs_migrations").fetchall() if known else []
-    yield judge_schema(KNOWN, dict(applied))
+    yield judge_schema(KNOWN, applied(connection))
     broken = _value(
         connection,
         "SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid"

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any
 
 from dibs.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
-from dibs.store.operation import Operation, as_one
+from dibs.store.operation import Operation, combine
 
-Run = Callable[[Operation[Any]], Any]
-RunAsync = Callable[[Operation[Any]], Awaitable[Any]]
+Run = Callable[[Operation[Any], str | None], Any]
+RunAsync = Callable[[Operation[Any], str | None], Awaitable[Any]]
 
 TOGETHER = 64
 """Operations done as one at most, so that the first need not wait long for the last."""
@@ -34,23 +34,23 @@ class Gathering:
         self._lock = threading.Lock()
         self._lines: dict[Hashable, _Line] = {}
 
-    def run(self, operation: Operation[Any], run: Run) -> Any:
+    def run(self, operation: Operation[Any], by: str | None, run: Run) -> Any:
         """The result of the operation, done alone or with others; `run` runs one."""
-        kind = operation.each, operation.by
+        kind = key_of(operation), by
         own = _Waiting(operation)
         try:
             line = self._enter(kind, own)
             if line is None:
-                result = run(operation)
+                result = run(operation, by)
                 self._leave(kind, own)
                 return result
             own.wait()
             if own.unanswered:
-                self._lead(kind, line, run)
+                self._lead(kind, line, by, run)
         except BaseException:
             self._leave(kind, own)
             raise
-        return run(operation) if own.answer is ALONE else operation.result(own.result())
+        return run(operation, by) if own.answer is ALONE else operation.result(own.result())
 
     def _enter(self, kind: Hashable, own: _Waiting) -> _Line | None:
         """The line to wait in; None where there was none, because nothing is under way."""
@@ -63,13 +63,13 @@ class Gathering:
             line.waiting.append(own)
             return line
 
-    def _lead(self, kind: Hashable, line: _Line, run: Run) -> None:
+    def _lead(self, kind: Hashable, line: _Line, by: str | None, run: Run) -> None:
         """Do what all of them wait for, as far as they came while we waited, and let the next lead."""
         with self._lock:
             line.take_party()
         party = line.party
         try:
-            answers: Sequence[Any] = run(as_one([each.operation for each in party]))
+            answers: Sequence[Any] = run(combine([each.operation for each in party]), by)
         except Exception as error:
             answers = refusals(party, error)
         own = party[0]
@@ -164,21 +164,21 @@ class AsyncGathering:
         self._lines: dict[Hashable, deque[tuple[Operation[Any], asyncio.Future[Any]]]] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def run(self, operation: Operation[Any], run: RunAsync) -> Any:
+    async def run(self, operation: Operation[Any], by: str | None, run: RunAsync) -> Any:
         """The result of the operation, done alone or with others; `run` runs one."""
-        kind = operation.each, operation.by
+        kind = key_of(operation), by
         if (line := self._lines.get(kind)) is None:
             self._lines[kind] = deque()
             try:
-                return await run(operation)
+                return await run(operation, by)
             finally:
-                self._go_on(kind, run)
+                self._go_on(kind, by, run)
         future = asyncio.get_running_loop().create_future()
         line.append((operation, future))
         answer = await future
-        return await run(operation) if answer is ALONE else operation.result(answer)
+        return await run(operation, by) if answer is ALONE else operation.result(answer)
 
-    def _go_on(self, kind: Hashable, run: RunAsync) -> None:
+    def _go_on(self, kind: Hashable, by: str | None, run: RunAsync) -> None:
         """The next of the line may begin; who has stopped waiting is left out."""
         line = self._lines[kind]
         party: list[tuple[Operation[Any], asyncio.Future[Any]]] = []
@@ -189,18 +189,20 @@ class AsyncGathering:
         if not party:
             del self._lines[kind]
             return
-        under_way = asyncio.create_task(self._do(kind, party, run))
+        under_way = asyncio.create_task(self._do(kind, party, by, run))
         self._under_way.add(under_way)
         under_way.add_done_callback(self._under_way.discard)
 
-    async def _do(self, kind: Hashable, party: list[tuple[Operation[Any], asyncio.Future[Any]]], run: RunAsync) -> None:
+    async def _do(
+        self, kind: Hashable, party: list[tuple[Operation[Any], asyncio.Future[Any]]], by: str | None, run: RunAsync
+    ) -> None:
         answers: Sequence[Any] = [OutcomeUnknown("The write was interrupted.")] * len(party)
         try:
-            answers = await run(as_one([operation for operation, _ in party]))
+            answers = await run(combine([operation for operation, _ in party]), by)
         except Exception as error:
             answers = refusals(party, error)
         finally:
-            self._go_on(kind, run)
+            self._go_on(kind, by, run)
             for (_, future), answer in zip(party, answers, strict=True):
                 _settle(future, answer)
 
@@ -210,6 +212,12 @@ NOT_YET = object()
 
 ALONE = object()
 """An answer: do it again, by yourself."""
+
+
+def key_of(operation: Operation[Any]) -> Hashable:
+    """What operations must have in common to be combined."""
+    assert operation.coalesce is not None
+    return operation.coalesce.key
 
 
 def refusals(party: Sequence[Any], error: Exception) -> list[Any]:

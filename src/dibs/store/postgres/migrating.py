@@ -9,7 +9,7 @@ import psycopg
 from psycopg import IsolationLevel
 from psycopg.errors import ReadOnlySqlTransaction
 
-from dibs.store.migrate import Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
+from dibs.store.migrate import Applied, Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
 from dibs.store.postgres.connection import translate
 from dibs.store.postgres.encoding import refuse_unless_utf8
 from dibs.store.postgres.opening import connect
@@ -48,7 +48,7 @@ def _migrate_once(url: str, allowed: bool, note: Note) -> list[Migration]:
     try:
         with connect(url) as connection:
             refuse_unless_utf8(connection)
-            todo = missing(KNOWN, _applied(connection))
+            todo = missing(KNOWN, applied(connection))
             if not allowed:
                 refuse_if_missing(todo)
             if not todo:
@@ -63,10 +63,12 @@ def _migrate_once(url: str, allowed: bool, note: Note) -> list[Migration]:
         raise translate(error, writing=False) from error
 
 
-def _applied(connection: psycopg.Connection[Any]) -> dict[int, int]:
+def applied(connection: psycopg.Connection[Any]) -> dict[int, Applied]:
+    """The migrations that the database has, by version."""
     if connection.execute("SELECT to_regclass('dibs_migrations')").fetchone() == (None,):
         return {}
-    return dict(connection.execute("SELECT version, compatible FROM dibs_migrations").fetchall())
+    rows = connection.execute("SELECT version, name, compatible FROM dibs_migrations").fetchall()
+    return {version: Applied(name, compatible) for version, name, compatible in rows}
 
 
 def apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
@@ -78,7 +80,7 @@ def apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         connection.execute("SET LOCAL lock_timeout TO DEFAULT")  # a busy table is for the administrator to decide
         connection.execute(_TABLE)
-        todo = missing(KNOWN, _applied(connection))  # another process may have been faster
+        todo = missing(KNOWN, applied(connection))  # another process may have been faster
         for migration in todo:
             note(migration.name)
             connection.execute(migration.sql.encode())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from dibs.store.postgres.connection import watchful
@@ -22,6 +24,9 @@ LASTING = (
 """What PostgreSQL, libpq or PgBouncer say of a URL that is wrong. libpq has no codes for these; where a server speaks
 another language, the call fails all the same, only later."""
 
+_WRONG_OPTION = re.compile(r"invalid \w+ value")
+"""libpq of an option in the URL: `invalid sslmode value: "…"`, `invalid integer value "…" for …`."""
+
 
 class Away(Exception):
     """PostgreSQL cannot be reached for now."""
@@ -33,6 +38,6 @@ def connect(url: str) -> Session:
         return sessions_of(url).connect(watchful(url), autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as error:
         text = str(error).strip()
-        if any(reason in text for reason in LASTING):
+        if any(reason in text for reason in LASTING) or _WRONG_OPTION.search(text):
             raise
         raise Away(text.splitlines()[0] if text else type(error).__name__) from error

@@ -35,14 +35,14 @@ LONGER = 10.0
 """How many times as long an operation of LONG may take: it may have to read or delete very many rows."""
 
 LONG = frozenset({
-    "cancel_many", "cancel_workflow", "doctor", "draw", "error_groups", "find_workflows", "finished_within",
-    "latencies", "moves_since", "outline", "prune", "prune_history", "queues", "redrive", "retry_many",
-    "retry_workflow", "roll", "sample_heads", "samples_since", "search", "stats", "step_states", "steps",
-    "tally", "vitals", "workflow_counts",
+    "cancel_many", "cancel_workflow", "changes_since", "count_tasks", "database_health", "doctor", "error_groups",
+    "find_workflows", "finished_within", "latencies", "number_partitions", "outline", "prune", "prune_history",
+    "queues", "redrive", "retry_many", "retry_workflow", "sample_heads", "samples_since", "search", "stats",
+    "step_states", "steps", "workers_and_pauses", "workflow_counts",
 })  # fmt: skip
 
 SHORTER = 2 / 3
-SHORT = frozenset({"heartbeat", "next_due", "progress", "renew", "standing", "start"})
+SHORT = frozenset({"claim_status", "heartbeat", "next_due", "progress", "renew", "start"})
 """What keeps a lease alive: a worker renews after a third of its lease, and must have time to reach another server."""
 
 MIGRATING = 3600.0

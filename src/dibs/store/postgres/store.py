@@ -8,7 +8,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
 
@@ -18,10 +18,13 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from dibs.errors import InvalidValue, StoreUnavailable
+from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
+from dibs.store.contract import Observer
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
-from dibs.store.operations.typecache import TypeCache
+from dibs.store.operations import SqlOperations, execution
+from dibs.store.operations.validation import TypeCache
 from dibs.store.postgres import doctor
 from dibs.store.postgres.connection import (
     NOT_EXECUTED,
@@ -36,11 +39,11 @@ from dibs.store.postgres.connection import (
     translate_joined,
     watchful,
 )
+from dibs.store.postgres.dialect import PostgresDialect
 from dibs.store.postgres.encoding import refuse_client_encoding
 from dibs.store.postgres.gathering import AsyncGathering, Gathering
 from dibs.store.postgres.migrating import migrate
 from dibs.store.postgres.opening import Away
-from dibs.store.postgres.operations import PostgresOperations
 from dibs.store.postgres.patience import UntilWritable
 from dibs.store.postgres.replies import (
     AnySession,
@@ -88,10 +91,11 @@ PLANS_RENEWED_AFTER = 1.0
 the claim that follows a wake-up finds plans that are made already."""
 
 
-class PostgresStore(PostgresOperations):
+class PostgresStore:
     """Connects when first needed, anew in a forked child, and migrates. `_opening` guards `_open`, and is held for no
     longer than it takes to make the objects: nobody waits there for a server."""
 
+    served = False
     many_writers = True
     caution: str | None = None
 
@@ -102,6 +106,18 @@ class PostgresStore(PostgresOperations):
         self._url = url
         self._clock = clock
         self._types = TypeCache()
+        self._operations = operations = SqlOperations(PostgresDialect(), self._types)
+        self.queue = operations.queue
+        self.tasks = operations.tasks
+        self.history = operations.history
+        self.registry = operations.registry
+        self.workflows = operations.workflows
+        self.finalization = operations.finalization
+        self.schedules = operations.schedules
+        self.keys = operations.keys
+        self.statistics = operations.statistics
+        self.upkeep = operations.upkeep
+        self.retention = operations.retention
         self._may_migrate = migrate
         self._opening = threading.Lock()
         self._open: _Open | None = None
@@ -113,20 +129,47 @@ class PostgresStore(PostgresOperations):
         return self._types
 
     @property
+    def observer(self) -> Observer:
+        """Notified of what the store does to tasks."""
+        return self._operations.observer.target
+
+    @observer.setter
+    def observer(self, observer: Observer) -> None:
+        self._operations.observer.target = observer
+
+    @property
     def wakeups(self) -> PostgresWakeups:
-        """Where to wait for changes. This does not connect."""
+        """Waits for changes by any process. This does not connect."""
         return self._made().connections.wakeups
 
-    def run_once(self, operation: Operation[T], on: Any = None) -> T:
-        """See Racing."""
-        if on is not None:
-            return self._run_joined(operation, on)
-        if operation.each is not None:
-            gathered: T = self._opened().gathering.run(operation, self._run_by_itself)
-            return gathered
-        return self._run_by_itself(operation)
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
+        """Run the operation and return its result; with `on`, inside that connection's transaction."""
+        return execution.run(self, operation, by, on, idle)
 
-    def _run_by_itself(self, operation: Operation[T]) -> T:
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
+        """`run`, without blocking the event loop."""
+        return await execution.run_async(self, operation, by, on, idle)
+
+    def validates_quickly(self, tasks: Iterable[NewTask]) -> bool | None:
+        """See DatabaseStore."""
+        return execution.validates_quickly(self, tasks)
+
+    async def read_types(self) -> None:
+        """See DatabaseStore."""
+        await self.run_once_async(self._types.reading())
+
+    def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
+        """See SqlEngine."""
+        if on is not None:
+            return self._run_joined(operation, by, on)
+        if operation.coalesce is not None:
+            gathered: T = self._opened().gathering.run(operation, by, self._run_by_itself)
+            return gathered
+        return self._run_by_itself(operation, by, idle)
+
+    def _run_by_itself(self, operation: Operation[T], by: str | None, idle: bool = False) -> T:
         tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
             opened, connection = self._opened(patience), None
@@ -136,9 +179,9 @@ class PostgresStore(PostgresOperations):
                         connection.close()
                         continue
                     expect_reply(connection, operation)
-                    if opened.connections.plans_are_old(connection, operation):
+                    if opened.connections.plans_are_old(connection, idle=idle):
                         connection.execute("DISCARD PLANS")
-                    result = self._run_on(connection, operation)
+                    result = self._run_on(connection, operation, by)
             except PoolTimeout as error:
                 patience.wait_on(error)
             except ReadOnlySqlTransaction as error:
@@ -152,17 +195,19 @@ class PostgresStore(PostgresOperations):
             else:
                 return opened.done(operation, result)
 
-    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
-        """See Racing."""
+    async def run_once_async(
+        self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
+        """See SqlEngine."""
         if on is not None:
-            return await self._run_joined_async(operation, on)
-        if operation.each is not None:
+            return await self._run_joined_async(operation, by, on)
+        if operation.coalesce is not None:
             gathering = (await self._opened_async()).async_gathering()
-            gathered: T = await gathering.run(operation, self._run_by_itself_async)
+            gathered: T = await gathering.run(operation, by, self._run_by_itself_async)
             return gathered
-        return await self._run_by_itself_async(operation)
+        return await self._run_by_itself_async(operation, by, idle)
 
-    async def _run_by_itself_async(self, operation: Operation[T]) -> T:
+    async def _run_by_itself_async(self, operation: Operation[T], by: str | None, idle: bool = False) -> T:
         tries, patience, writable = 1, _Patience(), UntilWritable()
         while True:
             opened = await self._opened_async(patience)
@@ -173,9 +218,9 @@ class PostgresStore(PostgresOperations):
                         await connection.close()
                         continue
                     expect_reply(connection, operation)
-                    if opened.connections.plans_are_old(connection, operation):
+                    if opened.connections.plans_are_old(connection, idle=idle):
                         await connection.execute("DISCARD PLANS")
-                    result = await self._run_on_async(connection, operation)
+                    result = await self._run_on_async(connection, operation, by)
             except PoolTimeout as error:
                 patience.wait_on(error)
             except ReadOnlySqlTransaction as error:
@@ -225,7 +270,7 @@ class PostgresStore(PostgresOperations):
             self._finalize()
             return opened
 
-    def _run_joined(self, operation: Operation[T], on: Any) -> T:
+    def _run_joined(self, operation: Operation[T], by: str | None, on: Any) -> T:
         if not isinstance(on, psycopg.Connection):
             hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
             raise InvalidValue(f"A {type(on).__name__} is no connection that Dibs can use.", hint=hint)
@@ -234,11 +279,11 @@ class PostgresStore(PostgresOperations):
         try:
             if begins_by_itself(on, operation):
                 on.execute("SELECT 1")
-            return operation.result(self._run_on(on, operation))
+            return operation.result(self._run_on(on, operation, by))
         except psycopg.Error as error:
             raise translate_joined(error, writing=operation.writes) from error
 
-    async def _run_joined_async(self, operation: Operation[T], on: Any) -> T:
+    async def _run_joined_async(self, operation: Operation[T], by: str | None, on: Any) -> T:
         if not isinstance(on, psycopg.AsyncConnection):
             hint = "Hand Dibs a psycopg.Connection and AsyncDibs a psycopg.AsyncConnection."
             raise InvalidValue(f"A {type(on).__name__} is no connection that AsyncDibs can use.", hint=hint)
@@ -247,16 +292,18 @@ class PostgresStore(PostgresOperations):
         try:
             if begins_by_itself(on, operation):
                 await on.execute("SELECT 1")
-            return operation.result(await self._run_on_async(on, operation))
+            return operation.result(await self._run_on_async(on, operation, by))
         except psycopg.Error as error:
             raise translate_joined(error, writing=operation.writes) from error
 
-    def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> Any:
-        return run_on(connection, operation, self._now())
+    def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T], by: str | None) -> Any:
+        return run_on(connection, operation, by, self._now())
 
-    async def _run_on_async(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T]) -> Any:
+    async def _run_on_async(
+        self, connection: psycopg.AsyncConnection[Any], operation: Operation[T], by: str | None
+    ) -> Any:
         async with AsyncExitStack() as ends:
-            executor = AsyncExecutor(connection, ends, self._now(), operation.by)
+            executor = AsyncExecutor(connection, ends, self._now(), by)
             if operation.atomic:
                 await executor.begin()
             return await drive_async(operation.begin(), executor)
@@ -339,10 +386,10 @@ _abandoned: list[Any] = []
 """What a forked child inherited: closing it would say goodbye to the server on the parent's sockets."""
 
 
-def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], now: int | None) -> Any:
+def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], by: str | None, now: int | None) -> Any:
     """The result of the operation's steps, run on this connection; `now` is None for the database's own clock."""
     with ExitStack() as ends:
-        executor = Executor(connection, ends, now, operation.by)
+        executor = Executor(connection, ends, now, by)
         if operation.atomic:
             executor.begin()
         return drive(operation.begin(), executor)
@@ -414,12 +461,12 @@ class Connections:
         """Migrate the database if it is empty and that is allowed; refuse a schema that this version cannot use."""
         migrate(self._url, may_migrate)
 
-    def plans_are_old(self, connection: Any, operation: Operation[Any]) -> bool:
+    def plans_are_old(self, connection: Any, *, idle: bool = False) -> bool:
         """True once in PLANS_KEPT_FOR seconds of a connection that keeps any; sooner where there is time for it."""
         if connection.prepare_threshold is None:
             return False
         now = time.monotonic()
-        kept_for = PLANS_RENEWED_AFTER if operation.leisurely else PLANS_KEPT_FOR
+        kept_for = PLANS_RENEWED_AFTER if idle else PLANS_KEPT_FOR
         if now - self._planned_at.setdefault(connection, now) < kept_for:
             return False
         self._planned_at[connection] = now
@@ -506,7 +553,7 @@ class _Open:
 
     def done(self, operation: Operation[T], result: Any) -> T:
         """The result of an operation that was committed, after waking those who wait for what it changed."""
-        if operation.woke(result):
+        if operation.should_wake(result):
             self.connections.wakeups.wrote()
         return operation.result(result)
 

@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 import httpx
 
 from dibs.errors import InvalidValue
-from dibs.redacting import redact_url
+from dibs.redaction import redact_url
 from dibs.store.remote.call import Call
 from dibs.version import __version__
+from dibs.wire.errors import KEY_APART
 
 CONNECT, ANSWER = 5.0, 30.0
 """Seconds to reach the server, and for its answer beyond the wait that was asked for."""
@@ -25,7 +26,7 @@ class Address:
     def __init__(self, url: str, api_key: str | None) -> None:
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
-            raise InvalidValue("The server's URL carries a name or a password.", hint="Give the key as api_key=….")
+            raise InvalidValue("The server's URL carries a name or a password.", hint=KEY_APART)
         if not parts.hostname or parts.query or parts.fragment or not _port_is_fine(url):
             raise InvalidValue(f"{redact_url(url)!r} names no server.", hint="Use http://host:8787 or https://host.")
         if api_key is not None and (type(api_key) is not str or not _VISIBLE.fullmatch(api_key)):

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from dibs.store.operation import Operation
+from dibs.store.operation import Mode, Operation
 from dibs.wire.fields import Query, RequestBody
 
 T = TypeVar("T")
@@ -66,15 +66,15 @@ def _quoted(part: str) -> str:
 
 
 def asking(
-    name: str, call: Call, read: Callable[[Any], T], *, writes: bool = True, wakes: bool = False
+    name: str, call: Call, read: Callable[[Any], T], *, mode: Mode = Mode.WRITE, wakes: bool = False
 ) -> Operation[T]:
     """The operation of one call."""
-    return Operation(name, lambda: _once(call), writes=writes, wakes=wakes, read=read)
+    return Operation(name, lambda: _once(call), mode=mode, wakes=wakes, decode=read)
 
 
 def looking(name: str, call: Call, read: Callable[[Any], T]) -> Operation[T]:
     """The operation of one call that changes nothing."""
-    return asking(name, call, read, writes=False)
+    return asking(name, call, read, mode=Mode.READ)
 
 
 def _once(call: Call) -> Steps[Any]:

@@ -25,7 +25,7 @@ from dibs.model.claim import (
     check_claims,
     check_reports,
 )
-from dibs.store.operation import Operation
+from dibs.store.operation import Mode, Operation
 from dibs.store.remote.call import LIMIT, Call, Steps, encode, joined, place, post, split
 from dibs.store.remote.decode import NOTHING_PENDING, decoder, not_understood, reader
 from dibs.wire import claims as wire
@@ -50,11 +50,11 @@ class RemoteClaims:
 
     def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
         """Claim up to `count` tasks; the server waits for one for up to `wait` seconds."""
-        return Operation("claim", lambda: _claim(request), read=_read_claims, about=request)
+        return Operation("claim", lambda: _claim(request), decode=_read_claims, request=request)
 
     def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
         """Claim this task, or say why not. Repeating it is safe: under its name it is answered as the first time."""
-        return Operation("claim_by_id", lambda: _claim_by_id(task_id, request), read=_read_claim)
+        return Operation("claim_by_id", lambda: _claim_by_id(task_id, request), decode=_read_claim)
 
     def finish(self, reports: Sequence[OutcomeReport]) -> Operation[list[FinishResult]]:
         """Write many outcomes; each is fenced and answered on its own."""
@@ -65,7 +65,7 @@ class RemoteClaims:
             "finish",
             lambda: _many("/api/tasks/finish", _finish_body, _read_finished, refs, entries),
             wakes=True,
-            about=reports,
+            request=reports,
         )
 
     def exchange(
@@ -75,7 +75,7 @@ class RemoteClaims:
         check_reports(reports)
         entries = [_outcome_entry(ref, outcome) for ref, outcome in reports]
         refs = [ref for ref, _ in reports]
-        return Operation("exchange", lambda: _exchange(refs, entries, request), wakes=True, about=(reports, request))
+        return Operation("exchange", lambda: _exchange(refs, entries, request), wakes=True, request=(reports, request))
 
     def start(self, claims: Sequence[AnyClaim]) -> Operation[list[DibsError | None]]:
         """These tasks, claimed ahead of their turn, begin now."""
@@ -93,17 +93,17 @@ class RemoteClaims:
 
         return Operation("renew", lambda: _many("/api/tasks/renew", body, _read_renewed, claims, entries))
 
-    def progress(self, notes: Sequence[tuple[AnyClaim, int, str | None]]) -> Operation[list[bool | DibsError]]:
+    def progress(self, reports: Sequence[tuple[AnyClaim, int, str | None]]) -> Operation[list[bool | DibsError]]:
         """Note how far the tasks are."""
-        refs = [ref for ref, _, _ in notes]
+        refs = [ref for ref, _, _ in reports]
         check_claims(refs)
-        entries = [encode(wire.OneNote.from_model(*note)) for note in notes]
+        entries = [encode(wire.OneNote.from_model(*note)) for note in reports]
         return Operation("progress", lambda: _many("/api/tasks/progress", _notes_body, _read_noted, refs, entries))
 
-    def standing(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
+    def claim_status(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
         """How the claims stand, without touching them."""
         check_claims(claims)
-        return Operation("standing", lambda: _standing(claims), writes=False)
+        return Operation("claim_status", lambda: _standing(claims), mode=Mode.READ)
 
 
 class _Answers(msgspec.Struct, frozen=True):

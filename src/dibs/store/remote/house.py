@@ -134,9 +134,9 @@ class RemoteHouse:
         call = post("/api/retention/remove", TargetBody.from_model(target), safe=False)
         return asking("remove_retention", call, _read_done)
 
-    def retention(self) -> Operation[list[RetentionRule]]:
+    def retention_rules(self) -> Operation[list[RetentionRule]]:
         """Every rule."""
-        return looking("retention", get("/api/retention"), _read_rules)
+        return looking("retention_rules", get("/api/retention"), _read_rules)
 
     def retention_changes(self, limit: int = 1000) -> Operation[list[RetentionChange]]:
         """The newest changes of the rules."""

@@ -11,6 +11,19 @@ from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue
 from dibs.model.upkeep import Check
+from dibs.store.contract import (
+    FinalizationOperations,
+    HistoryOperations,
+    KeyOperations,
+    QueueOperations,
+    RegistryOperations,
+    RetentionOperations,
+    ScheduleOperations,
+    ServedTasks,
+    StatisticsOperations,
+    UpkeepOperations,
+    WorkflowOperations,
+)
 from dibs.store.migrate import Note, tell_nobody
 from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.remote.address import Address
@@ -26,13 +39,25 @@ T = TypeVar("T")
 _read_checks = reader(Checks)
 
 
-class RemoteStore(RemoteOperations):
+class RemoteStore:
     """Connects when first needed, and anew in a forked child."""
 
     served = True
     caution: str | None = None
 
     def __init__(self, url: str, api_key: str | None) -> None:
+        operations = RemoteOperations()
+        self.queue: QueueOperations = operations
+        self.tasks: ServedTasks = operations
+        self.history: HistoryOperations = operations
+        self.registry: RegistryOperations = operations
+        self.workflows: WorkflowOperations = operations
+        self.finalization: FinalizationOperations = operations
+        self.schedules: ScheduleOperations = operations
+        self.keys: KeyOperations = operations
+        self.statistics: StatisticsOperations = operations
+        self.upkeep: UpkeepOperations = operations
+        self.retention: RetentionOperations = operations
         self._address = Address(url, api_key)
         self._opening = threading.Lock()
         self._open: Connections | None = None
@@ -43,31 +68,33 @@ class RemoteStore(RemoteOperations):
         """Where to wait for changes."""
         return self._opened().wakeups
 
-    def run(self, operation: Operation[T], on: Any = None) -> T:
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
         """Run the operation and return its result."""
         _refuse_to_join(on)
         opened = self._opened()
 
         def send(call: Call) -> bytes | None:
-            return opened.send(call, operation.by)
+            return opened.send(call, by)
 
         answer = drive(operation.begin(), send)
         result = operation.result(answer)
-        if operation.woke(result):
+        if operation.should_wake(result):
             opened.wakeups.wake()
         return result
 
-    async def run_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """`run`, without blocking the event loop."""
         _refuse_to_join(on)
         opened = self._opened()
 
         async def send(call: Call) -> bytes | None:
-            return await opened.send_async(call, operation.by)
+            return await opened.send_async(call, by)
 
         answer = await drive_async(operation.begin(), send)
         result = operation.result(answer)
-        if operation.woke(result):
+        if operation.should_wake(result):
             opened.wakeups.wake()
         return result
 

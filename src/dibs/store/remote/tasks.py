@@ -156,10 +156,10 @@ class RemoteTasks:
         """What a claim would take next. Advisory."""
         return looking("peek", post("/api/tasks/peek", PeekBody.from_model(filters)), _read_tasks)
 
-    def history(self, task_id: int) -> Operation[list[HistoryEntry]]:
+    def task_history(self, task_id: int) -> Operation[list[HistoryEntry]]:
         """Everything that happened to the task, in order."""
         call = get(place("tasks", task_id, "history"), or_none="task_not_found")
-        return looking("history", call, _read_history)
+        return looking("task_history", call, _read_history)
 
     def history_after(self, entry_id: int, limit: int) -> Operation[list[HistoryEntry]]:
         """The history of all tasks in order, page by page."""

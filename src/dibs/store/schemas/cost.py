@@ -117,7 +117,7 @@ class _Graph:
         node.weight = len(schema) + sum(len(schema[key]) for key in SIZED if isinstance(schema.get(key), (dict, list)))
         if isinstance(schema.get("multipleOf"), float):
             node.weight += EXACT_DIVISION
-        if any(key in schema for key in DYNAMIC) or ("$id" in schema and schema is not self._root):
+        if any(key in schema for key in DYNAMIC) or self._has_own_base(schema):
             self.bounded = False
             return
         if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
@@ -150,13 +150,18 @@ class _Graph:
             return []
         for part in unquote(reference[2:]).split("/") if len(reference) > 1 else ():
             name = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict) and name in found:
+            if isinstance(found, dict) and name in found and not self._has_own_base(found):
                 found = found[name]
             elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
                 found = found[int(name)]
-            else:  # the compiler refuses it
+            else:  # the compiler refuses it, or understands it in another way
+                self.bounded = False
                 return []
         return [self._number(found)]
+
+    def _has_own_base(self, schema: dict[str, Any]) -> bool:
+        """True where references in the schema are not relative to the root. In draft 4 the keyword is `id`."""
+        return schema is not self._root and any(isinstance(schema.get(key), str) for key in ("$id", "id"))
 
     def in_place_order(self) -> list[int] | None:
         """The nodes, each after those that are applied in its place; None where one is applied in its own place."""

@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -33,6 +32,10 @@ OF_ONE_SCHEMA = 2
 
 DESCRIBING = 0.5
 """Seconds for finding out where invalid params are invalid. That they are is known by then."""
+
+STARTING = 10.0
+"""Seconds for starting a process. They are not charged to the params: a busy machine takes longer, and a process that
+does not start at all must not be started again for ever."""
 
 PROGRAM = "import sys; sys.path[:0] = sys.argv[1:2]; sys.path += sys.argv[2:]; import compiling; compiling.main()"
 """It imports the module by itself: the package around it would take some 100 ms more."""
@@ -64,21 +67,23 @@ class Processes:
         self._busy: Counter[Hashable] = Counter()
 
     def ask(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> Verdict:
-        """Compile the schema and validate the params, within so many seconds; TooSlow after that."""
-        until = time.monotonic() + seconds
+        """Compile the schema and validate the params, within so many seconds; TooSlow after that. StoreBusy after
+        waiting as long for a process."""
         with self._turn(schema, seconds):
             while True:
                 child = self._take()
                 try:
-                    verdict = child.ask(schema, params, decided=decided, seconds=max(until - time.monotonic(), 0.05))
-                except _Gone:  # it ended before it read the request: it had been idle for too long
+                    verdict = child.ask(schema, params, decided=decided, seconds=seconds)
+                except _Gone:  # it ended before it read the request: it had been idle for too long, or cannot start
                     child.kill()
-                    continue
+                    if not child.has_answered:
+                        raise _cannot_start("it ended, or took too long") from None
                 except BaseException:
                     child.kill()
                     raise
-                self._give_back(child)
-                return verdict
+                else:
+                    self._give_back(child)
+                    return verdict
 
     def close(self) -> None:
         """End the processes that are idle."""
@@ -148,11 +153,8 @@ class _Child:
                 start_new_session=sys.platform != "win32",
             )
         except OSError as error:
-            raise StoreError(
-                f"The process that validates params could not be started: {error}.",
-                hint="Params of this size, or of a schema like this, are validated in a process of their own. "
-                "Allow this program to start processes, or simplify the schema.",
-            ) from None
+            raise _cannot_start(str(error)) from None
+        self.has_answered = False
 
     @property
     def alive(self) -> bool:
@@ -171,8 +173,9 @@ class _Child:
     def ask(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> Verdict:
         """See Processes.ask."""
         request = {"schema": schema, "params": params, "decided": decided, "seconds": seconds + 1}
-        with self._time_limit(DESCRIBING if decided else seconds) as timer:
+        with self._time_limit(STARTING):
             self._send(msgspec.json.encode(request))
+        with self._time_limit(DESCRIBING if decided else seconds) as timer:
             answer = self._receive()
         if answer is None:
             if decided:
@@ -196,6 +199,7 @@ class _Child:
             raise _Gone from None
         if self._process.stdout.read(1) != ALIVE:
             raise _Gone
+        self.has_answered = True
 
     def _receive(self) -> Any:
         """The next answer; None where the process has ended."""
@@ -243,6 +247,14 @@ def processes() -> Processes:
             _processes = Processes()
             atexit.register(_processes.close)
         return _processes
+
+
+def _cannot_start(why: str) -> StoreError:
+    return StoreError(
+        f"The process that validates params could not be started: {why}.",
+        hint="Params of this size, or of a schema like this, are validated in a process of their own. "
+        "Allow this program to start processes, or simplify the schema.",
+    )
 
 
 def _interpreter() -> str:

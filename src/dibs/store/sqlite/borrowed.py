@@ -12,15 +12,16 @@ import threading
 from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue
-from dibs.model.statistics import DatabaseHealth
 from dibs.model.upkeep import Check
+from dibs.store.contract import Observer
 from dibs.store.migrate import Note, tell_nobody
-from dibs.store.operation import Operation, Steps
-from dibs.store.operations.typecache import TypeCache
+from dibs.store.operation import Operation
+from dibs.store.operations import SqlOperations, execution
+from dibs.store.operations.validation import TypeCache
 from dibs.store.sqlite.connection import Clock, translate
+from dibs.store.sqlite.dialect import SqliteDialect
 from dibs.store.sqlite.joined import run_joined
 from dibs.store.sqlite.migrating import KNOWN
-from dibs.store.sqlite.operations import SqliteOperations
 from dibs.store.wakeups import LocalWakeups
 
 T = TypeVar("T")
@@ -28,14 +29,27 @@ T = TypeVar("T")
 _CREATE_TABLE = re.compile(r"^CREATE TABLE\b")
 
 
-class BorrowedSqlite(SqliteOperations):
+class BorrowedSqlite:
     """Runs every operation on the connection. The tables are created when they are missing: also after a rollback,
     which takes them away together with all that was in them."""
 
+    served = False
     many_writers = False
     caution: str | None = None
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
+        self._operations = operations = SqlOperations(SqliteDialect(), TypeCache())
+        self.queue = operations.queue
+        self.tasks = operations.tasks
+        self.history = operations.history
+        self.registry = operations.registry
+        self.workflows = operations.workflows
+        self.finalization = operations.finalization
+        self.schedules = operations.schedules
+        self.keys = operations.keys
+        self.statistics = operations.statistics
+        self.upkeep = operations.upkeep
+        self.retention = operations.retention
         self.wakeups = LocalWakeups()
         self._connection = connection
         self._clock = clock
@@ -47,6 +61,15 @@ class BorrowedSqlite(SqliteOperations):
         return TypeCache()
 
     @property
+    def observer(self) -> Observer:
+        """Notified of what the store does to tasks."""
+        return self._operations.observer.target
+
+    @observer.setter
+    def observer(self, observer: Observer) -> None:
+        self._operations.observer.target = observer
+
+    @property
     def in_transaction(self) -> bool:
         """True while the connection has a transaction that somebody began."""
         return self._connection.in_transaction and not self._always_in_one
@@ -56,24 +79,36 @@ class BorrowedSqlite(SqliteOperations):
         """True for `autocommit=False` (Python 3.12), where each transaction is followed by the next at once."""
         return getattr(self._connection, "autocommit", None) is False
 
-    def run_once(self, operation: Operation[T], on: Any = None) -> T:
-        """See Racing. On behalf of `on` the operation joins the transaction and leaves the commit to the program."""
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
+        """Run the operation and return its result; with `on`, inside that connection's transaction."""
+        return execution.run(self, operation, by, on, idle)
+
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
+        """`run`, without blocking the event loop."""
+        return await execution.run_async(self, operation, by, on, idle)
+
+    def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
+        """See SqlEngine. On behalf of `on` the operation joins the transaction and leaves the commit to the program."""
         _check_same(on, self._connection)
         with self._one:
             joined = self._connection.in_transaction or on is not None
             try:
                 self._create_if_missing()
-                result = operation.result(run_joined(operation, self._connection, self._clock))
+                result = operation.result(run_joined(operation, by, self._connection, self._clock))
             finally:
                 if not joined and self._connection.in_transaction:
                     self._connection.execute("COMMIT")
-        if operation.woke(result):
+        if operation.should_wake(result):
             self.wakeups.wake()
         return result
 
-    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
+    async def run_once_async(
+        self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
         """`run_once`: a sqlite3 connection belongs to its thread."""
-        return self.run_once(operation, on)
+        return self.run_once(operation, by, on)
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Nothing: the tables are always of this version."""
@@ -85,10 +120,6 @@ class BorrowedSqlite(SqliteOperations):
     def doctor(self) -> list[Check]:
         """Nothing to look at."""
         return []
-
-    def vitals(self) -> Operation[DatabaseHealth]:
-        """See Measuring."""
-        return Operation("vitals", _no_size, writes=False)
 
     def close(self) -> None:
         """Wake whoever waits. The tables stay until `drop`: a client may be closed and used again."""
@@ -142,8 +173,3 @@ def _check_same(on: Any, connection: sqlite3.Connection) -> None:
             "Inside of isolated(app, on=connection) every task goes over that connection; this is another one.",
             hint="Hand the same connection to app.on() and to isolated().",
         )
-
-
-def _no_size() -> Steps[DatabaseHealth]:
-    yield from ()
-    return DatabaseHealth(0)

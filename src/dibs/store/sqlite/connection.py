@@ -14,8 +14,17 @@ from typing import Any
 import msgspec
 
 from dibs.errors import DibsError, OutcomeUnknown, SchemaMissing, StoreBusy, StoreError, StoreRefused, StoreUnavailable
-from dibs.store.operation import WIDTH, Keep, Mark, Row, Rows, Statement, Step, Undo
-from dibs.store.sqlfiles import SqlFiles, Words
+from dibs.store.operation import (
+    WIDTH,
+    Instruction,
+    ReleaseSavepoint,
+    RollBackToSavepoint,
+    Row,
+    Rows,
+    SetSavepoint,
+    Statement,
+)
+from dibs.store.sql import SqlFiles, Words
 
 SQL = SqlFiles("dibs.store.sqlite")
 Clock = Callable[[], int]
@@ -91,7 +100,7 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """The exponential draws of the races (see fresh_keys.sql); SQLite is not always built with logarithms."""
+    """The exponential draws of the races (see `fresh_keys`); SQLite is not always built with logarithms."""
     connection.create_function("dibs_exponential", 0, _exponential)
 
 
@@ -102,20 +111,21 @@ def _exponential() -> float:
 class Executor:
     """Runs statements on a connection, as one moment and on behalf of one caller."""
 
-    def __init__(self, connection: sqlite3.Connection, now: int, by: str | None) -> None:
+    def __init__(self, connection: sqlite3.Connection, now: int, by: str | None, words: Words = ()) -> None:
         self._connection = connection
         self._now = now
         self._by = by
+        self._words = words
 
-    def __call__(self, statement: Step) -> Rows:
+    def __call__(self, statement: Instruction) -> Rows:
         """The rows of the statement; a change is also appended to the history."""
         if not isinstance(statement, Statement):
             return self._control(statement)
         if statement.values is not None:
             return self._insert(statement.name, statement.values)
-        sql = SQL.text(statement.name, statement.words)
+        sql = SQL.text(statement.name, statement.words + self._words)
         if statement.name in _TOGETHER:
-            rows: Rows = self._connection.execute(sql, self._bind({"said": statement.rows})).fetchall()
+            rows: Rows = self._connection.execute(sql, self._bind({"items": statement.rows})).fetchall()
         elif statement.rows is None:
             rows = self._connection.execute(sql, self._bind(statement.params)).fetchall()
         elif statement.change or statement.name in _RETURNING:
@@ -129,14 +139,14 @@ class Executor:
             self._append_history(rows)
         return rows
 
-    def _control(self, step: Step) -> Rows:
-        """A step that is no statement. Together asks for nothing: every operation is a transaction here."""
+    def _control(self, step: Instruction) -> Rows:
+        """A step that is no statement. BeginTransaction asks for nothing: every operation is a transaction here."""
         match step:
-            case Mark():
+            case SetSavepoint():
                 self._connection.execute("SAVEPOINT item")
-            case Keep():
+            case ReleaseSavepoint():
                 self._connection.execute("RELEASE item")
-            case Undo(error):
+            case RollBackToSavepoint(error):
                 return self._undo(error)
         return []
 
@@ -166,11 +176,11 @@ class Executor:
         self._connection.executemany(SQL.text("append_history"), [row[:WIDTH] + signed for row in rows])
 
 
-_LISTS = ("ids", "keys", "queues", "said")
+_LISTS = ("ids", "keys", "queues", "items")
 _TOGETHER = frozenset({"complete", "find_keys"})
-"""Statements that take all their rows at once, as `said`."""
+"""Statements that take all their rows at once, as `items`."""
 
-_RETURNING = frozenset({"count_steps", "progress", "renew", "start", "told"})
+_RETURNING = frozenset({"count_steps", "progress", "renew", "start", "claim_outcomes"})
 
 
 PORTIONS = (64, 16)

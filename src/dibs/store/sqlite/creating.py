@@ -56,7 +56,7 @@ def create_companion(path: Path, database: Path) -> int:
 
 
 def _look_for_log(target: Path, keep: bool) -> None:
-    log = target.with_name(f"{target.name}-wal")
+    log = log_of(target)
     # In this order: a process that creates both files creates the log last, so a log whose file is still missing
     # afterwards is nobody's that works here now.
     if not _has_content(log) or target.exists():
@@ -67,9 +67,20 @@ def _look_for_log(target: Path, keep: bool) -> None:
             hint=f"Move the file back beside {log.name}; or begin anew with migrate() (`dibs migrate`), "
             f"which renames the log.",
         )
-    kept = target.with_name(f"{log.name}-orphaned-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+    keep_orphaned(log)
+
+
+def keep_orphaned(log: Path) -> None:
+    """Rename a log whose file is gone, so that it is never written into another file."""
+    kept = log.with_name(f"{log.name}-orphaned-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
     log.rename(kept)
-    logger.warning("%s was left by a file that was moved away; it is kept as %s", log, kept.name)
+    logger.warning("%s was left by a file that was moved away or replaced; it is kept as %s", log, kept.name)
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log of the file: SQLite follows a link, and has the log beside the file."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(f"{target.name}-wal")
 
 
 def _has_content(path: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dibs.model.upkeep import Check, Verdict
 from dibs.store.doctor import judge, judge_schema
 from dibs.store.sqlite.connection import SQL
-from dibs.store.sqlite.migrating import KNOWN
+from dibs.store.sqlite.migrating import KNOWN, applied
 from dibs.store.sqlite.release import FIXED, has_wal_fix
 
 WAL_WARNING = 256 * 1024 * 1024
@@ -60,7 +60,7 @@ def _settings(connection: sqlite3.Connection) -> Iterator[Check]:
 
 
 def _schema(connection: sqlite3.Connection) -> Check:
-    return judge_schema(KNOWN, dict(connection.execute("SELECT version, compatible FROM dibs_migrations")))
+    return judge_schema(KNOWN, applied(connection))
 
 
 def _books(connection: sqlite3.Connection) -> Iterator[Check]:

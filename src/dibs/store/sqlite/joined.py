@@ -8,8 +8,15 @@ from typing import Any
 from dibs.store.operation import Operation, drive
 from dibs.store.sqlite.connection import UNENCODABLE, Clock, Executor, add_functions, translate
 
+_IN_TEMP = "SELECT 1 FROM temp.sqlite_master WHERE name = 'dibs_tasks'"
+_IN_FILE = "SELECT 1 FROM main.sqlite_master WHERE name = 'dibs_tasks'"
+_ATTACHED = """
+SELECT schema FROM pragma_table_list JOIN pragma_database_list AS files ON files.name = schema
+WHERE pragma_table_list.name = 'dibs_tasks' ORDER BY files.seq
+"""
 
-def run_joined(operation: Operation[Any], connection: sqlite3.Connection, clock: Clock) -> Any:
+
+def run_joined(operation: Operation[Any], by: str | None, connection: sqlite3.Connection, clock: Clock) -> Any:
     """Run the operation inside the connection's transaction, undone as a whole if it fails.
 
     Without an open transaction dibs behaves as any statement would: a connection that commits by itself gets a
@@ -19,17 +26,17 @@ def run_joined(operation: Operation[Any], connection: sqlite3.Connection, clock:
     settings = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:
-        return _run(operation, connection, clock)
+        return _run(operation, by, connection, clock)
     except (sqlite3.Error, *UNENCODABLE) as error:
         raise translate(error) from error
     finally:
         connection.row_factory, connection.text_factory = settings
 
 
-def _run(operation: Operation[Any], connection: sqlite3.Connection, clock: Clock) -> Any:
-    executor = Executor(connection, clock(), operation.by)
+def _run(operation: Operation[Any], by: str | None, connection: sqlite3.Connection, clock: Clock) -> Any:
     if not operation.writes:
-        return drive(operation.begin(), executor)
+        return drive(operation.begin(), Executor(connection, clock(), by))
+    executor = Executor(connection, clock(), by, (("sequence", _sequence(connection)),))
     begun = not connection.in_transaction
     if begun:
         connection.execute("BEGIN IMMEDIATE")
@@ -47,6 +54,17 @@ def _run(operation: Operation[Any], connection: sqlite3.Connection, clock: Clock
     if begun and _commits_itself(connection):
         connection.execute("COMMIT")
     return result
+
+
+def _sequence(connection: sqlite3.Connection) -> str:
+    """The table with the highest task id, in the schema in which SQLite finds the tasks: that of the temporary tables
+    (isolated() in dibs.testing), else the file, else the first file that the user has attached."""
+    if connection.execute(_IN_TEMP).fetchone():
+        return "temp.sqlite_sequence"
+    if connection.execute(_IN_FILE).fetchone():
+        return "main.sqlite_sequence"
+    attached = connection.execute(_ATTACHED).fetchone()
+    return '"{}".sqlite_sequence'.format(attached[0].replace('"', '""')) if attached else "main.sqlite_sequence"
 
 
 def _commits_itself(connection: sqlite3.Connection) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from dibs.errors import StoreBusy
-from dibs.store.migrate import Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
+from dibs.store.migrate import Applied, Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
 from dibs.store.sqlite.connection import Clock, translate
 
 KNOWN = migrations("dibs.store.sqlite")
@@ -23,7 +23,7 @@ def migrate(
 ) -> list[Migration]:
     """Apply what is missing; look first, so that opening a current database takes no lock."""
     try:
-        todo = missing(KNOWN, _applied(connection))
+        todo = missing(KNOWN, applied(connection))
         if not allowed:
             refuse_if_missing(todo)
         return _apply(connection, clock, note) if todo else []
@@ -31,9 +31,12 @@ def migrate(
         raise translate(error) from error
 
 
-def _applied(connection: sqlite3.Connection) -> dict[int, int]:
-    table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'dibs_migrations'").fetchone()
-    return dict(connection.execute("SELECT version, compatible FROM dibs_migrations").fetchall()) if table else {}
+def applied(connection: sqlite3.Connection) -> dict[int, Applied]:
+    """The migrations that the database has, by version."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'dibs_migrations'").fetchone() is None:
+        return {}
+    rows = connection.execute("SELECT version, name, compatible FROM dibs_migrations")
+    return {version: Applied(name, compatible) for version, name, compatible in rows}
 
 
 def _apply(connection: sqlite3.Connection, clock: Clock, note: Note) -> list[Migration]:
@@ -41,7 +44,7 @@ def _apply(connection: sqlite3.Connection, clock: Clock, note: Note) -> list[Mig
     try:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(_TABLE)
-        todo = missing(KNOWN, _applied(connection))  # another process may have been faster
+        todo = missing(KNOWN, applied(connection))  # another process may have been faster
         for migration in todo:
             note(migration.name)
             for statement in migration.statements():

@@ -7,23 +7,26 @@ import os
 import sqlite3
 import threading
 import weakref
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue, SchemaMissing, StoreError
-from dibs.model.statistics import DatabaseHealth
+from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
+from dibs.store.contract import Observer
 from dibs.store.migrate import Note, tell_nobody
-from dibs.store.operation import Operation, Steps, drive
-from dibs.store.operations.typecache import TypeCache
+from dibs.store.operation import Mode, Operation, drive
+from dibs.store.operations import SqlOperations, execution
+from dibs.store.operations.validation import TypeCache
 from dibs.store.sqlite import doctor, forking, maintenance, release
 from dibs.store.sqlite.connection import Clock, Executor, ReadOnly, clock, connect, translate
-from dibs.store.sqlite.creating import create
+from dibs.store.sqlite.creating import create, keep_orphaned, log_of
+from dibs.store.sqlite.dialect import SqliteDialect
 from dibs.store.sqlite.joined import run_joined
 from dibs.store.sqlite.migrating import KNOWN, migrate
-from dibs.store.sqlite.operations import SqliteOperations
 from dibs.store.sqlite.readers import READERS, Readers
 from dibs.store.sqlite.wakeups import SqliteWakeups
 from dibs.store.sqlite.writer import Closed, Writer
@@ -31,17 +34,31 @@ from dibs.store.sqlite.writer import Closed, Writer
 T = TypeVar("T")
 
 
-class SqliteStore(SqliteOperations):
+class SqliteStore:
     """Opens the file when it is first needed, anew after a fork, and migrates it."""
 
+    served = False
     many_writers = False
 
     def __init__(self, path: Path, *, clock: Clock = clock, migrate: bool = True) -> None:
         self.path = path.absolute()  # the working directory may change before the file is opened
         self.clock = clock
         self._types = TypeCache()
+        self._operations = operations = SqlOperations(SqliteDialect(self.path), self._types)
+        self.queue = operations.queue
+        self.tasks = operations.tasks
+        self.history = operations.history
+        self.registry = operations.registry
+        self.workflows = operations.workflows
+        self.finalization = operations.finalization
+        self.schedules = operations.schedules
+        self.keys = operations.keys
+        self.statistics = operations.statistics
+        self.upkeep = operations.upkeep
+        self.retention = operations.retention
         self._may_migrate = migrate
         self._was_there = False  # the file was opened: from then on it is opened again, but not created again
+        self._lost: tuple[_Identity, _Identity] | None = None  # the file that was deleted or replaced, and its log
         self._opening = threading.RLock()
         self._open: _Open | None = None  # for as long as anything of it may be open
         self._finalizer: weakref.finalize[..., SqliteStore] | None = None
@@ -52,19 +69,46 @@ class SqliteStore(SqliteOperations):
         return self._types
 
     @property
+    def observer(self) -> Observer:
+        """Notified of what the store does to tasks."""
+        return self._operations.observer.target
+
+    @observer.setter
+    def observer(self, observer: Observer) -> None:
+        self._operations.observer.target = observer
+
+    @property
     def wakeups(self) -> SqliteWakeups:
-        """Where to wait for changes."""
+        """Waits for changes by any process."""
         return self._opened().wakeups
 
-    def run_once(self, operation: Operation[T], on: Any = None) -> T:
-        """See Racing."""
+    def run(self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False) -> T:
+        """Run the operation and return its result; with `on`, inside that connection's transaction."""
+        return execution.run(self, operation, by, on, idle)
+
+    async def run_async(
+        self, operation: Operation[T], *, by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
+        """`run`, without blocking the event loop (but a connection of sqlite3 belongs to its thread)."""
+        return await execution.run_async(self, operation, by, on, idle)
+
+    def validates_quickly(self, tasks: Iterable[NewTask]) -> bool | None:
+        """See DatabaseStore."""
+        return execution.validates_quickly(self, tasks)
+
+    async def read_types(self) -> None:
+        """See DatabaseStore."""
+        await self.run_once_async(self._types.reading())
+
+    def run_once(self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False) -> T:
+        """See SqlEngine."""
         if on is not None:
-            return self._run_joined(operation, on)
+            return self._run_joined(operation, by, on)
         while True:
             opened = self._opened()
             try:
                 if operation.writes:
-                    return operation.result(opened.writer.run(operation))
+                    return operation.result(opened.writer.run(operation, by))
                 return operation.result(opened.read(operation, self.clock()))
             except Closed:  # by a fork, or by another thread: open it again
                 self._let_go(opened)
@@ -73,17 +117,19 @@ class SqliteStore(SqliteOperations):
                 self._check_writable(opened, error)
                 raise
 
-    async def run_once_async(self, operation: Operation[T], on: Any = None) -> T:
-        """See Racing."""
+    async def run_once_async(
+        self, operation: Operation[T], by: str | None = None, on: Any = None, idle: bool = False
+    ) -> T:
+        """See SqlEngine."""
         if on is not None:
-            return self._run_joined(operation, on)
+            return self._run_joined(operation, by, on)
         while True:
             opened = self._open
             if opened is None:
                 opened = await asyncio.to_thread(self._opened)
             try:
                 if operation.writes:
-                    return operation.result(await opened.writer.run_async(operation))
+                    return operation.result(await opened.writer.run_async(operation, by))
                 return operation.result(await opened.read_async(operation, self.clock()))
             except Closed:
                 await asyncio.to_thread(self._let_go, opened)
@@ -95,6 +141,8 @@ class SqliteStore(SqliteOperations):
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
         self._was_there = False
+        if self._lies_beside_old_log():
+            keep_orphaned(log_of(self.path))
         create(self.path, keep_log=True)
         connection = connect(self.path)
         try:
@@ -115,6 +163,7 @@ class SqliteStore(SqliteOperations):
 
     def doctor(self) -> list[Check]:
         """Look for damage and for settings that would cost a guarantee."""
+        self._refuse_old_log()
         self._refuse_if_missing()
         connection = connect(self.path)
         try:
@@ -129,15 +178,6 @@ class SqliteStore(SqliteOperations):
         """See Store."""
         return release.caution()
 
-    def vitals(self) -> Operation[DatabaseHealth]:
-        """See Measuring. The write-ahead log is a file of its own, of which SQL knows nothing."""
-        return Operation("vitals", self._vitals, writes=False)
-
-    def _vitals(self) -> Steps[DatabaseHealth]:
-        yield from ()
-        wal = self.path.with_name(f"{self.path.name}-wal")
-        return DatabaseHealth(_size(self.path), wal_size=_size(wal))
-
     def close(self) -> None:
         """Let go of the file; the next operation opens it again."""
         with self._opening:
@@ -149,25 +189,43 @@ class SqliteStore(SqliteOperations):
         """`close`, without blocking the event loop."""
         await asyncio.to_thread(self.close)
 
-    def _run_joined(self, operation: Operation[T], on: Any) -> T:
+    def _run_joined(self, operation: Operation[T], by: str | None, on: Any) -> T:
         if not isinstance(on, sqlite3.Connection):
             raise InvalidValue(
                 f"A {type(on).__name__} is no connection to SQLite.", hint="Hand in a sqlite3 connection."
             )
         if not on.in_transaction:  # inside one, migrating would wait for the user's own lock
             self._opened()
-        return operation.result(run_joined(operation, on, self.clock))
+        return operation.result(run_joined(operation, by, on, self.clock))
 
     def _check_in_place(self, opened: _Open) -> None:
         """A file that is gone takes everything with it that is written to it, without an error: say so, and let go."""
         if opened.in_place():
             return
+        self._lost = opened.identity, opened.log
         self._let_go(opened)
         raise StoreError(
             f"The file {self.path} was deleted or replaced while it was open.",
             hint="What was written since went with the old file. Move it back together with its -wal, or begin with "
             "an empty file: migrate() (`dibs migrate`). Stop every program before you move a file.",
         )
+
+    def _refuse_old_log(self) -> None:
+        if self._lies_beside_old_log():
+            log = log_of(self.path).name
+            raise StoreError(
+                f"{self.path} is another file than before, and {log} belongs to the old file.",
+                hint=f"SQLite would write the log of the old file into the new one, and damage it. Move {log} beside "
+                f"the old file, or rename it, as migrate() does in this program.",
+            )
+
+    def _lies_beside_old_log(self) -> bool:
+        """True where a file has replaced the one that was open, and the log of that one was left. A file that was moved
+        back is in its place again."""
+        if self._lost is None or (now := _identity(os.fspath(self.path))) is None:
+            return False
+        file, log = self._lost
+        return now != file and log is not None and _identity(os.fspath(log_of(self.path))) == log
 
     def _check_writable(self, opened: _Open, error: StoreError) -> None:
         if isinstance(error, ReadOnly):
@@ -193,6 +251,7 @@ class SqliteStore(SqliteOperations):
         with self._opening:
             if self._open is None:
                 self._types.forget()
+                self._refuse_old_log()
                 self._create_if_new()
                 self._open = _Open(self.path, self.clock, self._may_migrate)
                 self._was_there = True
@@ -245,9 +304,10 @@ class _Open:
             migrate(first, clock, may_migrate)
         finally:
             first.close()
-        self._identity = _identity(self._name)
+        self.identity = _identity(self._name)
         self.wakeups = SqliteWakeups(path)
         self.writer = Writer(path, clock, self.wakeups.wake, self.in_place)
+        self.log = _identity(os.fspath(log_of(path)))  # it stays for as long as the writer has the file open
         self._readers = Readers(path)
         self._executor = ThreadPoolExecutor(READERS, thread_name_prefix="dibs-reader")
         self._at_once = threading.Lock()  # guards the two below
@@ -256,7 +316,7 @@ class _Open:
 
     def in_place(self) -> bool:
         """False when the path leads to another file now, or to none."""
-        return _identity(self._name) == self._identity
+        return _identity(self._name) == self.identity
 
     def read(self, operation: Operation[Any], now: int) -> Any:
         """Run a reading operation on one snapshot."""
@@ -264,7 +324,7 @@ class _Open:
 
     async def read_async(self, operation: Operation[Any], now: int) -> Any:
         """`read`, in a thread, unless it is over sooner than a thread would begin."""
-        if operation.quick and not self._at_once.locked():
+        if operation.mode is Mode.POINT_READ and not self._at_once.locked():
             with self._at_once:
                 return self._read_at_once(operation, now)
         try:
@@ -296,14 +356,10 @@ class _Open:
         self.writer.close()
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+_Identity = tuple[int, int] | None
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _identity(path: str) -> _Identity:
     """What tells this file from another at the same path."""
     try:
         status = os.stat(path)  # noqa: PTH116  after every write: a Path takes longer than the look itself

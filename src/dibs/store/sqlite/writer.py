@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dibs.errors import DibsError, OutcomeUnknown, StoreBusy, StoreError
-from dibs.store.operation import Operation, as_one, drive
+from dibs.store.operation import Operation, combine, drive
 from dibs.store.sqlite.connection import UNENCODABLE, Clock, Executor, connect, translate
 from dibs.store.sqlite.line import Line
 
@@ -55,11 +55,12 @@ class _Job:
     What wakes a thread is the lock's own method: a signal is heard before or after it, never in between.
     """
 
-    __slots__ = ("answer", "lead", "wait", "wake", "work")
+    __slots__ = ("answer", "by", "lead", "wait", "wake", "work")
     leads_itself = True
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, by: str | None = None) -> None:
         self.work = work
+        self.by = by
         self.answer: Answer | None = None
         woken = threading.Lock()
         woken.acquire()
@@ -74,8 +75,8 @@ class _LoopJob(_Job):
     __slots__ = ("future", "loop")
     leads_itself = False
 
-    def __init__(self, work: Work, turns: queue.SimpleQueue[bool]) -> None:
-        super().__init__(work)
+    def __init__(self, work: Work, by: str | None, turns: queue.SimpleQueue[bool]) -> None:
+        super().__init__(work, by)
         self.lead = partial(turns.put, True)
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
@@ -113,14 +114,14 @@ class Writer:
         self._starting = threading.Lock()  # guards the one below
         self._thread: threading.Thread | None = None
 
-    def run(self, operation: Operation[Any]) -> Any:
+    def run(self, operation: Operation[Any], by: str | None = None) -> Any:
         """Commit the operation, with whatever else is on the list, and return the result of its steps."""
-        return self._wait_for(_Job(operation))
+        return self._wait_for(_Job(operation, by))
 
-    async def run_async(self, operation: Operation[Any]) -> Any:
+    async def run_async(self, operation: Operation[Any], by: str | None = None) -> Any:
         """`run`, without blocking the event loop."""
         self._start_thread()
-        job = _LoopJob(operation, self._turns)
+        job = _LoopJob(operation, by, self._turns)
         self._enlist(job)
         return await job.future
 
@@ -214,7 +215,7 @@ class Writer:
         if not jobs:  # the last one has withdrawn
             return
         try:
-            answers = self._commit_together(jobs) if len(jobs) > 1 else [self._do_alone(jobs[0].work)]
+            answers = self._commit_together(jobs) if len(jobs) > 1 else [self._do_alone(jobs[0])]
             self._check_in_place(jobs)
         except Exception as error:  # the group as a whole failed: everybody in it must know
             self._roll_back()
@@ -243,12 +244,13 @@ class Writer:
             jobs.append(self._jobs[0])
             self._jobs.popleft()
 
-    def _do_alone(self, work: Work) -> Answer:
+    def _do_alone(self, job: _Job) -> Answer:
+        work = job.work
         try:
             if not isinstance(work, Operation):
                 return (work(self._connection),)
             self._begin()
-            result = drive(work.begin(), self._executor(work))
+            result = drive(work.begin(), self._executor(job.by))
             self._connection.execute("COMMIT")
         except Exception as error:
             self._roll_back()
@@ -263,7 +265,7 @@ class Writer:
             answers.update(zip(alike, self._try_at_once(alike), strict=True))
         try:
             if not self._connection.in_transaction:  # an error (disk full, say) ended it for all
-                return [self._do_alone(job.work) for job in jobs]
+                return [self._do_alone(job) for job in jobs]
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
@@ -274,18 +276,18 @@ class Writer:
         """The answers of operations that are alike; one by one where they cannot be done at once."""
         operations = [job.work for job in jobs if isinstance(job.work, Operation)]
         if len(operations) > 1:
-            done = self._try_in_savepoint(as_one(operations))
+            done = self._try_in_savepoint(combine(operations), jobs[0].by)
             if isinstance(done, tuple):
                 return [answer if isinstance(answer, Exception) else (answer,) for answer in done[0]]
-        return [self._try_in_savepoint(operation) for operation in operations]
+        return [self._try_in_savepoint(job.work, job.by) for job in jobs]
 
-    def _try_in_savepoint(self, operation: Work) -> Answer:
+    def _try_in_savepoint(self, operation: Work, by: str | None) -> Answer:
         assert isinstance(operation, Operation)
         if not self._connection.in_transaction:
             return DibsError("The transaction ended early.")  # never delivered: see _commit_together
         self._connection.execute("SAVEPOINT operation")
         try:
-            result = drive(operation.begin(), self._executor(operation))
+            result = drive(operation.begin(), self._executor(by))
         except Exception as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK TO operation")
@@ -294,8 +296,8 @@ class Writer:
         self._connection.execute("RELEASE operation")
         return (result,)
 
-    def _executor(self, operation: Operation[Any]) -> Executor:
-        return Executor(self._connection, self._clock(), operation.by)
+    def _executor(self, by: str | None) -> Executor:
+        return Executor(self._connection, self._clock(), by)
 
     def _begin(self) -> None:
         """Take SQLite's lock: now and then past the others, as who runs anyway can, so that it is seldom idle; and in
@@ -339,7 +341,7 @@ def _goes_with(job: _Job, group: list[_Job]) -> bool:
 
 
 def _woke(job: _Job, answer: Answer) -> bool:
-    return isinstance(job.work, Operation) and isinstance(answer, tuple) and job.work.woke(answer[0])
+    return isinstance(job.work, Operation) and isinstance(answer, tuple) and job.work.should_wake(answer[0])
 
 
 def _alike(jobs: list[_Job]) -> Iterable[list[_Job]]:
@@ -347,7 +349,7 @@ def _alike(jobs: list[_Job]) -> Iterable[list[_Job]]:
     groups: dict[Any, list[_Job]] = {}
     for job in jobs:
         work = job.work
-        alike = (work.each, work.by) if isinstance(work, Operation) and work.each is not None else job
+        alike = (work.coalesce.key, job.by) if isinstance(work, Operation) and work.coalesce is not None else job
         groups.setdefault(alike, []).append(job)
     return groups.values()
 

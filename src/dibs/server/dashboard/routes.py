@@ -1,0 +1,39 @@
+"""Every page of the dashboard."""
+
+from __future__ import annotations
+
+from dibs.server.dashboard import (
+    assets,
+    bulk,
+    dead,
+    keys,
+    live,
+    overview,
+    queues,
+    retention,
+    schedules,
+    signin,
+    task,
+    tasks,
+    workers,
+    workflows,
+)
+from dibs.server.dashboard.page import Page
+from dibs.server.dashboard.plain_page import PlainPage
+
+PAGES: list[Page | PlainPage] = [
+    assets.files,
+    *signin.PAGES,
+    *tasks.PAGES,
+    *bulk.PAGES,
+    *task.PAGES,
+    *dead.PAGES,
+    *live.PAGES,
+    *overview.PAGES,
+    *queues.PAGES,
+    *retention.PAGES,
+    *workers.PAGES,
+    *workflows.PAGES,
+    *schedules.PAGES,
+    *keys.PAGES,
+]

@@ -1,1 +1,0 @@
-"""Pages for people, rendered on the server; they need no script and nothing from elsewhere."""

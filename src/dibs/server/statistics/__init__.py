@@ -1,0 +1,1 @@
+"""Live statistics of the server: queue depths, trends, metrics."""

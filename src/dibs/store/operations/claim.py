@@ -1,0 +1,215 @@
+"""Claim tasks: from pending to claimed, under the task's next token, for exactly one worker."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from dibs.errors import AlreadyClaimed, InvalidValue, NotClaimable, TaskNotFound
+from dibs.model.claim import Claim, ClaimRequest, Filters, Order
+from dibs.model.task import State, Task
+from dibs.store.contract import Partition
+from dibs.store.operation import Mode, Operation, Rows, Statement, Statements
+from dibs.store.operations.dialect import Dialect, Holders
+from dibs.store.operations.rows import queue_of, read_claim, read_claims, read_task
+from dibs.store.operations.upkeep import Upkeep
+
+SWEEP_EVERY = 0.1
+"""Seconds between two sweeps by claims. A claim that finds nothing always sweeps."""
+
+SWEEPS = 20
+"""Sweeps of one claim at most before it returns nothing; the next claim continues."""
+
+CHUNK = 500
+"""Tasks that get their random-order numbers in one statement."""
+
+RANDOM_ORDERS = (Order.RANDOM, Order.WEIGHTED)
+
+NUMBER_FOR = 0.02
+"""Seconds after which a transaction that writes random-order numbers ends, so that others can write."""
+
+
+class Sweeper:
+    """Moves tasks that are due, or that their worker lost, back to pending while claims look for tasks."""
+
+    def __init__(self, upkeep: Upkeep) -> None:
+        self._upkeep = upkeep
+        self.every = SWEEP_EVERY
+        self.next_at = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """True if the last sweep was long enough ago."""
+        return time.monotonic() >= self.next_at
+
+    def postpone(self) -> None:
+        """Begin the interval until the next sweep."""
+        self.next_at = time.monotonic() + self.every
+
+    def sweep(self) -> Statements[int]:
+        """Promote and recover some tasks; how many."""
+        self.postpone()
+        promoted = yield from self._upkeep.promote_some()
+        recovered = yield from self._upkeep.recover_some()
+        return promoted + recovered
+
+
+class Claims:
+    """Claim tasks, and look at the tasks that a claim would take."""
+
+    def __init__(self, dialect: Dialect, upkeep: Upkeep) -> None:
+        self._dialect = dialect
+        self.sweeper = Sweeper(upkeep)
+
+    def claim(self, request: ClaimRequest) -> Operation[list[Claim]]:
+        """Claim up to `count` tasks. A claim that loses a task to another claim gets the next one; fewer only if no
+        others are pending."""
+        return Operation("claim", lambda: self.claim_rows(request), decode=read_claims, request=request)
+
+    def claim_each(self, requests: Sequence[ClaimRequest]) -> Operation[list[list[Claim]]]:
+        """Claim for several workers at once, which must all request the same kind of task; the first in the list get
+        the first tasks. One statement instead of one each: they would compete for the same tasks."""
+        _check_alike(requests)
+        holders = [(each.worker_id, each.incarnation) for each in requests for _ in range(each.count)]
+        whole = msgspec.structs.replace(requests[0], count=len(holders))
+        return Operation(
+            "claim_each",
+            lambda: self.claim_rows(whole, holders=holders),
+            decode=lambda rows: _distribute(requests, rows),
+        )
+
+    def claim_rows(
+        self, request: ClaimRequest, *, atomic: bool = False, holders: Holders | None = None
+    ) -> Statements[Rows]:
+        """The statements of `claim`: the rows of the claimed tasks. `atomic`: they are in one transaction."""
+        if request.request is not None and (claimed := (yield from _claimed_before(request))):
+            return claimed
+        return (yield from self._dialect.claim(request, self.sweeper, atomic=atomic, holders=holders))
+
+    def claim_by_id(self, task_id: int, request: ClaimRequest) -> Operation[Claim]:
+        """Claim this task, or raise the reason why not."""
+        return Operation("claim_by_id", lambda: self._claim_by_id(task_id, request))
+
+    def _claim_by_id(self, task_id: int, request: ClaimRequest) -> Statements[Claim]:
+        if request.request is not None:
+            for row in (yield from _claimed_before(request)):
+                if row[0] == task_id:
+                    return read_claim(row)
+        statement = Statement("claim_by_id", {"id": task_id, **claim_params(request)}, change=True)
+        rows = yield statement
+        for _ in range(SWEEPS):  # it may have been due, or its worker dead
+            if rows or not (yield from self.sweeper.sweep()):
+                break
+            rows = yield statement
+        if not rows:
+            raise (yield from _why_not_claimable(task_id, request.worker_id))
+        return read_claim(rows[0])
+
+    def peek(self, filters: Filters) -> Operation[list[Task]]:
+        """The tasks that a claim would take now. Advisory: another worker may claim them first."""
+        return Operation("peek", lambda: self._peek(filters), mode=Mode.READ)
+
+    def _peek(self, filters: Filters) -> Statements[list[Task]]:
+        ids = yield from self._dialect.pick(filters)
+        rows = yield Statement("get", {"ids": ids})
+        tasks = {row[0]: read_task(row) for row in rows}
+        return [tasks[task_id] for task_id in ids if task_id in tasks]
+
+    # Random order
+
+    def number_partitions(self, order: str, partitions: Sequence[Partition]) -> Operation[list[Partition]]:
+        """Begin the random order in these partitions: new tasks get their numbers when they are enqueued from here on,
+        and now some of the waiting tasks do. The partitions that are not done. Wakes the claims that found nothing
+        while tasks were locked by this."""
+        return Operation("number_partitions", lambda: self._number_partitions(order, partitions), wakes=True)
+
+    def _number_partitions(self, order: str, partitions: Sequence[Partition]) -> Statements[list[Partition]]:
+        until = time.monotonic() + NUMBER_FOR
+        yield Statement("begin_races", rows=[{**partition, "kind": order} for partition in partitions])
+        left = list(partitions)
+        while left:
+            if not (yield from self._dialect.number_some(order, left[-1])):
+                left.pop()
+            if time.monotonic() > until:
+                break
+        return left
+
+
+def claim_with_sweeps(take: Callable[[], Statements[Rows]], sweeper: Sweeper) -> Statements[Rows]:
+    """Claim with `take`, after a sweep if it is time for one. A claim that finds nothing sweeps until it finds a task
+    or nothing is left to sweep: the tasks that a sweep moves may be for other workers."""
+    swept = (yield from sweeper.sweep()) if sweeper.is_due else None
+    claims = yield from take()
+    for _ in range(SWEEPS):
+        if claims or swept == 0:
+            break
+        swept = yield from sweeper.sweep()
+        if swept:
+            claims = yield from take()
+    return claims
+
+
+def claim_params(request: ClaimRequest) -> dict[str, object]:
+    """The parameters that every claim statement takes."""
+    return {
+        "worker_id": request.worker_id,
+        "incarnation": request.incarnation,
+        "lease": round(request.lease * 1e6),
+        "ahead": request.ahead,
+        "request": request.request,
+    }
+
+
+def _claimed_before(request: ClaimRequest) -> Statements[Rows]:
+    """The tasks that were claimed under the id of the request and are still held. Only of the queues that the request
+    names: a caller that is limited to these queues must not see others by guessing an id."""
+    rows = yield Statement("claims_of_request", claim_params(request))
+    return [row for row in rows if request.queues is None or queue_of(row) in request.queues]
+
+
+def _why_not_claimable(task_id: int, worker_id: str) -> Statements[Exception]:
+    rows = yield Statement("get", {"ids": [task_id]})
+    if not rows:
+        return TaskNotFound(task_id)
+    task = read_task(rows[0])
+    if task.state is State.CLAIMED:
+        # A step that represents a workflow has no lease: it is held until the workflow has ended.
+        until = "" if task.lease_until is None else f" until {task.lease_until:%H:%M:%S.%f} UTC"
+        if task.worker_id == worker_id:
+            message = f"{worker_id} already holds task {task_id} under token {task.token}{until}."
+            return AlreadyClaimed(message, task_id=task_id, worker_id=worker_id, token=task.token)
+        message = f"Task {task_id} is already claimed by {task.worker_id}{until}."
+        return AlreadyClaimed(message, task_id=task_id, worker_id=task.worker_id)
+    if task.state is State.PENDING:
+        message = f"Task {task_id} is not claimable: its queue {task.queue!r} is paused."
+        return NotClaimable(message, task_id=task_id, state=task.state, hint="Resume the queue first.")
+    return NotClaimable(f"Task {task_id} is not claimable: it is {task.state}.", task_id=task_id, state=task.state)
+
+
+def _check_alike(requests: Sequence[ClaimRequest]) -> None:
+    first = requests[0]
+    for each in requests:
+        if each.request is not None or _kind(each) != _kind(first):
+            raise InvalidValue("Only claims of the same kind, without request ids, can be made together.")
+
+
+def _kind(request: ClaimRequest) -> tuple[object, ...]:
+    """The fields that must be equal in claims that are made together."""
+    return (
+        request.queues, request.types, request.max_attempts_remaining, request.order, request.lease, request.ahead
+    )  # fmt: skip
+
+
+def _distribute(requests: Sequence[ClaimRequest], rows: Rows) -> list[list[Claim]]:
+    """To each request as many claims of its worker as it requested; a worker may have sent several requests."""
+    held: dict[str, deque[Claim]] = {each.worker_id: deque() for each in requests}
+    for claim in read_claims(rows):
+        held[claim.worker_id].append(claim)
+    return [_take(held[each.worker_id], each.count) for each in requests]
+
+
+def _take(claims: deque[Claim], count: int) -> list[Claim]:
+    return [claims.popleft() for _ in range(min(count, len(claims)))]

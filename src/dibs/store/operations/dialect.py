@@ -1,0 +1,98 @@
+"""The dialect of an engine: the statements that the SQL engines run in different ways.
+
+Everything else is in the parts of `SqlOperations`, once for all engines. A dialect has no base class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dibs.model.claim import ClaimRequest, Filters
+from dibs.model.finalization import Finalized
+from dibs.model.history import HistoryPosition
+from dibs.model.statistics import DatabaseHealth, HistoryChanges
+from dibs.store.contract import Partition
+from dibs.store.operation import Rows, Statements
+from dibs.store.operations.rows import NewRow
+
+if TYPE_CHECKING:
+    from dibs.store.operations.advance import Advance
+    from dibs.store.operations.claim import Sweeper
+
+NewRows = Mapping[int, NewRow]
+"""Rows of new tasks by their place in the batch."""
+
+Stored = tuple[NewRow, int, str, int]
+"""The row of a new task, and the id, state and time of creation that the store gave it."""
+
+Holders = Sequence[tuple[str, str | None]]
+"""The worker and incarnation that each of the claimed tasks goes to."""
+
+FinalizationAnswer = tuple[bool, str | None, str, str, str, int | None, int | None]
+"""The answer to a request to finalize: claimed, already_claimed_by, state, message, reason, token, lease_until."""
+
+
+class FinalizationStatements(Protocol):
+    """Claim, renew and act on a finalization."""
+
+    def claim(self, workflow_id: int, processor: str, lease: int) -> Statements[Any]:
+        """Claim the finalization, or find the reason why not, and record the attempt; a FinalizationAnswer."""
+
+    def renew(self, workflow_id: int, processor: str, token: int, lease: int) -> Statements[Any]:
+        """Extend the claim, or find the reason why not; a FinalizationAnswer."""
+
+    def act(self, workflow_id: int, processor: str, token: int) -> Statements[Finalized]:
+        """Check the claim and act on the state of the steps. Raises FinalizationLost or WorkflowNotFound, and changes
+        nothing then."""
+
+
+class Dialect(Protocol):
+    """What differs between the SQL engines."""
+
+    many_writers: bool
+    """True if several transactions can write at once, so that an entry of the history can be committed after an entry
+    with a higher id."""
+
+    def insert_tasks(self, rows: NewRows) -> Statements[dict[int, Stored]]:
+        """Insert the rows whose key is free in their queue, with their history, and return these. No key of a queue is
+        in the rows twice."""
+
+    def insert_step_tasks(self, rows: list[dict[str, Any]]) -> Statements[None]:
+        """Insert the tasks of steps under their ids, with their history."""
+
+    def claim(
+        self, request: ClaimRequest, sweeper: Sweeper, *, atomic: bool, holders: Holders | None
+    ) -> Statements[Rows]:
+        """Claim up to `count` pending tasks that pass the filters; a row of each, in the requested order. Tasks that
+        are due, or that their worker lost, are swept first if it is time for that, and always before nothing is
+        returned.
+
+        `atomic`: all statements are in one transaction, which an error of any of them rolls back. `holders`: the
+        worker of each task, instead of the worker of the request.
+        """
+
+    def pick(self, filters: Filters) -> Statements[list[int]]:
+        """The ids that a claim would take now, in order."""
+
+    def number_some(self, order: str, partition: Partition) -> Statements[bool]:
+        """Give the next tasks of the partition their random-order numbers; True if there may be more."""
+
+    def clear_holders(self, recovered: Rows) -> Statements[None]:
+        """Clear the holder of recovered tasks, if the statement that recovers them cannot do that."""
+
+    def lock_roots(self, ids: list[int]) -> Statements[None]:
+        """Lock the root workflows, in this order, until the transaction ends. Every change of a workflow's tree holds
+        the lock of its root."""
+
+    def finalization(self, advance: Advance) -> FinalizationStatements:
+        """The statements of finalizations."""
+
+    def history_position(self) -> Statements[HistoryPosition]:
+        """The end of the history in the snapshot from which all following statements read."""
+
+    def history_changes(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[list[HistoryChanges]]:
+        """The changes since each of the positions, up to `limit` entries, all in one snapshot."""
+
+    def database_health(self) -> Statements[DatabaseHealth]:
+        """The size of the database, and what keeps the engine from cleaning up."""

@@ -1,0 +1,82 @@
+"""Read the history: of one task, of all tasks page by page, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dibs.codec import decode
+from dibs.model.checks import check_integer, check_names, from_micros
+from dibs.model.history import HistoryEntry, RecentHistory, StoreEvent
+from dibs.model.task import STATES, Event
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
+from dibs.store.operations.filters import conditions
+
+
+class History:
+    """Read the append-only record of the changes of tasks."""
+
+    def task_history(self, task_id: int) -> Operation[list[HistoryEntry]]:
+        """Everything that happened to the task, in order; it outlives the task itself."""
+        return Operation("task_history", lambda: _history(Statement("history", {"id": task_id})), mode=Mode.READ)
+
+    def latest_history(self, task_id: int, limit: int) -> Operation[RecentHistory]:
+        """The newest `limit` things that happened to the task, in order, and how many there were."""
+        check_integer(limit, "limit", 1, 2**31 - 1)
+        return Operation("latest_history", lambda: read_latest(task_id, limit), mode=Mode.READ)
+
+    def history_after(self, entry_id: int, limit: int) -> Operation[list[HistoryEntry]]:
+        """The history of all tasks in order, page by page."""
+        statement = Statement("history_after", {"after": entry_id}, words=limited(limit))
+        return Operation("history_after", lambda: _history(statement), mode=Mode.READ)
+
+    def events_after(
+        self, entry_id: int, limit: int, queues: Sequence[str] | None = None
+    ) -> Operation[list[StoreEvent]]:
+        """The history of all tasks (or of those in these queues) in order, with their queues and types."""
+        check_names(queues, "queues", "The queue")
+        given = {"after": entry_id, "queues": queues if queues is None else list(queues)}
+        statement = Statement(
+            "events_after", given, words=(conditions({"queues": queues}, ("queues",)), *limited(limit))
+        )
+        return Operation("events_after", lambda: _events(statement), mode=Mode.READ)
+
+    def last_entry(self) -> Operation[int]:
+        """The id of the newest entry of the history, 0 where there is none."""
+        return Operation("last_entry", _last_entry, mode=Mode.READ)
+
+
+def _history(statement: Statement) -> Statements[list[HistoryEntry]]:
+    rows = yield statement
+    return [_read_entry(row) for row in rows]
+
+
+def read_latest(task_id: int, limit: int) -> Statements[RecentHistory]:
+    """The statements of `latest_history`."""
+    rows = yield Statement("latest_history", {"id": task_id}, words=limited(limit))
+    return RecentHistory([_read_entry(row[:-1]) for row in reversed(rows)], rows[0][-1] if rows else 0)
+
+
+def _read_entry(row: Row) -> HistoryEntry:
+    entry_id, task_id, event, from_state, to_state, worker_id, token, by, at, detail = row
+    return HistoryEntry(
+        entry_id,
+        task_id,
+        Event(event),
+        None if from_state is None else STATES[from_state],
+        STATES[to_state],
+        worker_id,
+        token,
+        by,
+        from_micros(at),
+        None if detail is None else decode(detail),
+    )
+
+
+def _events(statement: Statement) -> Statements[list[StoreEvent]]:
+    rows = yield statement
+    return [StoreEvent(_read_entry(row[:-2]), *row[-2:]) for row in rows]
+
+
+def _last_entry() -> Statements[int]:
+    [(newest,)] = yield Statement("last_entry")
+    return int(newest)

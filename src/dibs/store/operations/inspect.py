@@ -1,0 +1,196 @@
+"""Inspect tasks: one task, a page of tasks, and the reasons why a task is not running."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dibs.errors import TaskNotFound
+from dibs.model.checks import from_micros
+from dibs.model.explanation import Explanation, Reason
+from dibs.model.registry import WorkerState
+from dibs.model.search import TaskFilter
+from dibs.model.task import Event, SetAside, State, Task
+from dibs.model.workflow import StepKind
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
+from dibs.store.operations.filters import conditions
+from dibs.store.operations.history import read_latest
+from dibs.store.operations.registry import read_workers
+from dibs.store.operations.rows import read_task, read_workflow
+
+PARENTS_NAMED = 10
+"""Parents that an explanation names at most."""
+
+FEW = 20
+
+RECENT_ENTRIES = 20
+"""Entries of the history among which the end of a cancelled step is looked for."""
+
+
+class Inspect:
+    """Read tasks and explain them."""
+
+    def get(self, task_id: int) -> Operation[Task | None]:
+        """The task, or None."""
+        return Operation("get", lambda: _get(task_id), mode=Mode.POINT_READ)
+
+    def list_tasks(self, which: TaskFilter) -> Operation[list[Task]]:
+        """A page of tasks by state, type and queue, newest first; `find` has the other filters."""
+        return Operation("list", lambda: _list(which), mode=Mode.READ)
+
+    def queues_of(self, task_ids: Sequence[int]) -> Operation[dict[int, str]]:
+        """The queue of each of these tasks that exists."""
+        mode = Mode.POINT_READ if len(task_ids) <= FEW else Mode.READ
+        return Operation("queues_of", lambda: _queues_of(list(task_ids)), mode=mode)
+
+    def explain(self, task_id: int, only: Sequence[str] | None = None) -> Operation[Explanation]:
+        """Why is this task not running? In words that name no steps but those in the queues `only`, if given."""
+        return Operation("explain", lambda: _explain(task_id, only), mode=Mode.READ)
+
+
+def _get(task_id: int) -> Statements[Task | None]:
+    rows = yield Statement("get", {"ids": [task_id]})
+    return read_task(rows[0]) if rows else None
+
+
+def _list(which: TaskFilter) -> Statements[list[Task]]:
+    queues = None if which.queues is None else list(which.queues)
+    state, dead = (State.FAILED.value, True) if which.dead else (which.state, None)
+    given = {**msgspec.structs.asdict(which), "queues": queues, "state": state, "dead": dead}
+    names = ("state", "dead", "type", "queue", "queues", "error", "cursor")
+    words = (conditions(given, names), *limited(which.limit))
+    rows = yield Statement("list", given, words=words)
+    return [read_task(row) for row in rows]
+
+
+def _queues_of(task_ids: list[int]) -> Statements[dict[int, str]]:
+    return dict((yield Statement("queues_of", {"ids": task_ids})))
+
+
+def _explain(task_id: int, only: Sequence[str] | None) -> Statements[Explanation]:
+    task = yield from _get(task_id)
+    if task is None:
+        raise TaskNotFound(task_id)
+    if task.state is State.PENDING:
+        reasons = yield from _reasons_pending(task)
+    elif task.state is State.SCHEDULED:
+        reasons = [(yield from _reason_scheduled(task))]
+    elif task.state is State.BLOCKED:
+        reasons = yield from _reasons_blocked(task, only)
+    elif task.state is State.CANCELLED and task.workflow_id is not None:
+        reasons = [(yield from _reason_cancelled_step(task, task.workflow_id, only))]
+    else:
+        reasons = [_reason(task)]
+    return Explanation(task.id, task.state, reasons)
+
+
+def _reason_scheduled(task: Task) -> Statements[Reason]:
+    [[now]] = yield Statement("clock")
+    due_at = f"{task.run_at:%Y-%m-%d %H:%M:%S} UTC"
+    after = f" (attempt {task.attempts} of {task.max_attempts} failed)" if task.attempts else ""
+    if task.run_at <= from_micros(now):
+        return Reason("due", f"It is due since {due_at}{after}: the next claim or upkeep makes it pending.")
+    return Reason("not_due", f"It is not due until {due_at}{after}.")
+
+
+def _reason(task: Task) -> Reason:
+    if task.state is State.CLAIMED:
+        asked = " It has been asked to stop." if task.cancel_requested else ""
+        if task.lease_until is None:  # a sub-workflow has no lease: it ends with its steps
+            return Reason("claimed", f"It is running: it stands for a workflow ({task.worker_id}).{asked}")
+        until = f"{task.lease_until:%Y-%m-%d %H:%M:%S} UTC"
+        return Reason("claimed", f"It is running: claimed by {task.worker_id} until {until}.{asked}")
+    if task.state is State.FAILED:
+        cause = f": {task.error.type}: {task.error.message}" if task.error else ""
+        after = _AFTER_FAILURE[task.set_aside]
+        if task.error and task.error.permanent:
+            return Reason("failed", f"{_permanent(task)}{cause}. {after}")
+        return Reason("failed", f"It failed after {_attempts(task.attempts)}{cause}. {after}")
+    return Reason(task.state.value, f"It is {task.state} since {task.finished_at:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+_AFTER_FAILURE = {
+    None: "Retry it to run it again.",
+    SetAside.IGNORED: "Its workflow ignored the failure and went on without it.",
+    SetAside.DISCARDED: "It was discarded from the dead letter. Retry it to run it again.",
+}
+
+
+def _reason_cancelled_step(task: Task, workflow_id: int, only: Sequence[str] | None) -> Statements[Reason]:
+    """A step that its workflow cancelled says why the workflow stopped."""
+    past = yield from read_latest(task.id, RECENT_ENTRIES)
+    ends = [entry for entry in past.entries if entry.event is Event.CANCELLED]
+    if not ends or (ends[-1].detail or {}).get("by") != "workflow":
+        return _reason(task)
+    cause = yield from _why_stopped(workflow_id, only)
+    if cause is None:
+        return _reason(task)
+    return Reason("cancelled", f"It was cancelled at {task.finished_at:%Y-%m-%d %H:%M:%S} UTC because {cause}.")
+
+
+def _why_stopped(workflow_id: int, only: Sequence[str] | None) -> Statements[str | None]:
+    """Why the workflow begins nothing more; a part of another workflow stops with that one."""
+    rows = yield Statement("get_workflow", {"id": workflow_id})
+    workflow = read_workflow(rows[0]) if rows else None
+    if workflow is None or workflow.stopping is None:
+        return None
+    if workflow.stopping == "failed":
+        return (yield from _first_failure(workflow_id, only))
+    if workflow.stopping == "deadline":
+        return f"workflow {workflow_id} passed its deadline"
+    if workflow.step_of is not None:
+        around = yield from _get(workflow.step_of)
+        if around is not None and around.workflow_id is not None:
+            return (yield from _why_stopped(around.workflow_id, only))
+    return f"workflow {workflow_id} was cancelled"
+
+
+def _first_failure(workflow_id: int, only: Sequence[str] | None) -> Statements[str]:
+    found = yield Statement("first_failure", {"id": workflow_id})
+    step = (yield from _get(found[0][1])) if found else None
+    if step is None or (only is not None and step.queue not in only):
+        return f"another step of workflow {workflow_id} failed"
+    error = f": {step.error.type}: {step.error.message}" if step.error and step.state is State.FAILED else ""
+    how = "failed" if step.state is State.FAILED else "was cancelled"
+    return f"step {found[0][0]!r} (task {step.id}) of workflow {workflow_id} {how}{error}"
+
+
+def _permanent(task: Task) -> str:
+    """An attempt that failed permanently is the last one, whatever was left."""
+    return f"It failed permanently in attempt {task.attempts} of {task.max_attempts}, so no further attempt was made"
+
+
+def _attempts(count: int) -> str:
+    return f"{count} attempt" if count == 1 else f"{count} attempts"
+
+
+def _reasons_blocked(task: Task, only: Sequence[str] | None) -> Statements[list[Reason]]:
+    waits = yield Statement("waits_for", {"id": task.id}, words=limited(PARENTS_NAMED))
+    if waits:
+        return list(dict.fromkeys(_reason_blocked(parent, only) for parent in waits))
+    step = yield Statement("step", {"ids": [task.id]})
+    if step and step[0][3] == StepKind.FINALIZER:
+        return [Reason("blocked", f"It is the finalizer of workflow {step[0][1]}: it runs when all steps are done.")]
+    return [Reason("blocked", f"It is a step of workflow {task.workflow_id}, which has not begun.")]
+
+
+def _reason_blocked(row: Row, only: Sequence[str] | None) -> Reason:
+    name, parent, state, queue = row
+    if only is not None and queue not in only:
+        return Reason("blocked", "It waits for another step.")
+    return Reason("blocked", f"It waits for step {name!r} (task {parent}), which is {state}.")
+
+
+def _reasons_pending(task: Task) -> Statements[list[Reason]]:
+    reasons = []
+    paused = {row[0]: row[1] for row in (yield Statement("queues"))}.get(task.queue)
+    if paused is not None:
+        since = f"{from_micros(paused):%Y-%m-%d %H:%M:%S} UTC"
+        reasons.append(Reason("queue_paused", f"Its queue {task.queue!r} is paused since {since}."))
+    workers = yield from read_workers()
+    serving = [worker for worker in workers if worker.state is WorkerState.ACTIVE and worker.serves(task)]
+    if not serving:
+        message = f"No live worker serves queue {task.queue!r} and type {task.type!r}."
+        reasons.append(Reason("no_worker", message))
+    return reasons or [Reason("ready", f"Nothing holds it back: {len(serving)} live worker(s) will come to it.")]

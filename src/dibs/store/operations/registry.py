@@ -1,0 +1,216 @@
+"""The registry: workers and their heartbeats, task types with their schemas, queues and pauses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from dibs.codec import check_name, decode, encode, encode_params
+from dibs.errors import InvalidValue, TaskTypeNotFound
+from dibs.model.checks import check_integer, check_names, from_micros
+from dibs.model.registry import STALE_AFTER, Heartbeat, QueueInfo, TaskType, WorkerInfo, WorkerState
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements
+from dibs.store.operations.rows import moment
+from dibs.store.operations.validation import SchemaValidation, TypeCache
+
+RecordName = tuple[str, str, str]
+"""A worker's id, its incarnation, and the queue limit under which its record was written."""
+
+LIMIT = 9
+"""The place of the queue limit in a row of `workers`."""
+
+
+class Registry:
+    """Workers, task types and queues."""
+
+    def __init__(self, types: TypeCache) -> None:
+        self._types = types
+
+    def heartbeat(self, beat: Heartbeat, only: Sequence[str] | None = None) -> Operation[None]:
+        """Register the worker, or note that it still lives (or is leaving). `only`: the queue limit of the caller. A
+        record belongs to the limit it was written under: callers with different limits may use the same worker id."""
+        check_names(only, "only", "The queue")
+        params = {
+            "worker_id": beat.worker_id,
+            "incarnation": beat.incarnation,
+            "limited_to": "" if only is None else encode(sorted(set(only)), "only"),
+            "queues": None if beat.queues is None else encode(list(beat.queues), "queues"),
+            "types": None if beat.types is None else encode(list(beat.types), "types"),
+            "metadata": encode(beat.metadata, "metadata"),
+            "leaving": beat.leaving,
+        }
+        return Operation("heartbeat", lambda: _do(Statement("heartbeat", params)))
+
+    def workers(self) -> Operation[list[WorkerInfo]]:
+        """Every worker that has been heard of, with the ids of the tasks it holds."""
+        return Operation("workers", read_workers, mode=Mode.READ)
+
+    def register_type(
+        self, name: str, schema: dict[str, Any] | bool | None, defaults: dict[str, Any]
+    ) -> Operation[TaskType]:
+        """Register a new version of a task type; the same schema and defaults again give the version they have."""
+        check_name(name, "The task type")
+        if schema is not None and type(schema) not in (dict, bool):
+            raise InvalidValue(f"A JSON Schema is a dict or a bool, not {type(schema).__name__}.")
+        params: dict[str, Any] = {
+            "name": name,
+            "schema": None if schema is None else encode(schema, "schema"),
+            "defaults": encode_params(defaults),
+        }
+        return Operation(
+            "register_type",
+            lambda: self._register_type(params),
+            mode=Mode.TRANSACTION,
+            decode=self._registered,
+            validation=None if params["schema"] is None else SchemaValidation(params["schema"]),
+        )
+
+    def _registered(self, registered: TaskType) -> TaskType:
+        # After the commit: a read of the types before the commit has returned the old ones.
+        self._types.forget()
+        return registered
+
+    def _register_type(self, params: dict[str, Any]) -> Statements[TaskType]:
+        while True:
+            known = yield Statement("get_type", {"name": params["name"], "version": None})
+            if known and _same_type(known[0], params):
+                return _read_type(known[0])
+            version = known[0][1] + 1 if known else 1
+            rows = yield Statement("register_type", {**params, "version": version})
+            if rows:  # otherwise somebody registered that version at the same moment: look again
+                return _read_type(rows[0])
+
+    def get_type(self, name: str, version: int | None) -> Operation[TaskType]:
+        """The newest version of a task type, or the given one."""
+        check_name(name, "The task type")
+        if version is not None:
+            check_integer(version, "version", 1, 2**31 - 1)
+        return Operation("get_type", lambda: _get_type(name, version), mode=Mode.READ)
+
+    def list_types(self) -> Operation[list[TaskType]]:
+        """All versions of all task types, newest version first."""
+        return Operation("list_types", _list_types, mode=Mode.READ)
+
+    def queues(self) -> Operation[list[QueueInfo]]:
+        """Every queue that holds a task or has been paused."""
+        return Operation("queues", _queues, mode=Mode.READ)
+
+    def pause(self, queue: str) -> Operation[None]:
+        """Let nobody claim from the queue until it is resumed; running tasks go on."""
+        return _queue_operation("pause", queue)
+
+    def resume(self, queue: str) -> Operation[None]:
+        """Let the queue be claimed from again."""
+        return _queue_operation("resume", queue)
+
+
+def _do(statement: Statement) -> Statements[None]:
+    yield statement
+
+
+def read_workers() -> Statements[list[WorkerInfo]]:
+    """The statements of `workers`, for operations that need the live workers."""
+    workers = yield Statement("workers")
+    held = yield Statement("held")
+    return list_workers(workers, _holds(workers, held))
+
+
+def _holds(workers: Rows, held: Rows) -> dict[RecordName, list[int]]:
+    """The tasks that each record's worker holds. A claim names its worker and incarnation, not the queue limit of the
+    caller: the holder is the newest such worker that may use the task's queue."""
+    records: dict[str, list[Row]] = {}
+    for row in reversed(workers):  # rows come oldest first
+        records.setdefault(row[0], []).append(row)
+    limits = {row[LIMIT]: row[LIMIT] and frozenset(decode(row[LIMIT])) for row in workers}
+    holds: dict[RecordName, list[int]] = {}
+    for worker_id, incarnation, task_id, queue in held:
+        for row in records.get(worker_id, ()):
+            limit = limits[row[LIMIT]]
+            if (not incarnation or row[1] == incarnation) and (not limit or queue in limit):
+                holds.setdefault(_name(row), []).append(task_id)
+                break
+    return holds
+
+
+def list_workers(rows: Rows, holds: Mapping[RecordName, list[int]] = MappingProxyType({})) -> list[WorkerInfo]:
+    """The workers in the rows of `workers`, with the tasks that each incarnation holds."""
+    newest = {(row[0], row[LIMIT]): row[5] for row in rows}  # when the last one of that name began
+    return [_read_worker(row, newest[row[0], row[LIMIT]], holds.get(_name(row), [])) for row in rows]
+
+
+def _name(row: Row) -> RecordName:
+    return row[0], row[1], row[LIMIT]
+
+
+def _read_worker(row: Row, newest: int, holds: list[int]) -> WorkerInfo:
+    worker_id, incarnation, queues, types, metadata, started_at, heartbeat_at, stopped_at, silent_for, _ = row
+    if stopped_at is not None:
+        state = WorkerState.GONE
+    elif silent_for >= STALE_AFTER or heartbeat_at < newest:  # another one has taken its place since
+        state = WorkerState.STALE
+    else:
+        state = WorkerState.ACTIVE
+    return WorkerInfo(
+        worker_id,
+        incarnation,
+        state,
+        None if queues is None else decode(queues),
+        None if types is None else decode(types),
+        decode(metadata),
+        from_micros(started_at),
+        from_micros(heartbeat_at),
+        moment(stopped_at),
+        holds,
+    )
+
+
+def _queues() -> Statements[list[QueueInfo]]:
+    paused = {row[0]: row[1] for row in (yield Statement("queues"))}
+    depth: dict[str, Counter[str]] = {name: Counter() for name in paused}
+    for queue, _, state, count, *_ in (yield Statement("counts")):
+        depth.setdefault(queue, Counter())[state] += count
+    return [
+        QueueInfo(name, paused.get(name) is not None, moment(paused.get(name)), dict(depth[name]))
+        for name in sorted(depth)
+    ]
+
+
+def _queue_operation(name: str, queue: str) -> Operation[None]:
+    check_name(queue, "The queue")
+
+    def steps() -> Statements[None]:
+        yield Statement(name, {"queue": queue})
+
+    return Operation(name, steps, wakes=True)
+
+
+def _same_type(row: Row, params: dict[str, Any]) -> bool:
+    # As text, since to Python 1, 1.0 and True are equal.
+    return _canonical(row[2]) == _canonical(params["schema"]) and _canonical(row[3]) == _canonical(params["defaults"])
+
+
+def _canonical(text: str | None) -> bytes:
+    return msgspec.json.encode(None if text is None else decode(text), order="sorted")
+
+
+def _get_type(name: str, version: int | None) -> Statements[TaskType]:
+    rows = yield Statement("get_type", {"name": name, "version": version})
+    if not rows:
+        which = f" in version {version}" if version else ""
+        raise TaskTypeNotFound(f"No task type {name!r} is registered{which}.", hint="Register it first.")
+    return _read_type(rows[0])
+
+
+def _list_types() -> Statements[list[TaskType]]:
+    rows = yield Statement("list_types")
+    return [_read_type(row) for row in rows]
+
+
+def _read_type(row: Row) -> TaskType:
+    name, version, schema, defaults, created_at = row
+    decoded = None if schema is None else decode(schema)
+    return TaskType(name, version, decoded, decode(defaults), from_micros(created_at))

@@ -1,0 +1,208 @@
+"""Search tasks by their properties. However many tasks there are, one operation reads few of them; the next operation
+continues at the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from dibs.codec import encode
+from dibs.model.checks import check_integer, from_micros, to_micros
+from dibs.model.search import MAX_ID, SEARCH_SPAN, FoundTasks, TaskPage, TaskSearch, TaskSummary
+from dibs.model.task import STATES, State, Task
+from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
+from dibs.store.operations.filters import conditions
+from dibs.store.operations.rows import moment, read_task
+
+SLACK = 3600 * 1_000_000
+"""Microseconds by which tasks may have been created out of the order of their ids, because a clock was set back."""
+
+FEW = 2000
+"""Tasks in a state that are looked at one by one, instead of all tasks."""
+
+_FINISHED = (
+    "dibs_tasks_finished",
+    "state IN ('completed', 'failed', 'cancelled') AND state = :state",
+    "finished_at DESC",
+)
+_FEW = {
+    State.PENDING: ("dibs_tasks_by_age", "state = 'pending' {{conditions}}", "queue, type, attempts_left, id"),
+    State.SCHEDULED: ("dibs_tasks_due", "state = 'scheduled'", "run_at"),
+    State.CLAIMED: ("dibs_tasks_leases", "state = 'claimed'", "lease_until"),
+    State.COMPLETED: _FINISHED,
+    State.FAILED: _FINISHED,
+    State.CANCELLED: _FINISHED,
+}
+_FEW_DEAD = ("dibs_tasks_dead", "state = 'failed' AND set_aside IS NULL", "finished_at DESC")
+_FEW_WITH_KEY = ("dibs_tasks_key", "key = :key", "key, queue")
+"""Index, condition and order of `few_tasks`. Blocked tasks are found among the open steps (`few_blocked`)."""
+_CONDITIONS = ("state_of_row", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
+
+
+_Each = TypeVar("_Each", TaskSummary, Task)
+_Result = tuple[list[_Each], int | None, int]
+
+
+class _Form(msgspec.Struct, Generic[_Each], frozen=True):
+    """What a search reads of each task that it finds. `words`: the columns, where they are not those of a line."""
+
+    read: Callable[[Row], _Each]
+    words: tuple[tuple[str, str], ...] = ()
+
+
+class Search:
+    """Find tasks by their properties."""
+
+    def search(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[FoundTasks]:
+        """The newest tasks that match, among the next `span` of those that an index leads to, else of all."""
+        check_integer(span, "span", 1, 2**31 - 1)
+        return Operation(
+            "search", lambda: _search(which, span, SUMMARIES), mode=Mode.READ, decode=lambda found: FoundTasks(*found)
+        )
+
+    def find(self, which: TaskSearch, span: int = SEARCH_SPAN) -> Operation[TaskPage]:
+        """As `search`, with all there is to know of each task."""
+        check_integer(span, "span", 1, 2**31 - 1)
+        return Operation(
+            "find", lambda: _search(which, span, TASKS), mode=Mode.READ, decode=lambda found: TaskPage(*found)
+        )
+
+
+def _search(which: TaskSearch, span: int, form: _Form[_Each]) -> Statements[_Result[_Each]]:
+    if which.dead and which.state not in (None, State.FAILED):
+        return [], None, 0
+    given = _given(which)
+    ids = yield from _candidates(which, given)
+    if ids is None:
+        return (yield from _along(which, given, span, form))
+    ids = sorted((task_id for task_id in ids if task_id < given["below"]), reverse=True)
+    return (yield from _among(which, given, ids[: span + 1], span, form))
+
+
+def _among(
+    which: TaskSearch, given: Mapping[str, Any], ids: list[int], span: int, form: _Form[_Each]
+) -> Statements[_Result[_Each]]:
+    """What matches among the first `span` of these tasks: they may be few, and yet a gigabyte of params."""
+    words = (conditions(given, _CONDITIONS), *form.words, *limited(which.limit))
+    rows = yield Statement("search_these", {**given, "ids": ids[:span]}, words=words)
+    tasks = [form.read(row) for row in rows]
+    reached = ids[span - 1] if len(ids) > span else None
+    return tasks, tasks[-1].id if len(tasks) == which.limit else reached, len(ids[:span])
+
+
+def _given(which: TaskSearch) -> dict[str, Any]:
+    return {
+        **msgspec.structs.asdict(which),
+        "state_of_row": State.FAILED.value if which.dead else which.state,
+        "dead": True if which.dead else None,
+        "queues": None if which.queues is None else list(which.queues),
+        "since": None if which.since is None else to_micros(which.since),
+        "until": None if which.until is None else to_micros(which.until),
+        "below": MAX_ID if which.cursor is None else which.cursor,
+        **_texts(which.text),
+    }
+
+
+def _texts(text: str | None) -> dict[str, str | None]:
+    """The text as it is and as JSON writes it; and a part that must stand in the JSON of an error if the text stands in
+    its "type: message", wherever that colon is."""
+    if text is None:
+        return {"text": None}
+    part = max(text.strip(": ").split(": "), key=len)
+    return {"text": text, "quoted": encode(text)[1:-1], "part": encode(part)[1:-1]}
+
+
+def _candidates(which: TaskSearch, given: Mapping[str, Any]) -> Statements[list[int] | None]:
+    """The tasks that can match, where an index says that they are few."""
+    if which.id is not None:
+        return [which.id]
+    if which.state is None and which.key is None and not which.dead:
+        return None
+    rows = yield _few(which, given)
+    return [row[0] for row in rows] if len(rows) <= FEW else None
+
+
+def _few(which: TaskSearch, given: Mapping[str, Any]) -> Statement:
+    state = STATES[which.state] if which.state else State.FAILED
+    if which.key is None and state is State.BLOCKED:
+        return Statement("few_blocked", words=limited(FEW + 1))
+    few = _FEW_WITH_KEY if which.key is not None else _FEW_DEAD if which.dead else _FEW[state]
+    words = zip(("index", "condition", "order"), few, strict=True)
+    return Statement("few_tasks", given, words=(*words, _line(given), *limited(FEW + 1)))
+
+
+def _line(given: Mapping[str, Any]) -> tuple[str, str]:
+    """The conditions that the index of pending tasks begins with."""
+    if given["queue"] is None:
+        return conditions({}, ())
+    return conditions(given, ("queue", "type"))
+
+
+def _along(which: TaskSearch, given: Mapping[str, Any], span: int, form: _Form[_Each]) -> Statements[_Result[_Each]]:
+    """What matches among the next tasks; if all do, a page of them is enough."""
+    filters = conditions(given, _CONDITIONS)
+    if not filters[1]:
+        span = which.limit
+    above, below = yield from _bounds(given, span)
+    [(highest, lowest, looked)] = yield Statement("stretch", {"above": above, "below": below}, words=limited(span))
+    if looked == 0:
+        return [], None, 0
+    stretch = {**given, "highest": highest, "lowest": lowest}
+    words = (filters, ("span", f"{2 * span:d}"), *form.words, *limited(which.limit))
+    rows = yield Statement("search_stretch", stretch, words=words)
+    tasks = [form.read(row) for row in rows]
+    reached = tasks[-1].id if len(tasks) == which.limit else lowest
+    return tasks, None if looked < span and reached == lowest else reached, looked
+
+
+def _bounds(given: Mapping[str, Any], span: int) -> Statements[tuple[int, int]]:
+    """Between which ids there can be tasks that were created in the time that is asked for; closer than `span` it need
+    not be. Ids grow with time, but for `SLACK`: so a few probes leave out a million tasks of other days."""
+    since, until, below = given["since"], given["until"], given["below"]
+    if since is None and until is None:
+        return -1, below
+    newest = yield from _probe(below - 1)
+    if newest is None:
+        return -1, below
+    above, below = -1, min(below, newest[0] + 1)
+    if until is not None and newest[1] >= until + SLACK:
+        _, below = yield from _turn(above, newest[0], until + SLACK, span)
+    if since is not None:
+        above, _ = yield from _turn(above, below, since - SLACK, span)
+    return above, below
+
+
+def _turn(low: int, high: int, time: int, span: int) -> Statements[tuple[int, int]]:
+    """Two ids, `span` or less apart: what stands at or below the lower was created before this time, the task with the
+    higher was not; unless they are those that were given."""
+    while high - low > span:
+        middle = (low + high) // 2
+        task = yield from _probe(middle)
+        if task is None or task[1] < time:
+            low = middle
+        else:
+            high = task[0]
+    return low, high
+
+
+def _probe(task_id: int) -> Statements[Row | None]:
+    """(id, created_at) of the task with this id, or of the next below."""
+    rows = yield Statement("at_or_below", {"id": task_id})
+    return rows[0] if rows else None
+
+
+def _read_summary(row: Row) -> TaskSummary:
+    """The summary in a row of the `{{task_line}}` columns."""
+    (task_id, type_name, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at,
+     lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head) = row  # fmt: skip
+    return TaskSummary(
+        task_id, type_name, STATES[state], queue, priority, attempts, max_attempts, worker_id, from_micros(created_at),
+        from_micros(run_at), moment(claimed_at), moment(lease_until), moment(finished_at), progress, workflow_id, key,
+        params, error, bool(cancel_requested), head
+    )  # fmt: skip
+
+
+SUMMARIES = _Form(_read_summary)
+TASKS = _Form(read_task, (("task_line", "{{task}}"),))

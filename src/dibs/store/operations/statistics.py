@@ -1,0 +1,289 @@
+"""Statistics: counts of tasks and their changes, latencies, errors, and a sample of every minute.
+
+A count of all tasks is expensive, so a server counts once and then adds the changes in the history. Where several
+transactions write at once (PostgreSQL) a snapshot does not end with an id: entry 8 can be in it while entry 7 is not
+committed. So a position is the last id that was read, and the gaps before it; an entry that appears in a gap later is a
+change since the position.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from dibs.codec import decode
+from dibs.model.checks import check_integer, check_names, from_micros
+from dibs.model.history import HistoryPosition
+from dibs.model.statistics import (
+    MAX_GROUP_MESSAGE,
+    ChangesSince,
+    DatabaseHealth,
+    ErrorGroup,
+    ErrorGroups,
+    HistoryChanges,
+    Latencies,
+    Percentiles,
+    Stats,
+    TaskCount,
+    TaskCounts,
+    TransitionCount,
+    WorkersAndPauses,
+    error_parts,
+    kind_name,
+    without_numbers,
+)
+from dibs.model.task import STATES, Event, State
+from dibs.model.upkeep import BATCH
+from dibs.store.operation import Mode, Operation, Row, Rows, Statement, Statements, limited
+from dibs.store.operations.dialect import Dialect
+from dibs.store.operations.filters import conditions
+from dibs.store.operations.registry import list_workers
+from dibs.store.operations.rows import seconds
+
+RECENT = 1000
+"""Completed tasks that latencies are computed from."""
+
+LATENCY_REACH = 10
+"""How many times as many completed tasks are read where only those of some queues are wanted."""
+
+FAILURES = 10_000
+"""Failed tasks that are grouped by their errors."""
+
+ERROR_REACH = 2
+"""How many times as many failed tasks are read where only those of some queues are wanted."""
+
+MAX_CHANGES = 2_000_000
+"""Entries that are counted at most in one operation: those of a minute at ten thousand tasks a second. A server that is
+further behind counts all tasks again."""
+
+
+class Statistics:
+    """Figures about the whole store."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    def stats(self, queues: Sequence[str] | None = None) -> Operation[Stats]:
+        """Depth, age, throughput and latency, of all queues or of these."""
+        check_names(queues, "queues", "The queue")
+        return Operation("stats", lambda: _stats(queues), mode=Mode.READ)
+
+    def latencies(self, queues: Sequence[str] | None = None, limit: int = RECENT) -> Operation[Latencies]:
+        """How long the last completed tasks (of these queues) waited and ran."""
+        check_names(queues, "queues", "The queue")
+        check_integer(limit, "limit", 1, 2**31 - 1)
+        return Operation("latencies", lambda: _latencies(queues, limit), mode=Mode.READ)
+
+    def error_groups(self, queues: Sequence[str] | None = None, limit: int = FAILURES) -> Operation[ErrorGroups]:
+        """The newest `limit` failed tasks (of these queues), grouped by error."""
+        check_names(queues, "queues", "The queue")
+        check_integer(limit, "limit", 1, 2**31 - 1)
+        return Operation("error_groups", lambda: _error_groups(queues, limit), mode=Mode.READ)
+
+    def save_sample(self, at: int, body: str) -> Operation[bool]:
+        """Save the sample of a minute; True if it had none."""
+        return Operation("save_sample", lambda: _save(at, body))
+
+    def samples_since(self, at: int) -> Operation[list[tuple[int, str]]]:
+        """The samples from this moment on, in order."""
+        return Operation("samples_since", lambda: _samples(at), mode=Mode.READ)
+
+    def sample_heads(self, at: int) -> Operation[list[tuple[int, str]]]:
+        """The same, each up to its queues: what comes after `,"queues":` is most of it, and left out."""
+        return Operation("sample_heads", lambda: _samples(at, "{{body_without_queues}}"), mode=Mode.READ)
+
+    def prune_samples(self, before: int, limit: int = BATCH) -> Operation[int]:
+        """Delete samples from before this moment."""
+        return Operation("prune_samples", lambda: _prune(before, limit))
+
+    def count_tasks(self) -> Operation[TaskCounts]:
+        """Every task counted, and the position in the history at which that is true. This reads all of them."""
+        return Operation("count_tasks", self._count_tasks, mode=Mode.SNAPSHOT)
+
+    def changes_since(self, positions: Sequence[HistoryPosition], limit: int = MAX_CHANGES) -> Operation[ChangesSince]:
+        """What happened since these positions, counted; each ends at the same moment."""
+        check_integer(limit, "limit", 1, 2**31 - 1)
+        return Operation("changes_since", lambda: self._changes_since(positions, limit), mode=Mode.SNAPSHOT)
+
+    def workers_and_pauses(self) -> Operation[WorkersAndPauses]:
+        """The workers and the paused queues. This reads no tasks."""
+        return Operation("workers_and_pauses", _workers_and_pauses, mode=Mode.READ)
+
+    def finished_within(self, window: int, queues: Sequence[str] | None = None) -> Operation[dict[str, int]]:
+        """How many tasks (of these queues) reached each final state in the last `window` microseconds."""
+        check_names(queues, "queues", "The queue")
+        return Operation("finished_within", lambda: _finished(window, queues), mode=Mode.READ)
+
+    def _count_tasks(self) -> Statements[TaskCounts]:
+        position = yield from self._dialect.history_position()
+        [(at,)] = yield Statement("clock")
+        return TaskCounts(at, position, read_counts((yield Statement("counts"))))
+
+    def _changes_since(self, positions: Sequence[HistoryPosition], limit: int) -> Statements[ChangesSince]:
+        progress = yield from self._dialect.history_changes(positions, limit)
+        [(at,)] = yield Statement("clock")
+        return ChangesSince(at, progress)
+
+    def database_health(self) -> Operation[DatabaseHealth]:
+        """The size of the database, and what keeps its engine from cleaning up."""
+        return Operation("database_health", self._dialect.database_health, mode=Mode.READ)
+
+
+def _stats(queues: Sequence[str] | None) -> Statements[Stats]:
+    given, only = {"queues": queues if queues is None else list(queues)}, _of_queues(queues)
+    counts = [row for row in (yield Statement("counts")) if queues is None or row[0] in queues]
+    minute = yield Statement("throughput", {**given, "window": 60_000_000}, words=(only,))
+    hour = yield Statement("throughput", {**given, "window": 3_600_000_000}, words=(only,))
+    finished = yield recent(queues, RECENT)
+    ages = [row[4] for row in counts if row[4] is not None]
+    return Stats(
+        depth=_sum(counts, lambda row: row[2]),
+        by_queue=_sum_nested(counts, 0),
+        by_type=_sum_nested(counts, 1),
+        oldest_pending_age=seconds(max(ages)) if ages else None,
+        finished_last_minute={row[0]: row[1] for row in minute},
+        finished_last_hour={row[0]: row[1] for row in hour},
+        wait=percentiles([row[0] for row in finished]),
+        run=percentiles([row[1] for row in finished]),
+        dead_letter=sum(row[3] - row[5] for row in counts if row[2] == State.FAILED),
+    )
+
+
+def _sum(counts: list[Row], key: Any) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for row in counts:
+        total[key(row)] += row[3]
+    return dict(total)
+
+
+def _sum_nested(counts: list[Row], column: int) -> dict[str, dict[str, int]]:
+    names = sorted({row[column] for row in counts})
+    return {name: _sum([row for row in counts if row[column] == name], lambda row: row[2]) for name in names}
+
+
+def recent(queues: Sequence[str] | None, limit: int) -> Statement:
+    """How long the last completed tasks waited and ran; of these queues among the last of all, never further back."""
+    given = {"queues": None if queues is None else list(queues)}
+    reach = limit if queues is None else LATENCY_REACH * limit
+    return Statement("recent", given, words=(_of_queues(queues), ("reach", f"{reach:d}"), *limited(limit)))
+
+
+def percentiles(values: list[int | None]) -> Percentiles:
+    """Of those microseconds that are known, in seconds."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return Percentiles()
+    p50, p95, p99 = (known[min(len(known) - 1, len(known) * percent // 100)] / 1e6 for percent in (50, 95, 99))
+    return Percentiles(p50, p95, p99)
+
+
+def _of_queues(queues: Sequence[str] | None) -> tuple[str, str]:
+    return conditions({"queues": queues}, ("queues",))
+
+
+def read_counts(rows: Rows) -> list[TaskCount]:
+    """The counts in the rows of `counts`."""
+    return [
+        TaskCount(queue, name, STATES[state], count, seconds(age), set_aside)
+        for queue, name, state, count, age, set_aside in rows
+    ]
+
+
+def read_move(row: Row) -> TransitionCount:
+    """The move in a row of `moves`."""
+    queue, event, from_state, to_state, count, _ = row
+    return TransitionCount(
+        queue, Event(event), None if from_state is None else STATES[from_state], STATES[to_state], count
+    )
+
+
+def _latencies(queues: Sequence[str] | None, limit: int) -> Statements[Latencies]:
+    rows = yield recent(queues, limit)
+    return Latencies(percentiles([row[0] for row in rows]), percentiles([row[1] for row in rows]))
+
+
+def _save(at: int, body: str) -> Statements[bool]:
+    rows = yield Statement("note_sample", {"at": at, "body": body})
+    return bool(rows)
+
+
+def _samples(at: int, body: str = "body") -> Statements[list[tuple[int, str]]]:
+    rows = yield Statement("samples_since", {"at": at}, words=(("body", body),))
+    return [(when, body) for when, body in rows]
+
+
+def _prune(before: int, limit: int) -> Statements[int]:
+    rows = yield Statement("prune_samples", {"before": before}, words=limited(limit))
+    return len(rows)
+
+
+# Errors
+
+
+def _error_groups(queues: Sequence[str] | None, limit: int) -> Statements[ErrorGroups]:
+    reach = limit if queues is None else ERROR_REACH * limit
+    given = {"queues": None if queues is None else list(queues)}
+    words = (conditions(given, ("queues",)), ("reach", f"{reach:d}"), *limited(limit))
+    rows = yield Statement("failures", given, words=words)
+    [(dead,)] = yield Statement("count_failed", words=limited(reach + 1))
+    more = dead > reach or (queues is not None and len(rows) == limit)
+    return ErrorGroups(_grouped(rows) if rows else [], len(rows), more)
+
+
+def _grouped(rows: Rows) -> list[ErrorGroup]:
+    """Rows come newest first, so the first of a group is its newest."""
+    errors = [error_parts(row[2]) for row in rows]
+    messages = without_numbers([message[:MAX_GROUP_MESSAGE] for _, message in errors])
+    kinds = [(row[1], error[0], message) for row, error, message in zip(rows, errors, messages, strict=True)]
+    oldest = dict(zip(kinds, rows, strict=True))
+    newest = dict(zip(reversed(kinds), reversed(rows), strict=True))
+    counted = Counter(kinds).most_common()
+    return [_group(newest[kind], oldest[kind][3], count, kind_name(*kind[1:])) for kind, count in counted]
+
+
+def _group(newest: Row, oldest: int, count: int, kind: str) -> ErrorGroup:
+    task_id, task_type, head, finished_at = newest
+    error_type, message = map(_text, error_parts(head))
+    return ErrorGroup(
+        task_type,
+        error_type,
+        message[:MAX_GROUP_MESSAGE],
+        count,
+        from_micros(oldest),
+        from_micros(finished_at),
+        task_id,
+        kind,
+    )
+
+
+def _text(written: str) -> str:
+    """The text that is written as JSON, without an escape that was cut in two at its end."""
+    for cut in range(len("\\u0000")):
+        try:
+            text: Any = decode(f'"{written[: len(written) - cut]}"')
+        except msgspec.DecodeError:
+            continue
+        return str(text)
+    return written
+
+
+def read_changes(position: HistoryPosition, rows: Sequence[Row], limit: int) -> HistoryChanges:
+    """The changes in the rows of `moves`; the gaps are those of the position."""
+    last = max((row[-1] for row in rows), default=position.last)
+    whole = sum(row[-2] for row in rows) < limit
+    return HistoryChanges(HistoryPosition(last, position.gaps), [read_move(row) for row in rows], whole)
+
+
+def _finished(window: int, queues: Sequence[str] | None) -> Statements[dict[str, int]]:
+    given = {"window": window, "queues": None if queues is None else list(queues)}
+    return dict((yield Statement("throughput", given, words=(conditions(given, ("queues",)),))))
+
+
+def _workers_and_pauses() -> Statements[WorkersAndPauses]:
+    workers = yield Statement("workers")
+    queues = yield Statement("queues")
+    paused = {name: from_micros(at) for name, at in queues if at is not None}
+    return WorkersAndPauses(list_workers(workers), paused)

@@ -1,2 +1,0 @@
--- A condition of searches: created then or later.
-AND task.created_at >= %(since)s

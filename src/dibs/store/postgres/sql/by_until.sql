@@ -1,2 +1,0 @@
--- A condition of searches: created before.
-AND task.created_at < %(until)s

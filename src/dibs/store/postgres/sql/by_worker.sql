@@ -1,2 +1,0 @@
--- A condition of searches: the worker that holds the task, or held it last.
-AND task.worker_id = %(worker)s

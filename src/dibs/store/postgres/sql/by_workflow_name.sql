@@ -1,2 +1,0 @@
--- A condition of list_workflows.sql.
-AND workflow.name = %(workflow_name)s

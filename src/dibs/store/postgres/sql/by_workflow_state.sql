@@ -1,2 +1,0 @@
--- A condition of list_workflows.sql.
-AND workflow.state = %(workflow_state)s

@@ -1,2 +1,0 @@
--- Promise: the key with this id, if there is one. Parameters: id, now. Rows: key columns. Index: the primary key.
-WITH {{moment}} SELECT {{api_key}} FROM dibs_keys WHERE id = %(id)s

@@ -1,2 +1,0 @@
--- Promise: of these workflows some steps are deleted already: nobody can retry what is left. Parameters: ids. Rows: none.
-UPDATE dibs_workflows SET stopping = 'pruned' WHERE id = ANY(%(ids)s::bigint[])

@@ -1,0 +1,60 @@
+-- Counts, trends and samples for dashboards and metrics.
+-- Locks: none beyond the rows that a statement writes.
+
+-- name: counts
+-- Promise: the number of tasks by queue, type and state, the longest wait of a pending task, and how many failed tasks
+-- are not in the dead letter. Parameters: now. Rows: (queue, type, state, count, age of the oldest pending, set aside).
+{{with_moment}}
+SELECT queue, type, state, count(*), CASE state WHEN 'pending' THEN {{now}} - min(ready_at) END,
+       count(set_aside)
+FROM dibs_tasks GROUP BY queue, type, state
+
+-- name: throughput
+-- Promise: how many tasks reached each final state within the window. Parameters: window, queues, now.
+-- Rows: (state, count). Index: dibs_tasks_finished.
+{{with_moment}}
+SELECT state, count(*) FROM dibs_tasks {{indexed_by: dibs_tasks_finished}}
+WHERE state IN ('completed', 'failed', 'cancelled') AND finished_at > {{now}} - :window {{conditions}}
+GROUP BY state
+
+-- name: count_failed
+-- Promise: the number of tasks in the dead letter, counted up to `limit`. Parameters: limit. Rows: (count).
+-- Index: dibs_tasks_dead.
+SELECT count(*)
+FROM (SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_dead}}
+      WHERE state = 'failed' AND set_aside IS NULL ORDER BY finished_at DESC LIMIT {{limit}}) AS dead
+
+-- name: moves
+-- Promise: what happened after this entry, up to `limit` entries, counted by queue, event and states; the queue is NULL
+-- where the task is gone. Parameters: after, limit.
+-- Rows: (queue, event, from_state, to_state, count, highest entry).
+-- Indexes: both primary keys. The queue is looked up for each entry: a join might begin with the tasks.
+SELECT queue, event, from_state, to_state, count(*), max(id)
+FROM (SELECT id, event, from_state, to_state, (SELECT queue FROM dibs_tasks WHERE id = past.task_id) AS queue
+      FROM dibs_history AS past WHERE id > :after ORDER BY id LIMIT {{limit}}) AS moved
+GROUP BY queue, event, from_state, to_state
+
+-- name: note_sample
+-- Promise: the sample of this minute is stored; the first server wins. Parameters: at, body.
+-- Rows: (at); none for every other server. Index: the primary key, where the second of two waits for the first.
+INSERT INTO dibs_samples (at, body) VALUES (:at, :body)
+ON CONFLICT (at) DO NOTHING
+RETURNING at
+
+-- name: samples_since
+-- Promise: the samples from this moment on, in order. Parameters: at. Words: body (the column, or
+-- `body_without_queues`).
+-- Rows: (at, body). Index: the primary key.
+SELECT at, {{body}} FROM dibs_samples WHERE at >= :at ORDER BY at
+
+-- fragment: body_without_queues
+-- A sample without its queues, which come last: they are nine tenths of the text, and a chart of the whole store needs
+-- none of them.
+substr(body, 1, coalesce(nullif({{strpos}}(body, ',"queues":'), 0) - 1, length(body)))
+
+-- name: prune_samples
+-- Promise: up to `limit` samples from before this moment are deleted, the oldest first.
+-- Parameters: before, limit. Rows: (at). Index: the primary key. Safe: rows that another prune is deleting are skipped.
+DELETE FROM dibs_samples
+WHERE at {{in_select: SELECT at FROM dibs_samples WHERE at < :before ORDER BY at LIMIT {{limit}} {{skip_locked}}}}
+RETURNING at

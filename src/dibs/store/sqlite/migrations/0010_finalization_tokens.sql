@@ -1,3 +1,0 @@
--- Renewing and releasing a finalization names its token. On PostgreSQL this changes functions of the database; SQLite has
--- none, so nothing changes here.
--- compatible: 10

@@ -1,2 +1,0 @@
--- A condition of searches.
-AND key = :key

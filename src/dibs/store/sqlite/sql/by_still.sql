@@ -1,2 +1,0 @@
--- A condition of searches: the state, in a form that no partial index matches.
-AND +state = :still

@@ -1,2 +1,0 @@
--- A condition of list.sql.
-AND type = :type

@@ -1,2 +1,0 @@
--- A condition of searches: created before.
-AND created_at < :until

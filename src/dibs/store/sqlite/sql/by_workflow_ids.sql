@@ -1,2 +1,0 @@
--- A condition of list_workflows.sql.
-AND workflow.id IN (SELECT value FROM json_each(:ids))

@@ -1,2 +1,0 @@
--- Promise: the database's time. Rows: (now), microseconds.
-SELECT :now

@@ -1,3 +1,0 @@
--- Promise: the last workflows that ended in this state, up to a limit. Parameters: state, limit. Rows: (id).
--- Index: dibs_workflows_finished.
-SELECT id FROM dibs_workflows WHERE state = :state AND finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT {{limit}}

@@ -1,5 +1,0 @@
--- Promise: the recorded wishes to finalize the workflows of these trees are gone. Parameters: ids (of the roots).
--- Rows: none.
-DELETE FROM dibs_finalization_attempts
-WHERE workflow_id IN (SELECT id FROM dibs_workflows WHERE id IN (SELECT value FROM json_each(:ids)) UNION ALL
-                       SELECT id FROM dibs_workflows WHERE root_id IN (SELECT value FROM json_each(:ids)))

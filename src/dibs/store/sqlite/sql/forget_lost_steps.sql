@@ -1,5 +1,0 @@
--- Promise: these trees have no steps any more, also where programs that do not know workflows have pruned the tasks.
--- Parameters: ids (of the roots). Rows: none.
-DELETE FROM dibs_steps
-WHERE workflow_id IN (SELECT id FROM dibs_workflows WHERE id IN (SELECT value FROM json_each(:ids)) UNION ALL
-                       SELECT id FROM dibs_workflows WHERE root_id IN (SELECT value FROM json_each(:ids)))

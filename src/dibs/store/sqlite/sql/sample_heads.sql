@@ -1,4 +1,0 @@
--- Promise: the samples from this moment on, in order, each without its queues, which come last in it: they are nine tenths
--- of the text, and a chart of the whole needs none of them. Parameters: at. Rows: (at, head). Index: the primary key.
-SELECT at, substr(body, 1, coalesce(nullif(instr(body, ',"queues":'), 0) - 1, length(body)))
-FROM dibs_samples WHERE at >= :at ORDER BY at
