@@ -20,6 +20,8 @@ Headers = tuple[tuple[bytes, bytes], ...]
 AnyState = Annotated[str, Meta(extra_json_schema={"enum": sorted({*State, *WorkflowState})})]
 """The state of the task, or of the workflow."""
 
+KEY_APART = "Give the key with the argument api_key or in DIBS_API_KEY."
+
 SOON = 1.0
 """Seconds after which a client may ask a store again that did not answer."""
 
@@ -158,11 +160,7 @@ CODES = {
     "validation_too_slow": Code(400, _plain(errors.ValidationTooSlow)),
     "invalid_graph": Code(400, _plain(errors.InvalidGraph)),
     "unauthorized": Code(
-        401,
-        _not_allowed(
-            "Give the key with the argument api_key or in DIBS_API_KEY. `dibs keys create` makes a key, "
-            "`dibs keys list` shows them."
-        ),
+        401, _not_allowed(f"{KEY_APART} `dibs keys create` makes a key, `dibs keys list` shows them.")
     ),
     "forbidden": Code(
         403, _not_allowed("Use a key that has the missing scope; `dibs keys create --scopes` makes one.")
