@@ -130,7 +130,7 @@ def nested(levels: int) -> str:
         (body({"task_type": "a\nb"}), "invalid_value", "one line without control characters - at `workflow.steps[0]"),
         (body({"task_type": "b", "priority": 2.5}), "invalid_value", "steps[0].priority"),
         (body({"name": "b"}), "invalid_value", "either a task_type or a workflow - at `workflow.steps[0]`"),
-        (body({"task_type": "b", "after": ["c"]}), "invalid_graph", "no step of this workflow"),
+        (body({"task_type": "b", "after": ["c"]}), "invalid_graph", "not a step of this workflow"),
         (
             body({"task_type": "b", "after": ["c"]}, {"task_type": "c", "after": ["b"]}),
             "invalid_graph",

@@ -674,7 +674,7 @@ def test_a_worker_that_may_not_declare_its_schedule_works_all_the_same(
         app.task(name="resize", schedule="0 3 * * *")(lambda: None)
         with app.worker():
             until(lambda: direct.get(task.id).state == "completed")  # type: ignore[union-attr]
-            until(lambda: "the schedule of 'resize' is refused" in caplog.text)
+            until(lambda: "the schedule 'resize' of the handler was refused" in caplog.text)
     assert direct.schedules() == []
 
 
