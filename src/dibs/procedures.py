@@ -112,19 +112,19 @@ def claim(store: Store, request: ClaimRequest, wait: float) -> Procedure[list[Cl
 
 def claim_now(store: Store, request: ClaimRequest) -> Operations[list[Claim]]:
     """Claim without waiting."""
-    return (yield from _with_numbers(store, store.queue.claim(request)))
+    return _with_numbers(store, store.queue.claim(request))
 
 
 def claim_each(store: DatabaseStore, requests: Sequence[ClaimRequest]) -> Operations[list[list[Claim]]]:
     """Claim for several workers at once, without waiting."""
-    return (yield from _with_numbers(store, store.queue.claim_each(requests)))
+    return _with_numbers(store, store.queue.claim_each(requests))
 
 
 def exchange(
     store: Store, reports: Sequence[OutcomeReport], request: ClaimRequest
 ) -> Operations[tuple[list[FinishResult], list[Claim]]]:
     """Write outcomes and claim, both or neither."""
-    return (yield from _with_numbers(store, store.queue.exchange(reports, request)))
+    return _with_numbers(store, store.queue.exchange(reports, request))
 
 
 def _with_numbers(store: Store, operation: Operation[T]) -> Operations[T]:

@@ -101,6 +101,9 @@ class Mode(Enum):
     """All its statements are one transaction."""
 
 
+_SNAPSHOT, _WRITE, _TRANSACTION = Mode.SNAPSHOT, Mode.WRITE, Mode.TRANSACTION  # Python 3.11 takes long to find a member
+
+
 class Validation(Protocol):
     """A check of an operation's input that is done before its transaction, because it may take long."""
 
@@ -150,12 +153,12 @@ class Operation(Generic[T]):
     @property
     def writes(self) -> bool:
         """True if the operation may change something."""
-        return self.mode is Mode.WRITE or self.mode is Mode.TRANSACTION
+        return self.mode is _WRITE or self.mode is _TRANSACTION
 
     @property
     def atomic(self) -> bool:
         """True if all statements must be in one transaction."""
-        return self.mode is Mode.TRANSACTION or self.mode is Mode.SNAPSHOT
+        return self.mode is _TRANSACTION or self.mode is _SNAPSHOT
 
     def should_wake(self, returned: Any) -> bool:
         """True if the waiters must be woken, given what the statements returned: not after a batch of upkeep that

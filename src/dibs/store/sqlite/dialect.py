@@ -117,7 +117,7 @@ class SqliteDialect:
         self, request: ClaimRequest, sweeper: Sweeper, *, atomic: bool, holders: Holders | None
     ) -> Statements[Rows]:
         """Pick the ids, then claim them. Safe: the write lock is held, so the picked tasks are still pending."""
-        return (yield from claim_with_sweeps(partial(_claim, request, holders), sweeper))
+        return claim_with_sweeps(partial(_claim, request, holders), sweeper)
 
     def pick(self, filters: Filters) -> Statements[list[int]]:
         """The ids that a claim would take now."""
