@@ -258,7 +258,7 @@ def _canonical_numbers(
 
 
 def _direct_parents(after: Parents, number: int) -> list[int]:
-    """The parents of a group without those that are also a parent's parent.
+    """The parents of a group, except parents that are also a parent's parent.
 
     A step that waits for another also waits for the steps that the other has added: the edge past them is redundant."""
     further = {each for parent in after[number] for each in after[parent]}
