@@ -28,11 +28,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dibs import shape
 from dibs.model.task import State
-from dibs.server.api.claims import ClaimBody
 from dibs.server.config import ServerConfig
 from dibs.server.run import settings
+from dibs.wire.claims import ClaimBody
+from dibs.wire.tasks import Task
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = ("dibs", "server", "--no-access-log", "--log-level", "warning", "--port")
@@ -124,10 +124,10 @@ def _bare(config: ServerConfig) -> uvicorn.Config:
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ClaimBody).decode
 _MOMENT = "2025-11-12T10:30:00.123456Z"
-_TASK = shape.TaskShape(
-    id=12345, task_type="bench", status=State.CLAIMED, params={"number": 12345}, priority=0, attempts=0, max_attempts=3,
+_TASK = Task(
+    id=12345, type="bench", state=State.CLAIMED, params={"number": 12345}, priority=0, attempts=0, max_attempts=3,
     worker_id="bench-7", claimed_at=_MOMENT, created_at=_MOMENT, queue="default", token=1, lease_until=_MOMENT,
-    run_at=_MOMENT, finished_at=None, timeout_seconds=None, idempotency_key=None, type_version=None, dropped=0,
+    run_at=_MOMENT, finished_at=None, timeout=None, key=None, type_version=None, dropped=0,
     cancel_requested=False, progress=None, progress_message=None, result=None, error=None,
     workflow_id=None
 )  # fmt: skip
@@ -135,12 +135,12 @@ _TASK = shape.TaskShape(
 
 class _Claimed(msgspec.Struct):
     success: bool
-    task: shape.TaskShape
+    task: Task
     message: str
 
 
 class _OneTask(msgspec.Struct):
-    task: shape.TaskShape
+    task: Task
 
 
 async def _claim(request: Request) -> Response:

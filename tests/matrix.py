@@ -111,7 +111,7 @@ GROUPS = (
     Group("the model test", ("contract/test_model.py",), test="SP", proof="", stress="spHhQq"),
     Group("other contracts", ("contract/*.py", "workflow/*.py"), test="Sp", proof="H", stress="sPhQq"),
     Group("engines", ("engines/*.py",), test="SsPp", proof="", stress="HhQq"),
-    Group("units and documents", ("unit/*.py", "docs/*.py"), test=ONCE + "SP", proof="", stress=""),
+    Group("units and documents", ("unit/*.py", "wire/*.py", "docs/*.py"), test=ONCE + "SP", proof="", stress=""),
     Group(
         "worker and server, where engines differ",
         (

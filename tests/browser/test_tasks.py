@@ -48,11 +48,11 @@ def test_everything_that_matches_is_sent_back_however_many_batches_it_takes(site
     other = fail_many(site.app, 1, error="something else")[0]
     page = site.visitor(at="/tasks?state=failed&error=picture")
     page.get_by_role("radio", name="all that match").check()
-    page.get_by_role("button", name="Redrive").click()
+    page.get_by_role("button", name="Retry dead letter").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Redrive all tasks that match")
-    dialog.get_by_role("button", name="Redrive").click()
-    expect(page.locator("#said")).to_contain_text("600 tasks")
+    expect(dialog).to_contain_text("Retry all tasks that match")
+    dialog.get_by_role("button", name="Retry").click()
+    expect(page.locator("#notice")).to_contain_text("600 tasks")
     assert site.app.stats().depth == {"pending": 600, "failed": 1}
     assert site.app.get(other).state is State.FAILED  # type: ignore[union-attr]
     assert site.app.get(ids[0]).state is State.PENDING  # type: ignore[union-attr]
@@ -61,8 +61,8 @@ def test_everything_that_matches_is_sent_back_however_many_batches_it_takes(site
 def test_who_says_no_to_the_question_has_done_nothing(site: Site) -> None:
     fail_many(site.app, 3)
     page = site.visitor(at="/dead")
-    page.get_by_role("button", name="Redrive all").click()
-    page.get_by_role("dialog").get_by_role("button", name="Keep it").click()
+    page.get_by_role("button", name="Retry all").click()
+    page.get_by_role("dialog").get_by_role("button", name="Back").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.reload()
     assert site.app.stats().depth == {"failed": 3}
@@ -86,8 +86,8 @@ def test_one_group_of_the_dead_letter_is_sent_back(site: Site) -> None:
     live(page)
     group = page.locator("tr[data-row]", has_text="no such picture")
     expect(group.locator(".count")).to_have_text("5")
-    group.get_by_role("button", name="Redrive").click()
-    page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    group.get_by_role("button", name="Retry").click()
+    page.get_by_role("dialog").get_by_role("button", name="Retry").click()
     expect(group).to_have_count(0)
     expect(page.locator("tr[data-row]", has_text="the disk is full")).to_be_visible()
     expect_no_reload(page)
@@ -107,7 +107,7 @@ def test_a_task_tells_its_story_and_changes_before_ones_eyes(site: Site) -> None
     expect(page.locator("#reasons")).to_contain_text("worker")
     second = site.app.claim("worker-2", lease=3600)
     assert second is not None
-    expect(page.locator("#standing")).to_contain_text("worker-2")
+    expect(page.locator("#state")).to_contain_text("worker-2")
     site.app.progress(second, 40, "scaling")
     site.app.complete(second, {"width": 800})
     expect(page.locator("#head .state")).to_have_text("completed")

@@ -18,7 +18,7 @@ from tests.helpers.workflows import DIAMOND, start, step
 def test_the_overview_counts_what_is_enqueued_elsewhere_without_a_reload(site: Site) -> None:
     page = site.visitor("read")
     live(page)
-    expect(page.get_by_text("enqueue a first task")).to_be_visible()
+    expect(page.get_by_text("enqueue the first task")).to_be_visible()
     site.app.enqueue_many([NewTask("resize", {"n": n}) for n in range(42)])
     expect(page.locator("#figure-pending")).to_have_text("42")
     claims = site.app.claim_many("worker-1", 2, lease=3600)
@@ -37,7 +37,7 @@ def test_who_comes_first_sees_charts_at_once(site: Site) -> None:
     page = site.visitor("read")
     for name in ("depth", "wait", "run"):
         expect(page.locator(f"#chart-{name} svg :is(.lone, .line, .edge)").first).to_be_visible()
-        expect(page.locator(f"#chart-{name}")).not_to_contain_text("Nothing to draw")
+        expect(page.locator(f"#chart-{name}")).not_to_contain_text("No data")
 
 
 def test_what_happens_between_the_page_and_its_first_pulse_is_shown_as_well(site: Site) -> None:
@@ -103,8 +103,8 @@ def test_pausing_asks_first_and_a_double_click_pauses_nothing(site: Site) -> Non
     page = site.visitor(at="/queues")
     row = page.locator("tr[data-row]", has_text="films")
     row.get_by_role("button", name="Pause").dblclick()
-    expect(page.get_by_role("dialog")).to_contain_text("Pause films?")
-    page.get_by_role("dialog").get_by_role("button", name="Keep it").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Pause queue films?")
+    page.get_by_role("dialog").get_by_role("button", name="Back").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert [queue.name for queue in site.app.queues() if queue.paused] == []
 
@@ -135,23 +135,23 @@ def test_a_message_lies_over_the_page_and_moves_nothing(site: Site) -> None:
     expect(rows).to_have_count(2)
     before = [rows.nth(n).bounding_box() for n in range(2)]
     rows.nth(0).get_by_role("button", name="Resume").click()
-    expect(page.locator("#said")).to_contain_text("films")
+    expect(page.locator("#notice")).to_contain_text("films")
     after = [rows.nth(n).bounding_box() for n in range(2)]
     assert [box["y"] for box in before if box] == [box["y"] for box in after if box]
     button = rows.nth(1).get_by_role("button", name="Resume")
     button.click(timeout=5000)  # the message does not cover it, and takes no clicks
-    expect(page.locator("#said")).to_contain_text("pictures")
+    expect(page.locator("#notice")).to_contain_text("pictures")
 
 
 def test_a_message_that_came_with_the_page_goes_away_by_itself(site: Site) -> None:
     site.app.enqueue("resize", queue="films")
     page = site.visitor(at="/queues")
     page.clock.install()
-    page.context.add_cookies([{"name": "dibs_said", "value": "films%20goes%20on.", "url": site.url}])
+    page.context.add_cookies([{"name": "dibs_notice", "value": "films%20goes%20on.", "url": site.url}])
     page.reload()
-    expect(page.locator("#said")).to_contain_text("films goes on.")
+    expect(page.locator("#notice")).to_contain_text("films goes on.")
     page.clock.fast_forward(7000)
-    expect(page.locator("#said")).to_be_empty()
+    expect(page.locator("#notice")).to_be_empty()
 
 
 def test_a_queue_that_is_paused_elsewhere_says_so(site: Site) -> None:
@@ -234,7 +234,7 @@ def test_a_schedule_is_run_now_and_disabled(site: Site) -> None:
     page = site.visitor(at="/schedules")
     row = page.locator("tr[data-row]", has_text="nightly")
     row.get_by_role("button", name="Run now").click()
-    expect(page.locator("#said")).not_to_be_empty()
+    expect(page.locator("#notice")).not_to_be_empty()
     assert [task.state for task in site.app.list_tasks(type="clean_up")] == [State.PENDING]
     row.get_by_role("button", name="Disable").click()
     page.get_by_role("dialog").get_by_role("button", name="Disable").click()

@@ -35,7 +35,7 @@ def test_a_permanent_failure_is_called_so_in_the_dead_letter_and_in_the_task(run
 def test_everything_is_redriven_batch_by_batch(run: Run, client: dibs.Dibs) -> None:
     dead(client, 1203)
     done = run("dead", "redrive")
-    assert (done.code, done.out) == (0, "1,203 tasks redriven.\n")
+    assert (done.code, done.out) == (0, "1,203 tasks retried.\n")
     assert (depth(client, "failed"), depth(client, "pending")) == (0, 1203)
 
 
@@ -43,7 +43,7 @@ def test_filters_choose_what_is_redriven(run: Run, client: dibs.Dibs) -> None:
     wanted = dead(client, 2, "timeout of image 7", queue="media", type="resize")
     others = [*dead(client, 2, "no image", queue="media"), *dead(client, 1, "timeout of image 7", queue="mail")]
     filters = ["--queue", "media", "--type", "resize", "--error", "image 7"]
-    assert run("dead", "redrive", *filters, "--dry-run").out == "2 tasks would be redriven.\n"
+    assert run("dead", "redrive", *filters, "--dry-run").out == "2 tasks would be retried.\n"
     assert run("dead", "redrive", *filters, "--json").json == {"success": True, "dry_run": False, "redriven": 2}
     assert {task.id for task in client.list_tasks(state="failed")} == set(others)
     assert {task.id for task in client.list_tasks(state="pending")} == set(wanted)
@@ -65,7 +65,7 @@ def test_a_dry_run_changes_nothing(run: Run, client: dibs.Dibs) -> None:
 def test_on_a_terminal_it_asks_first_and_no_changes_nothing(url: str, client: dibs.Dibs) -> None:
     dead(client, 3)
     with Terminal("dead", "redrive", "--url", url) as terminal:
-        terminal.shows(r"Redrive 3 tasks\? \[y/N\]")
+        terminal.shows(r"Retry 3 tasks\? \[y/N\]")
         terminal.press("n\r")
         terminal.shows("Nothing was changed.")
         assert terminal.ends() == 1
@@ -77,7 +77,7 @@ def test_on_a_terminal_yes_redrives(url: str, client: dibs.Dibs) -> None:
     with Terminal("dead", "redrive", "--url", url) as terminal:
         terminal.shows(r"\[y/N\]")
         terminal.press("y\r")
-        terminal.shows("2 tasks redriven.")
+        terminal.shows("2 tasks retried.")
         assert terminal.ends() == 0
     assert depth(client, "failed") == 0
 
@@ -85,7 +85,7 @@ def test_on_a_terminal_yes_redrives(url: str, client: dibs.Dibs) -> None:
 def test_on_a_terminal_nothing_is_asked_where_yes_was_given(url: str, client: dibs.Dibs) -> None:
     dead(client, 2)
     with Terminal("dead", "redrive", "--yes", "--url", url) as terminal:
-        terminal.shows("2 tasks redriven.")
+        terminal.shows("2 tasks retried.")
         assert "y/N" not in terminal.text
         assert terminal.ends() == 0
     assert depth(client, "failed") == 0
@@ -94,9 +94,9 @@ def test_on_a_terminal_nothing_is_asked_where_yes_was_given(url: str, client: di
 def test_a_long_redrive_shows_how_far_it_is(url: str, client: dibs.Dibs) -> None:
     dead(client, 3000)
     with Terminal("dead", "redrive", "--yes", "--url", url) as terminal:
-        terminal.shows("3,000 tasks redriven.", timeout=60)
+        terminal.shows("3,000 tasks retried.", timeout=60)
         assert terminal.ends() == 0
-    assert "Redriving" in terminal.raw
+    assert "Retrying" in terminal.raw
     assert "/3000" in terminal.raw
 
 

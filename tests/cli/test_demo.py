@@ -151,7 +151,7 @@ def test_a_taken_port_is_no_obstacle_unless_it_was_asked_for(tmp_path: Path) -> 
 def test_a_demo_needs_a_database_not_a_server() -> None:
     done = run_dibs("demo", "--url", "http://127.0.0.1:9")
     assert done.code == 2
-    assert "a server needs the database" in done.err
+    assert "a server needs a database" in done.err
 
 
 def test_people_are_told_where_to_look(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dibs.cli.graph_text import ACROSS, DOWN, UP, Row, TooWide, rows
+from dibs.cli.graph_text import ACROSS, DOWN, UP, GraphLine, TooWide, rows
 from dibs.cli.output import STYLES
-from dibs.cli.workflow_text import ASCII, UNICODE, draw, legend, plain, took
+from dibs.cli.workflow_text import ASCII, UNICODE, draw, format_duration, legend, plain
 from dibs.model.task import FINAL, Failure, State
 from dibs.model.workflow import FINALIZER_NAME, OnFailure, Step, StepKind
 from dibs.workflow.summary import fold
@@ -335,22 +335,22 @@ def test_ten_thousand_steps_in_a_row_are_drawn_at_a_cost_that_grows_with_their_n
     ("seconds", "said"), [(0.0123, "12 ms"), (1.25, "1.2 s"), (59, "59.0 s"), (61, "1 min"), (-1, "0 ms")]
 )
 def test_how_long_it_took_is_said_in_the_unit_that_tells(seconds: float, said: str) -> None:
-    assert took(timedelta(seconds=seconds)) == said
+    assert format_duration(timedelta(seconds=seconds)) == said
 
 
 @for_each("seed", range(200))
 def test_the_lines_of_any_graph_lead_exactly_where_its_dependencies_do(seed: int) -> None:
     chance = random.Random(seed)
     parents = [sorted(chance.sample(range(node), min(node, chance.randint(0, 3)))) for node in range(12)]
-    assert read_back(rows(parents, most=99)) == [set(above) for above in parents]
+    assert read_back(rows(parents, max_lanes=99)) == [set(above) for above in parents]
 
 
 def test_a_graph_with_more_lanes_than_there_may_be_is_refused() -> None:
     with pytest.raises(TooWide):
-        list(rows([[], [0], [0], [0]], most=2))
+        list(rows([[], [0], [0], [0]], max_lanes=2))
 
 
-def read_back(drawn: Iterable[Row]) -> list[set[int]]:
+def read_back(drawn: Iterable[GraphLine]) -> list[set[int]]:
     """The dependencies, read from the rows alone: which nodes each lane comes from, row by row."""
     found: dict[int, set[int]] = {}
     lanes: dict[int, set[int]] = {}
@@ -370,6 +370,6 @@ def read_back(drawn: Iterable[Row]) -> list[set[int]]:
     return [found[node] for node in sorted(found)]
 
 
-def _goes_on(row: Row, place: int) -> bool:
+def _goes_on(row: GraphLine, place: int) -> bool:
     cells = row.cells if row.node is None else row.beneath
     return place < len(cells) and bool(cells[place] & DOWN)

@@ -56,10 +56,7 @@ def test_params_come_from_standard_input(run: Run, client: dibs.Dibs) -> None:
 def test_the_same_key_gives_the_same_task_and_says_so(run: Run, client: dibs.Dibs) -> None:
     first = run("enqueue", "charge", '{"order": 1}', "--key", "order-1", "--json").json
     again = run("enqueue", "charge", '{"order": 1}', "--key", "order-1")
-    assert (
-        again.out
-        == f"Task {first['task']['id']} of type charge is pending. It was there already, under the same key.\n"
-    )
+    assert again.out == f"Task {first['task']['id']} of type charge is pending. It already existed with this key.\n"
     assert run("enqueue", "charge", '{"order": 1}', "--key", "order-1", "--json").json["deduplicated"] is True
     assert len(client.list_tasks()) == 1
 
@@ -78,8 +75,8 @@ def test_other_content_under_the_same_key_is_refused(run: Run) -> None:
         ('{"a": }', "The params are not JSON: Expecting value at line 1, column 7."),
         ("{'a': 1}", "Expecting property name enclosed in double quotes at line 1, column 2."),
         ('{"a":\n 1,}', "at line 2, column"),
-        ("[1]", "The params are JSON, but no object."),
-        ('{"a": NaN}', "The params contain NaN, which JSON cannot hold."),
+        ("[1]", "The params are JSON, but not an object."),
+        ('{"a": NaN}', "The params contain NaN, which is not valid in JSON."),
         ('{"a": 9223372036854775808}', "params.a is an integer beyond 64 bits."),
         ('{"a": "\\u0000"}', "params.a contains a NUL character."),
         (f'{{"a": {"9" * 5000}}}', "The params are not JSON that dibs accepts"),

@@ -39,10 +39,10 @@ def test_looking_does_not_make_a_database(command: list[str], tmp_path: Path) ->
     done = run_dibs(*command, "--json", cwd=tmp_path)
     assert done.code == 3
     assert done.err.splitlines() == [
-        "error: There is no file dibs.db.",
-        "hint: `dibs enqueue` or `dibs migrate` creates it; --url or DIBS_URL names another store.",
+        "error: The file dibs.db does not exist.",
+        "hint: Create it with `dibs enqueue` or `dibs migrate`, or name another store with --url or DIBS_URL.",
     ]
-    assert done.json == {"success": False, "error": "There is no file dibs.db.", "code": "store_unavailable"}
+    assert done.json == {"success": False, "error": "The file dibs.db does not exist.", "code": "store_unavailable"}
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,7 +22,8 @@ HEAVY = (
     "dibs.client",
     "dibs.server",
     "dibs.store",
-    "dibs.task",
+    "dibs.model",
+    "dibs.wire",
     "dibs.worker",
 )
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import dibs
-from dibs.cli.follow import Tail
+from dibs.cli.follow import HistoryTail
 from tests.cli.running import COMMAND, environment
 from tests.helpers.terminal import Terminal
 
@@ -69,19 +69,19 @@ def test_on_a_terminal_each_task_is_one_coloured_line_that_fits(url: str, client
 def test_the_end_of_a_history_is_found_however_long_it_is(client: dibs.Dibs) -> None:
     for count in (0, 1, 1, 5, 57):
         client.enqueue_many([dibs.NewTask("resize") for _ in range(count)])
-        assert list(Tail(client).news()) == []
-        tail = Tail(client)
+        assert list(HistoryTail(client).new_entries()) == []
+        tail = HistoryTail(client)
         late = client.enqueue("late")
-        assert [entry.task_id for entry in tail.news()] == [late.id]
-        assert list(tail.news()) == []
+        assert [entry.task_id for entry in tail.new_entries()] == [late.id]
+        assert list(tail.new_entries()) == []
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_an_entry_that_becomes_visible_late_is_not_missed(url: str, client: dibs.Dibs) -> None:
-    tail = Tail(client)
+    tail = HistoryTail(client)
     with psycopg.connect(url) as connection:
         late = client.on(connection).enqueue("resize").id  # numbered now, visible when the transaction ends
         first = client.enqueue("resize").id
-        assert [entry.task_id for entry in tail.news()] == [first]
-    assert [entry.task_id for entry in tail.news()] == [late]
-    assert list(tail.news()) == []
+        assert [entry.task_id for entry in tail.new_entries()] == [first]
+    assert [entry.task_id for entry in tail.new_entries()] == [late]
+    assert list(tail.new_entries()) == []

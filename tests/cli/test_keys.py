@@ -22,7 +22,7 @@ def test_a_key_stands_alone_on_standard_output(run: Run, client: dibs.Dibs) -> N
     [stored] = client.keys()
     assert stored.id == parts[0]
     assert made.code == 0
-    assert made.err == f"The key {stored.id} for backup. Keep it now: it is shown only this once.\n"
+    assert made.err == f"Key {stored.id} for backup is created. Save it now: it is not shown again.\n"
 
 
 def test_whoever_makes_a_key_for_a_worker_is_told_of_its_limit(run: Run, client: dibs.Dibs) -> None:
@@ -80,7 +80,7 @@ def test_keys_are_listed_with_their_states_and_without_their_secrets(run: Run, c
 def test_a_revoked_key_says_so_and_stays_revoked(run: Run, client: dibs.Dibs) -> None:
     minted = client.create_key("ci", ["read"])
     done = run("keys", "revoke", minted.about.id)
-    assert (done.code, done.out) == (0, f"The key {minted.about.id} for ci is revoked.\n")
+    assert (done.code, done.out) == (0, f"Key {minted.about.id} for ci is revoked.\n")
     first = client.keys()[0].revoked_at
     assert first is not None
     again = run("keys", "revoke", minted.about.id, "--json").json

@@ -74,7 +74,7 @@ def test_all_alone_means_every_task(run: Run, client: dibs.Dibs) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ("cancel", "No task is named."),
+        ("cancel", "No task is given."),
         ("cancel 1 --all", "Task ids and --all exclude each other."),
         ("retry --queue media", "Filters, --dry-run and --yes need --all."),
         ("cancel 1 --yes", "Filters, --dry-run and --yes need --all."),

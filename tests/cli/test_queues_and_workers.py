@@ -27,7 +27,7 @@ def test_queues_are_listed_with_their_depth(run: Run, client: dibs.Dibs) -> None
 
 def test_a_paused_queue_is_not_claimed_from_until_it_is_resumed(run: Run, client: dibs.Dibs) -> None:
     client.enqueue("resize")
-    assert run("queues", "pause", "default").out == "The queue default is paused.\n"
+    assert run("queues", "pause", "default").out == "Queue default is paused.\n"
     assert client.claim("worker-1") is None
     assert run("queues", "resume", "default", "--json").json == {"success": True, "queue": "default", "paused": False}
     assert client.claim("worker-1") is not None
@@ -56,8 +56,8 @@ def test_workers_are_listed_with_what_they_hold(run: Run, client: dibs.Dibs) -> 
 def test_pausing_a_queue_that_nobody_knows_says_so_and_pauses_it(run: Run, client: dibs.Dibs) -> None:
     client.enqueue("resize", queue="mail")
     done = run("queues", "pause", "mial")
-    assert (done.code, done.out) == (0, "The queue mial is paused.\n")
-    assert done.err == "note: No task, worker or schedule names the queue mial. Queues with tasks: mail.\n"
+    assert (done.code, done.out) == (0, "Queue mial is paused.\n")
+    assert done.err == "note: No task, worker or schedule uses queue mial. Queues with tasks: mail.\n"
     assert [queue.name for queue in client.queues() if queue.paused] == ["mial"]
     done = run("queues", "pause", "mial", "--json")
     assert (done.err, done.json) == ("", {"success": True, "queue": "mial", "paused": True})
@@ -73,6 +73,6 @@ def test_pausing_a_queue_that_a_task_worker_or_schedule_names_says_nothing(run: 
 
 def test_resuming_a_queue_that_is_not_paused_says_so(run: Run, client: dibs.Dibs) -> None:
     done = run("queues", "resume", "mial")
-    assert (done.code, done.err) == (0, "note: The queue mial was not paused.\n")
+    assert (done.code, done.err) == (0, "note: Queue mial was not paused.\n")
     client.pause("mail")
     assert run("queues", "resume", "mail").err == ""

@@ -37,7 +37,7 @@ def test_a_rule_is_set_and_removed(run: Run, client: dibs.Dibs) -> None:
 
 
 def test_changes_are_listed_newest_first(run: Run, client: dibs.Dibs) -> None:
-    assert run("retention", "changes").err == "No retention rule was ever changed.\n"
+    assert run("retention", "changes").err == "No retention rule was changed.\n"
     client.signed("ann").set_retention("completed", 60, queue="mail")
     client.signed("ben").remove_retention("completed", queue="mail")
     _, removed, added = (line.split() for line in run("retention", "changes").out.splitlines())

@@ -12,7 +12,7 @@ def test_a_schedule_is_added_shown_and_listed(run: Run, client: dibs.Dibs) -> No
     options = ["--timezone", "Europe/Berlin", "--catch-up", "all", "--queue", "slow", "--priority", "3"]
     added = run("schedules", "add", "nightly", "0 3 * * *", "report", '{"day": "today"}', *options)
     assert added.code == 0
-    assert re.fullmatch(r"The schedule nightly ticks next at \d{4}-.* UTC \(in \d+ (h|min|s)\)\.\n", added.out)
+    assert re.fullmatch(r"Schedule nightly ticks next at \d{4}-.* UTC \(in \d+ (h|min|s)\)\.\n", added.out)
     schedule = client.get_schedule("nightly")
     assert (schedule.cron, schedule.timezone, schedule.catch_up) == ("0 3 * * *", "Europe/Berlin", "all")
     assert (schedule.type, schedule.params, schedule.queue, schedule.priority) == (
@@ -32,12 +32,12 @@ def test_a_schedule_is_added_shown_and_listed(run: Run, client: dibs.Dibs) -> No
 
 def test_a_schedule_is_disabled_enabled_run_and_removed(run: Run, client: dibs.Dibs) -> None:
     run("schedules", "add", "nightly", "@daily", "report")
-    assert run("schedules", "disable", "nightly").out == "The schedule nightly is disabled.\n"
+    assert run("schedules", "disable", "nightly").out == "Schedule nightly is disabled.\n"
     assert not client.get_schedule("nightly").enabled
     assert run("schedules", "enable", "nightly", "--json").json["schedule"]["enabled"] is True
     task = run("schedules", "run", "nightly", "--json").json["task"]
     assert (task["task_type"], task["status"]) == ("report", "pending")
-    assert run("schedules", "remove", "nightly").out == "The schedule nightly is removed.\n"
+    assert run("schedules", "remove", "nightly").out == "Schedule nightly is removed.\n"
     assert run("schedules", "list").err == "No schedules.\n"
 
 

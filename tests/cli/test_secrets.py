@@ -115,7 +115,7 @@ def test_a_server_shows_no_password_in_its_log(secret_url: str, client: dibs.Dib
     with supervised(secret_url, program, ["server", "--port", "0", "--log-level", "debug"], processes=1) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
-        while b"the tasks are in" not in said.splitlines()[-1]:
+        while b"the store is" not in said.splitlines()[-1]:
             said += process.stderr.readline()
     assert SECRET not in said.decode()
 

@@ -35,7 +35,7 @@ def test_it_says_where_it_listens_what_there_is_to_read_and_where_the_tasks_are(
     with server_process(url, tmp_path) as process:
         assert f'"listening on http://127.0.0.1:{process.port}"' in process.log
         assert (
-            f"described at http://127.0.0.1:{process.port}/api/docs; the tasks are in {url.partition('?')[0]}"
+            f"documented at http://127.0.0.1:{process.port}/api/docs; the store is {url.partition('?')[0]}"
             in process.log
         )
         process.terminate()
@@ -60,7 +60,7 @@ def test_its_log_can_be_for_people_where_there_is_no_terminal(url: str, tmp_path
 @unix
 def test_it_makes_the_database_and_names_the_command_for_the_first_key(tmp_path: Path) -> None:
     with server_process("sqlite:///dibs.db", tmp_path) as process, process.connect() as connection:
-        assert process.log.count(f'nobody can get in; make one: {KEY_COMMAND}"') == 1
+        assert process.log.count(f'every request is refused; create one: {KEY_COMMAND}"') == 1
         assert connection.ask("GET", "/api/stats").status == 401
         words = KEY_COMMAND.replace("NAME", "me").split()[1:]
         key = run_dibs(*words, "--rate-limit", "none", cwd=tmp_path).out.strip()
@@ -160,7 +160,7 @@ def test_what_it_was_told_holds_in_each_of_several_processes(url: str, tmp_path:
         until(lambda: process.log.count("203.0.113.7 GET /api/stats 200") == 10)
         process.terminate()
         assert process.ends() == 0
-        assert process.log.count("stopping; requests have 7 s to end") == 2
+        assert process.log.count("stopping; open requests have 7 s to end") == 2
 
 
 @unix
@@ -203,18 +203,18 @@ def test_scripts_hear_the_same(tmp_path: Path, taken: int) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (["--host", "0.0.0.0", "--no-keys"], "A server without keys on 0.0.0.0 would let everybody in."),
-        (["--host", "192.0.2.1", "--no-keys"], "A server without keys on 192.0.2.1 would let everybody in."),
-        (["--url", "http://localhost:8787"], "http://localhost:8787 is a server itself; a server needs the database."),
-        (["--url", "https://u:p@host/"], "https://u@host/ is a server itself; a server needs the database."),
+        (["--host", "0.0.0.0", "--no-keys"], "A server without keys on 0.0.0.0 would accept every request."),
+        (["--host", "192.0.2.1", "--no-keys"], "A server without keys on 192.0.2.1 would accept every request."),
+        (["--url", "http://localhost:8787"], "http://localhost:8787 is a server; a server needs a database."),
+        (["--url", "https://u:p@host/"], "https://u@host/ is a server; a server needs a database."),
         (["--url", "mysql://localhost/x"], "dibs does not know where 'mysql://localhost/x' leads."),
-        (["--port", "70000"], "There is no port 70000."),
-        (["--grace", "-1"], "A grace of -1.0 seconds makes no sense."),
-        (["--allowed-host", "https://x"], "'https://x' is no name of a host."),
-        (["--trust-proxy", "everybody"], "'everybody' is no address of a proxy."),
-        (["--log-level", "loud"], "There is no log level 'loud'."),
+        (["--port", "70000"], "70000 is not a valid port."),
+        (["--grace", "-1"], "-1.0 is not a valid grace."),
+        (["--allowed-host", "https://x"], "'https://x' is not a valid host name."),
+        (["--trust-proxy", "everybody"], "'everybody' is not a valid address of a proxy."),
+        (["--log-level", "loud"], "'loud' is not a log level."),
         (["--processes", "0"], "Invalid value for '--processes'"),
-        (["--host", "no.such.host.invalid"], "There is no host 'no.such.host.invalid' to listen on"),
+        (["--host", "no.such.host.invalid"], "The host 'no.such.host.invalid' cannot be resolved"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
@@ -263,4 +263,4 @@ def test_the_database_must_be_named_by_something_else_than_a_server_also_in_the_
     tmp_path: Path,
 ) -> None:
     done = run_dibs("server", url="http://localhost:1", cwd=tmp_path)
-    assert (done.code, "a server needs the database" in done.err) == (2, True)
+    assert (done.code, "a server needs a database" in done.err) == (2, True)

@@ -38,7 +38,7 @@ def test_a_list_ends_at_its_limit_and_says_how_to_go_on(run: Run, client: dibs.D
     assert [task["id"] for task in first["tasks"]] == ids[:0:-1]
     rest = run("tasks", "list", "--cursor", str(first["next_cursor"]), "--json").json
     assert ([task["id"] for task in rest["tasks"]], rest["next_cursor"]) == ([ids[0]], None)
-    assert run("tasks", "list", "--limit", "2").err == f"These are 2; for more: --limit, or --cursor {ids[-2]}.\n"
+    assert run("tasks", "list", "--limit", "2").err == f"2 tasks shown. For more use --limit, or --cursor {ids[-2]}.\n"
 
 
 def test_a_list_of_nothing_says_so_and_is_empty_json(run: Run, client: dibs.Dibs) -> None:
@@ -109,7 +109,7 @@ def test_several_tasks_are_cancelled_and_each_is_answered(run: Run, client: dibs
     assert said.code == 1
     assert said.out.splitlines() == [
         f"Task {waiting.id} is cancelled.",
-        f"Task {running.id} is running; worker-1 has been asked to stop.",
+        f"Task {running.id} is claimed; worker worker-1 was asked to stop.",
     ]
     assert said.err.splitlines() == [
         f"error: Task {done.id} cannot be cancelled: it is completed.",

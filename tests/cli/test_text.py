@@ -10,7 +10,7 @@ import pytest
 
 import dibs
 from dibs.cli import text
-from dibs.cli.logs import Human, Json
+from dibs.cli.logs import HumanFormatter, JsonFormatter
 from tests.cli.running import Run
 from tests.helpers.terminal import Terminal
 
@@ -97,11 +97,11 @@ def test_a_log_entry_cannot_be_forged() -> None:
         raise ValueError("boom\nINFO dibs: forged")
     except ValueError as error:
         record = logging.LogRecord("dibs", logging.ERROR, "f.py", 1, "task %s", (EVIL,), (ValueError, error, None))
-    entry, *trace = Human().format(record).splitlines()
+    entry, *trace = HumanFormatter().format(record).splitlines()
     assert r"Z ERROR   dibs: task \x1b[31mred" in entry
     assert trace
     assert all(line.startswith("    ") for line in trace)
-    [entry] = Json().format(record).splitlines()  # also at U+2028 and the like
+    [entry] = JsonFormatter().format(record).splitlines()  # also at U+2028 and the like
     assert "\x1b" not in entry
     assert json.loads(entry)["message"] == f"task {EVIL}"
     assert json.loads(entry)["traceback"].endswith("ValueError: boom\nINFO dibs: forged")

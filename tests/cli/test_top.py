@@ -57,11 +57,11 @@ def test_p_stops_the_picture_until_it_is_pressed_again(url: str, busy: dibs.Dibs
     with Terminal("top", "--url", url) as terminal:
         terminal.shows("1 pending")
         terminal.press("p")
-        terminal.shows("paused, p goes on")
+        terminal.shows("paused: press p to resume")
         busy.enqueue("resize")
         terminal.press("p")
         terminal.shows("2 pending")
-        assert "paused, p goes on" not in terminal.text
+        assert "paused: press p to resume" not in terminal.text
         terminal.interrupt()
         assert terminal.ends() == 130
 

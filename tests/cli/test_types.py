@@ -53,7 +53,7 @@ def test_a_type_is_shown_the_newest_version_or_another(run: Run, client: dibs.Di
     ("bad", "said"),
     [
         ("{", "The task type is not JSON: "),
-        ("[]", "The task type is JSON, but no object."),
+        ("[]", "The task type is JSON, but not an object."),
         ({}, "The task type has no name."),
         ({"name": 7}, "The task type must be a string, not an int."),
         ({"name": "a", "schema": {"type": 7}}, "This is not a valid JSON Schema: "),

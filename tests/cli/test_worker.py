@@ -182,12 +182,12 @@ def test_ctrl_c_in_a_terminal_reaches_every_process_once(url: str, client: dibs.
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        ("missing", "There is no module 'missing'."),
-        ("missing.deeper:app", "There is no module 'missing'."),
-        ("program.py", "'program.py' is no name of a module."),
-        ("folder/program", "'folder/program' is no name of a module."),
+        ("missing", "The module 'missing' does not exist."),
+        ("missing.deeper:app", "The module 'missing' does not exist."),
+        ("program.py", "'program.py' is not a valid module name."),
+        ("folder/program", "'folder/program' is not a valid module name."),
         ("program:nothing", "The module 'program' has no 'nothing'."),
-        ("program:time", "program:time is no app but a module."),
+        ("program:time", "program:time is a module, not an app."),
         ("program:empty", "program:empty has no handlers."),
         (
             "broken",
@@ -206,7 +206,7 @@ def test_a_program_that_is_wrong_is_told_apart(run: Run, program: Path, name: st
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_program_that_is_wrong_is_not_started_again_and_again(run: Run, program: Path) -> None:
     done = run("worker", "missing", "--processes", "2", cwd=program)
-    assert (done.code, "error: There is no module 'missing'." in done.err) == (2, True)
+    assert (done.code, "error: The module 'missing' does not exist." in done.err) == (2, True)
 
 
 def test_an_error_inside_the_program_shows_where_it_is(tmp_path: Path, program: Path) -> None:

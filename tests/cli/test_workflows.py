@@ -88,7 +88,7 @@ def test_the_same_key_starts_nothing_twice(run: Run, client: dibs.Dibs) -> None:
     keyed = ORDER | {"idempotency_key": "order-7"}
     first = run("workflows", "start", "-", "--json", stdin=json.dumps(keyed)).json["workflow"]
     again = run("workflows", "start", "-", stdin=json.dumps(keyed))
-    assert again.out.endswith("It was there already, under the same key.\n")
+    assert again.out.endswith("It already existed with this key.\n")
     assert [each.id for each in client.list_workflows()] == [first["id"]]
     other = run("workflows", "start", "-", "--json", stdin=json.dumps(keyed | {"on_failure": "continue"}))
     assert (other.code, other.json["code"]) == (1, "key_conflict")
@@ -124,13 +124,13 @@ def nested(levels: int) -> str:
     ("content", "code", "said"),
     [
         ("{", "invalid_value", "not JSON"),
-        ("[]", "invalid_value", "no object"),
+        ("[]", "invalid_value", "not an object"),
         (body(stpes=1), "invalid_value", "stpes"),
         (body({"task_type": 7}), "invalid_value", "steps[0].task_type"),
         (body({"task_type": "a\nb"}), "invalid_value", "one line without control characters - at `workflow.steps[0]"),
         (body({"task_type": "b", "priority": 2.5}), "invalid_value", "steps[0].priority"),
         (body({"name": "b"}), "invalid_value", "either a task_type or a workflow - at `workflow.steps[0]`"),
-        (body({"task_type": "b", "after": ["c"]}), "invalid_graph", "no step of this workflow"),
+        (body({"task_type": "b", "after": ["c"]}), "invalid_graph", "not a step of this workflow"),
         (
             body({"task_type": "b", "after": ["c"]}, {"task_type": "c", "after": ["b"]}),
             "invalid_graph",
@@ -165,7 +165,7 @@ def test_a_file_that_is_not_there_is_wrong_usage(run: Run, client: dibs.Dibs) ->
     done = run("workflows", "start", "missing.json")
     assert (done.code, done.err.splitlines()[0]) == (
         2,
-        "error: missing.json cannot be read: No such file or directory.",
+        "error: Cannot read missing.json: No such file or directory.",
     )
 
 
@@ -187,7 +187,7 @@ def test_a_list_shows_the_newest_first_and_filters(run: Run, client: dibs.Dibs) 
     title, row = limited.out.splitlines()
     assert title.split()[:5] == ["id", "state", "workflow", "ended", "failed"]
     assert row.split()[:5] == [str(other.id), "running", "mail", "0/4", "0"]
-    assert limited.err == f"These are 1; for more: --limit, or --cursor {other.id}.\n"
+    assert limited.err == f"1 workflow shown. For more use --limit, or --cursor {other.id}.\n"
     assert run("workflows", "list", "--state", "odd").code == 2
 
 
@@ -220,7 +220,7 @@ def test_a_workflow_is_drawn_with_the_states_of_its_steps(run: Run, client: dibs
         "state:       running",
         "progress:    ██████████░░░░░░░░░░ 50 % (2 of 4 steps ended)",
         "steps:       ✓ 2 completed  ● 1 claimed  ○ 2 blocked",
-        "finalizing:  by nobody yet",
+        "finalizing:  not claimed yet",
         "next:        recheck later (processing)",
     } <= set(lines)
     assert any(line.endswith("on worker-2") for line in lines)
@@ -354,7 +354,7 @@ def test_a_verb_that_does_not_fit_the_state_is_refused(run: Run, client: dibs.Di
 def test_the_attempts_to_finalize_are_told_with_their_answers(run: Run, client: dibs.Dibs) -> None:
     workflow = started(client)
     nobody = run("workflows", "attempts", str(workflow.id))
-    assert (nobody.code, nobody.err) == (0, f"Nobody has tried to finalize workflow {workflow.id} yet.\n")
+    assert (nobody.code, nobody.err) == (0, f"Workflow {workflow.id} has no finalization attempts yet.\n")
     finish(client, "fetch")
     client.claim_finalization(workflow.id, "processor-1")
     client.claim_finalization(workflow.id, "processor-2")

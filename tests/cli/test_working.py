@@ -119,7 +119,7 @@ def test_fail_stores_the_error_and_says_what_comes_next(run: Run, client: dibs.D
     held = claimed(run)
     done = finish(run, "fail", held, "--error", "no image", "--error-type", "ImageMissing", "--retry-in", "60")
     assert done.code == 0
-    assert done.out.startswith(f"Task {held[0]} is scheduled: it runs again at ")
+    assert done.out.startswith(f"Task {held[0]} is scheduled: the next attempt is at ")
     task = client.get(int(held[0]))
     assert task is not None
     assert task.error is not None

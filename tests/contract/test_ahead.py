@@ -10,8 +10,9 @@ import dibs
 from dibs import Cancelled, Claim, ClaimRef, Completed, Event, Failed, Failure, NewTask, Order, Outcome, Released, State
 from dibs.model.claim import ClaimRequest
 from dibs.observe.verify import verify
+from dibs.procedures import claim_now
 from tests.helpers import tables
-from tests.helpers.clients import Clock, run
+from tests.helpers.clients import Clock, follow, run
 from tests.helpers.databases import run_sql
 from tests.helpers.tasks import events, moment
 
@@ -21,7 +22,7 @@ LEASE_LOST = Failure("LeaseLost", "The lease ran out: the worker died, froze or 
 def claim_ahead(app: Any, count: int = 1, **options: Any) -> list[Claim]:
     """Claims of the next tasks, ahead of their turn."""
     request = ClaimRequest(**{"worker_id": "worker-1", "count": count, "ahead": True, **options})
-    claims: list[Claim] = run(app, app._store.queue.claim(request))
+    claims: list[Claim] = follow(app, claim_now(app._store, request))
     return claims
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs import InvalidValue, KeyNotFound, MintedKey, RateLimit, Scope, shape
+from dibs import InvalidValue, KeyNotFound, MintedKey, RateLimit, Scope
 from dibs.model import key
+from dibs.wire.keys import Key
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.tasks import moment
@@ -44,8 +45,8 @@ def test_a_key_is_stored_as_it_was_described(app: Any, clock: Clock, stored: Loo
     assert about.expires_at == moment(clock) + timedelta(seconds=60)
     assert (about.revoked_at, about.last_used_at) == (None, None)
     assert stored(made).seconds_left == 60.0
-    assert shape.key(stored(made)) == shape.key(about)
-    assert list(map(shape.key, app.keys())) == [shape.key(about)]
+    assert Key.from_model(stored(made)) == Key.from_model(about)
+    assert list(map(Key.from_model, app.keys())) == [Key.from_model(about)]
 
 
 def test_a_key_is_by_default_for_all_queues_for_ever_and_at_the_standard_rate(app: Any) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +13,8 @@ import pytest
 import dibs
 from dibs.store.migrate import Migration
 from tests.helpers.databases import Rows, run_sql
+from tests.helpers.processes import ROOT
+from tests.helpers.starting import start
 
 pytestmark = [
     pytest.mark.database("a server migrates its database itself"),
@@ -313,31 +315,18 @@ def test_both_engines_have_the_same_migrations() -> None:
     assert [version for version, *_ in versions[0]] == list(range(1, len(versions[0]) + 1))
 
 
-PROGRAM = """
-import sys, dibs
-sys.stdin.readline()
-with dibs.Dibs(sys.argv[1]) as app:
-    app.enqueue("resize", {"n": int(sys.argv[2])})
-"""
-
-
 def test_eight_processes_open_an_empty_database_at_once_and_each_migration_is_applied_once(
-    engine: str, empty_url: str
+    engine: str, empty_url: str, tmp_path: Path
 ) -> None:
-    programs = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, empty_url, str(n)],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for n in range(8)
-    ]
-    for program in programs:
-        program.stdin.write("go\n")
-        program.stdin.flush()
-    errors = [program.communicate(timeout=60)[1] for program in programs]
-    assert errors == [""] * 8
+    log = tmp_path / "errors"
+    hears, tells = os.pipe()  # all of them begin when its other end is closed
+    with log.open("wb") as errors:
+        program = "tests.helpers.open_and_enqueue"
+        programs = [start(program, empty_url, str(n), stdin=hears, stderr=errors, cwd=ROOT) for n in range(8)]
+    os.close(hears)
+    os.close(tells)
+    assert [program.wait(60) for program in programs] == [0] * 8
+    assert log.read_text() == ""
     assert [row[1] for row in applied(empty_url)] == names(engine)
     with dibs.Dibs(empty_url) as app:
         assert sorted(task.params["n"] for task in app.list_tasks()) == list(range(8))

@@ -29,8 +29,9 @@ from dibs.errors import DibsError
 from dibs.model.checks import to_micros
 from dibs.model.claim import ClaimRequest, Filters
 from dibs.model.history import HistoryEntry
+from dibs.procedures import claim_now, exchange
 from tests.conftest import ENGINES
-from tests.helpers.clients import Clock, run, sweep_every
+from tests.helpers.clients import Clock, follow, run, sweep_every
 from tests.helpers.databases import run_sql
 from tests.helpers.keeping import keep
 from tests.helpers.model import CHANCE, ENDED, KEPT, ORDERS, SECOND, Answer, Between, Life, Line, Model, Ref, Wish
@@ -214,7 +215,7 @@ class Play(RuleBasedStateMachine):
     @rule(worker=WORKERS, count=some.integers(1, 3), wish=WISHES)
     def claim(self, worker: str, count: int, wish: dict[str, Any]) -> None:
         request = ClaimRequest(worker_id=worker, count=count, **wish)
-        self.claimed(run(self.app, self.app._store.queue.claim(request)), Wish(worker, count, **wish))
+        self.claimed(follow(self.app, claim_now(self.app._store, request)), Wish(worker, count, **wish))
 
     def claimed(self, said: list[Claim], wish: Wish) -> None:
         got = self.numbers([claim.task for claim in said])
@@ -249,7 +250,7 @@ class Play(RuleBasedStateMachine):
         reports = {self.a_claim(claim): outcome for claim, outcome in ends.items()}
         named = [(self.name(ref), outcome) for ref, outcome in reports.items()]
         request = ClaimRequest(worker_id=worker, count=count, **wish)
-        said, claims = run(self.app, self.app._store.queue.exchange(named, request))
+        said, claims = follow(self.app, exchange(self.app._store, named, request))
         self.all_ended(reports, said)
         self.claimed(claims, Wish(worker, count, **wish))
 

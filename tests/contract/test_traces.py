@@ -67,5 +67,5 @@ def test_steps_that_a_step_adds_carry_theirs(app: Any) -> None:
     ],
 )
 def test_what_is_no_traceparent_is_refused(trace: Any) -> None:
-    with pytest.raises(InvalidValue, match="no traceparent"):
+    with pytest.raises(InvalidValue, match="not a valid traceparent"):
         NewTask("a", trace=trace)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dibs.server.api import ENDPOINTS
-from dibs.server.refusing import STATUS
+from dibs.wire.errors import CODES
 from tests.helpers.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,7 @@ def test_the_python_of_the_guide_to_workers_runs(folder: Path, port: str) -> Non
 def test_the_table_of_errors_has_every_code_with_its_status() -> None:
     table = re.findall(r"^\| (\d{3}) \| (`.*?) \|", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
     told = {code: int(status) for status, codes in table for code in re.findall(r"`(\w+)`", codes)}
-    assert told == STATUS
+    assert told == {code: about.status for code, about in CODES.items()}
 
 
 @pytest.mark.parametrize("page", [GUIDE, WORKERS, SECURITY], ids=lambda page: page.name)

@@ -12,7 +12,7 @@ from dibs.model.statistics import DatabaseHealth, Percentiles
 from dibs.observe import metrics
 from dibs.observe.instruments import Histogram
 from dibs.server.statistics import store_metrics
-from dibs.server.statistics.store_metrics import House, QueueNumbers, Snapshot
+from dibs.server.statistics.store_metrics import QueueNumbers, StoreNumbers, StoreSnapshot
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 ROWS = {
@@ -24,14 +24,14 @@ ROWS = {
 def of_database() -> dict[str, Metric]:
     """A family of each kind that a server reads from the database."""
     known = Percentiles(1.0, 1.0, 1.0)
-    snapshot = Snapshot(
+    snapshot = StoreSnapshot(
         queues={"q": QueueNumbers({}, 0.0, 0, paused=False)},
         oldest=0.0,
         finished_last_minute={},
         wait=known,
         run=known,
         workers=[],
-        house=House([], {}, DatabaseHealth(1, 1, 1.0)),
+        whole_store=StoreNumbers([], {}, DatabaseHealth(1, 1, 1.0)),
     )
     return {sample.name: family for family in store_metrics.of_store(snapshot) for sample in family.samples}
 

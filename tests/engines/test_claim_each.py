@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import dibs
+from dibs import procedures
 from dibs.model.claim import Claim, ClaimRequest
+from tests.helpers.clients import follow
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def ask(worker_id: str, **options: Any) -> ClaimRequest:
 
 
 def claim_each(queue: dibs.Dibs, requests: list[ClaimRequest]) -> list[list[Claim]]:
-    return queue._store.run(queue._store.queue.claim_each(requests))  # type: ignore[attr-defined]
+    return follow(queue, procedures.claim_each(queue._store, requests))  # type: ignore[arg-type]
 
 
 def test_each_worker_gets_its_own_tasks_in_the_order_of_the_list(queue: dibs.Dibs) -> None:

@@ -106,7 +106,7 @@ def test_sessions_that_are_idle_on_a_frozen_server_are_not_asked_one_by_one(
             else:
                 store.run(store.history.last_entry())
             with ThreadPoolExecutor(8) as callers:  # all at once, so that each needs a session
-                list(callers.map(lambda _: store.run(Operation("get", sleeping(0.3), writes=False)), range(8)))
+                list(callers.map(lambda _: store.run(Operation("get", sleeping(0.3), mode=Mode.READ)), range(8)))
     given_up = [record for record in caplog.records if getattr(record, "event", "") == "postgres.unanswered"]
     assert 1 <= len(given_up) <= 2  # the pool may have been opening one more session at that moment
 

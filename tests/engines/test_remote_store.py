@@ -245,7 +245,10 @@ def pending(task_id: int = 1) -> dict[str, Any]:
     at = "2025-11-12T10:30:00.123456Z"
     return {
         "id": task_id, "task_type": "resize", "status": "pending", "params": {}, "priority": 0, "attempts": 0,
-        "max_attempts": 3, "queue": "default", "token": 0, "created_at": at, "run_at": at,
+        "max_attempts": 3, "worker_id": None, "claimed_at": None, "created_at": at, "queue": "default", "token": 0,
+        "lease_until": None, "run_at": at, "finished_at": None, "timeout_seconds": None, "idempotency_key": None,
+        "type_version": None, "dropped": 0, "cancel_requested": False, "progress": None, "progress_message": None,
+        "result": None, "error": None, "workflow_id": None,
     }  # fmt: skip
 
 
@@ -328,7 +331,8 @@ def test_what_is_no_answer_of_dibs_is_said_to_be_none(open_app: Callable[..., An
 def test_a_claim_and_its_repetition_have_one_request_id_and_the_next_claim_another(
     open_app: Callable[..., Any],
 ) -> None:
-    empty = says(404, {"success": False, "message": "No pending tasks available", "filters": {}})
+    filters = {"task_types": None, "max_attempts_remaining": None}
+    empty = says(404, {"success": False, "message": "No pending tasks available", "filters": filters})
     with Scripted(refuses(503, "stopping", Retry_After="0"), empty) as server:
         app = open_app(server.url)
         assert app.claim("worker-1") is None
@@ -572,11 +576,11 @@ def test_a_call_that_closing_overtakes_leaves_no_connection_open(server: str) ->
     app = dibs.Dibs(server)
     connections = app._store._opened()  # type: ignore[attr-defined]
     app.close()  # between the look for the connections and their use
-    assert connections.send(get("/api/queues", {}), None) is not None
+    assert connections.send(get("/api/queues"), None) is not None
     assert connections._line is None
 
     async def use_late() -> int:
-        await connections.send_async(get("/api/queues", {}), None)
+        await connections.send_async(get("/api/queues"), None)
         return len(connections._async_lines)
 
     assert asyncio.run(use_late()) == 0
@@ -670,7 +674,7 @@ def test_a_worker_that_may_not_declare_its_schedule_works_all_the_same(
         app.task(name="resize", schedule="0 3 * * *")(lambda: None)
         with app.worker():
             until(lambda: direct.get(task.id).state == "completed")  # type: ignore[union-attr]
-            until(lambda: "the schedule of 'resize' is refused" in caplog.text)
+            until(lambda: "the schedule 'resize' of the handler was refused" in caplog.text)
     assert direct.schedules() == []
 
 

@@ -119,7 +119,7 @@ def test_a_part_of_a_worker_can_be_ended_while_it_is_just_being_started(monkeypa
 
     def pause_after_ident(thread: threading.Thread) -> None:
         set_ident(thread)
-        if thread.name == "dibs-part":
+        if thread.name == "dibs-service":
             entered.set()
             go_on.wait(20)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
 import dibs
-from dibs.store.operation import Operation
+from dibs.store.operation import Operation, drive
 
 T = TypeVar("T")
 
@@ -76,6 +76,11 @@ def run(app: Any, operation: Operation[T], by: str | None = None) -> T:
         return result
     done: T = app._store.run(operation, by=by)
     return done
+
+
+def follow(app: Any, procedure: Generator[Operation[Any], Any, T]) -> T:
+    """The result of a procedure that does not wait, run the way the client under test runs its own operations."""
+    return drive(procedure, lambda operation: run(app, operation))
 
 
 def sweep_every(app: Any, seconds: float) -> None:

@@ -12,7 +12,7 @@ import random
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 import dibs
 from dibs import (
@@ -157,13 +157,8 @@ def enqueue_batches(app: dibs.Dibs, name: str, count: int) -> int:
 
 def take_permits(app: dibs.Dibs, name: str, key_id: str, requests: int, times: int) -> int:
     """How many permits of a daily limit it got, one by one."""
-    limit = dibs.RateLimit(requests, 86400)
-    return sum(run_served(app, "take_permits", key_id, limit, 1).granted for _ in range(times))
-
-
-def run_served(app: dibs.Dibs, name: str, *args: Any) -> Any:
-    """Run an operation that only a server asks for."""
-    return app._run(getattr(app._store, name)(*args))
+    limit, store = dibs.RateLimit(requests, 86400), cast(Any, app._store)
+    return sum(app._run(store.keys.take_permits(key_id, limit, 1)).granted for _ in range(times))
 
 
 COMMANDS: dict[str, Any] = {

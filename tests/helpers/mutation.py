@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dibs.store.migrate import Migration
-from dibs.store.operations import finalize
 from dibs.store.postgres import migrating
 from dibs.store.sql import SqlFiles
+from dibs.store.sqlite import finalization
 
 ENGINES = ("sqlite", "postgres")
 
@@ -63,7 +63,7 @@ FUNCTIONS = {
 FUNCTION_OF = {"finalize": "dibs_finalize_at"}
 """The function of a statement, where it is not called dibs_ and the statement's name."""
 
-_check_holder = finalize._check_holder
+_check_holder = finalization._check_holder
 
 CODE: dict[str, dict[str, Callable[[Any, Any, Any], None]]] = {
     "finalize": {
@@ -110,7 +110,7 @@ def apply(mutation: Mutation) -> None:
         migrating.KNOWN = tuple(_without_fence(each, mutation) for each in migrating.KNOWN)
         return
     if mutation.statement in CODE:
-        finalize._check_holder = CODE[mutation.statement][mutation.fence]
+        finalization._check_holder = CODE[mutation.statement][mutation.fence]
         return
     whole = SqlFiles.read
 

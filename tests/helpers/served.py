@@ -18,7 +18,7 @@ import uvicorn
 
 from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
-from dibs.server.middleware import Gate
+from dibs.server.middleware import Middleware
 from dibs.server.service import Service
 from dibs.store.open import open_store
 from tests.helpers import postgres
@@ -30,7 +30,7 @@ class House:
     """The thread, and who lives there."""
 
     def __init__(self) -> None:
-        self._apps: dict[str, Gate] = {}
+        self._apps: dict[str, Middleware] = {}
         self.services: dict[str, Service] = {}
         """What lies behind each URL, for tests that look inside."""
 
@@ -67,7 +67,7 @@ class House:
         self._server.should_exit = True
         self._thread.join()
 
-    async def _move_in(self, name: str, url: str, config: ServerConfig, options: dict[str, Any]) -> Gate:
+    async def _move_in(self, name: str, url: str, config: ServerConfig, options: dict[str, Any]) -> Middleware:
         gate = create_app(open_store(url, **options), config)  # type: ignore[arg-type]
         await gate.service.start()
         self._apps[name] = gate

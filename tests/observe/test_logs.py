@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import dibs
-from dibs.cli.logs import Human, Json
+from dibs.cli.logs import HumanFormatter, JsonFormatter
 from tests.cli.running import COMMAND, environment, run_dibs
 from tests.helpers.caution import without_caution
 from tests.helpers.terminal import Terminal
@@ -147,7 +147,7 @@ def test_the_format_is_chosen_by_option_or_environment(
 
 def test_a_format_that_there_is_not_is_refused(tmp_path: Path) -> None:
     done = run_dibs("worker", "jobs", "--log-format", "xml", cwd=tmp_path)
-    assert (done.code, done.err) == (2, "error: There is no log format 'xml'.\nhint: Use one of: auto, human, json.\n")
+    assert (done.code, done.err) == (2, "error: 'xml' is not a log format.\nhint: Use one of: auto, human, json.\n")
 
 
 @on_sqlite
@@ -158,7 +158,11 @@ def test_every_process_of_several_logs_alike(client: dibs.Dibs, url: str, tmp_pa
     assert [line for line in log.splitlines() if not re.match(r"\S+Z [A-Z]+ +dibs\.\w+: ", line)] == []
 
 
-@pytest.mark.parametrize("formatter", [Human(), Human(on_terminal=True), Json()], ids=["human", "terminal", "json"])
+@pytest.mark.parametrize(
+    "formatter",
+    [HumanFormatter(), HumanFormatter(on_terminal=True), JsonFormatter()],
+    ids=["human", "terminal", "json"],
+)
 @pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a\x1b[31mb", "a\x9b2Jb", "a\u2028b", "a\x85b", "\u202eb", "\x7f"])
 def test_no_text_makes_two_entries_of_one_or_speaks_to_the_terminal(formatter: logging.Formatter, text: str) -> None:
     entry = said(formatter, "%s", text, more=text)
@@ -167,7 +171,7 @@ def test_no_text_makes_two_entries_of_one_or_speaks_to_the_terminal(formatter: l
 
 
 def test_json_keeps_what_was_said_and_given() -> None:
-    entry = json.loads(said(Json(), "hello %s", "wörld 💚\n", event="it.happened", n=1, some=[1, {"a": None}]))
+    entry = json.loads(said(JsonFormatter(), "hello %s", "wörld 💚\n", event="it.happened", n=1, some=[1, {"a": None}]))
     assert (entry["message"], entry["event"], entry["n"]) == ("hello wörld 💚\n", "it.happened", 1)
     assert (entry["some"], entry["level"], entry["logger"]) == ([1, {"a": None}], "warning", "dibs.test")
 
@@ -176,17 +180,17 @@ def test_json_keeps_what_was_said_and_given() -> None:
     "odd", [object, Unspeakable(), {object(): 1}, "\ud800", 2**100, float("nan"), b"\xff", {1: {2}}]
 )
 def test_json_has_words_for_everything(odd: Any) -> None:
-    entry = json.loads(said(Json(), "hello", odd=odd))
+    entry = json.loads(said(JsonFormatter(), "hello", odd=odd))
     assert entry["message"] == "hello"
     assert "odd" in entry
 
 
 def test_no_field_takes_the_place_of_what_dibs_says() -> None:
-    entry = json.loads(said(Json(), "hello", level="forged", time="forged", logger="forged"))
+    entry = json.loads(said(JsonFormatter(), "hello", level="forged", time="forged", logger="forged"))
     assert "forged" not in (entry["level"], entry["time"], entry["logger"])
 
 
-@pytest.mark.parametrize("formatter", [Human(), Json()], ids=["human", "json"])
+@pytest.mark.parametrize("formatter", [HumanFormatter(), JsonFormatter()], ids=["human", "json"])
 def test_no_entry_shows_a_key(formatter: logging.Formatter) -> None:
     key = "dibs_mfqxk4tcmezd_" + "A" * 43
     try:

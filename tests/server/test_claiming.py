@@ -259,7 +259,7 @@ def test_a_claim_waits_for_a_task(server: Served) -> None:
     waiting, sending = server.client(), server.client()
     with ThreadPoolExecutor(1) as crew:
         answer = crew.submit(claim, waiting, wait_seconds=20, task_types=["resize"])
-        until(lambda: server.service.room.waiting == 1)
+        until(lambda: server.service.long_polls.waiting == 1)
         sending.post("/api/tasks", json={"task_type": "other"})
         sending.post("/api/tasks", json={"task_type": "resize"})
         assert answer.result().json()["task"]["task_type"] == "resize"
@@ -269,7 +269,7 @@ def test_a_claim_that_waits_hears_of_tasks_that_others_put_into_the_database(ser
     client = server.client()
     with ThreadPoolExecutor(1) as crew:
         answer = crew.submit(claim, client, wait_seconds=20)
-        until(lambda: server.service.room.waiting == 1)
+        until(lambda: server.service.long_polls.waiting == 1)
         app.enqueue("resize")
         assert answer.result().status_code == 200
 
@@ -284,7 +284,7 @@ def test_who_has_waited_longest_is_served_first(server: Served) -> None:
         answers = []
         for number in range(3):
             answers.append(crew.submit(claim, clients[number], worker_id=f"worker-{number}", wait_seconds=20))
-            until(lambda seen=number + 1: server.service.room.waiting == seen)
+            until(lambda seen=number + 1: server.service.long_polls.waiting == seen)
         for number in range(3):
             clients[3].post("/api/tasks", json={"task_type": "resize"})
             assert answers[number].result().json()["task"]["worker_id"] == f"worker-{number}"
@@ -295,7 +295,7 @@ def test_a_task_is_not_kept_for_a_client_that_left(server: Served, app: dibs.Dib
     with pytest.raises(httpx.ReadTimeout):
         claim(leaving, wait_seconds=20)
     leaving.close()
-    until(lambda: server.service.room.waiting == 0)
+    until(lambda: server.service.long_polls.waiting == 0)
     task = app.enqueue("resize")
     assert claim(server.client(), worker_id="other").json()["task"]["id"] == task.id
 
@@ -308,7 +308,7 @@ def test_many_who_wait_hold_no_connection_to_the_database(serve: Callable[..., S
         answers = [
             crew.submit(claim, client, worker_id=f"worker-{n}", wait_seconds=20) for n, client in enumerate(clients)
         ]
-        until(lambda: server.service.room.waiting == 40)
+        until(lambda: server.service.long_polls.waiting == 40)
         assert server.client().get("/api/tasks").status_code == 200
         app.enqueue_many(dibs.NewTask("resize") for _ in range(40))
         ids = [answer.result().json()["task"]["id"] for answer in answers]

@@ -128,7 +128,7 @@ def test_all_who_listen_hear_the_same(server: Served, app: dibs.Dibs) -> None:
 
 
 def test_the_reader_works_only_while_somebody_listens(
-    feeds: list[events.Feed], http: httpx.Client, app: dibs.Dibs
+    feeds: list[events.EventFeed], http: httpx.Client, app: dibs.Dibs
 ) -> None:
     with listening(http) as stream:
         app.enqueue("resize")
@@ -194,10 +194,10 @@ def test_streams_end_when_the_server_stops(url: str, app: dibs.Dibs) -> None:
 
 
 def test_who_listens_too_slowly_is_cut_off_and_can_go_on_where_it_was(
-    feeds: list[events.Feed], serve: Callable[..., Served], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+    feeds: list[events.EventFeed], serve: Callable[..., Served], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve()
-    monkeypatch.setattr(events, "BEHIND", 200)
+    monkeypatch.setattr(events, "MAX_BACKLOG", 200)
     monkeypatch.setattr(events, "PAGE", 100)
     address = urlsplit(server.url)
     with socket.socket() as slow:
@@ -205,7 +205,7 @@ def test_who_listens_too_slowly_is_cut_off_and_can_go_on_where_it_was(
         slow.connect((address.hostname, address.port))
         slow.sendall(f"GET /api/events HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
         assert b"200 OK" in slow.recv(4096)  # and then reads no more
-        follower = next(iter(feeds[0]._followers))
+        follower = next(iter(feeds[0]._subscribers))
         some = [dibs.NewTask("resize", queue="q" * 255) for _ in range(1000)]  # the system itself keeps some megabytes
         tasks = [task for _ in range(30) for task in app.enqueue_many(some)]
         until(lambda: follower.ended, timeout=20)
@@ -226,7 +226,7 @@ def test_silence_is_broken_by_a_comment(http: httpx.Client, monkeypatch: pytest.
     from dibs.server.api import events
 
     monkeypatch.setattr(event_stream, "KEEP_ALIVE", 0.1)
-    monkeypatch.setattr(events, "CHECK_EVERY", 0.1)
+    monkeypatch.setattr(events, "CHECK_INTERVAL", 0.1)
     with listening(http) as stream:
         assert stream._block() == [": keep-alive"]
 
@@ -287,14 +287,14 @@ def test_an_id_that_never_comes_holds_nobody_up_for_long(http: httpx.Client, app
 
 
 @pytest.fixture
-def feeds(monkeypatch: pytest.MonkeyPatch) -> list[events.Feed]:
+def feeds(monkeypatch: pytest.MonkeyPatch) -> list[events.EventFeed]:
     """The feeds of the servers that are started after this."""
-    made: list[events.Feed] = []
-    begin = events.Feed.__init__
+    made: list[events.EventFeed] = []
+    begin = events.EventFeed.__init__
 
-    def remember(self: events.Feed, store: Any) -> None:
+    def remember(self: events.EventFeed, store: Any) -> None:
         begin(self, store)
         made.append(self)
 
-    monkeypatch.setattr(events.Feed, "__init__", remember)
+    monkeypatch.setattr(events.EventFeed, "__init__", remember)
     return made

@@ -229,7 +229,7 @@ def test_a_client_that_goes_while_it_waits_is_noticed_also_with_requests_behind_
 
 def test_a_client_that_sends_another_request_while_it_waits_and_goes_is_noticed(serve: Callable[..., Any]) -> None:
     served = serve()
-    room, place = served.service.room, urlsplit(served.url)
+    room, place = served.service.long_polls, urlsplit(served.url)
     with Raw(str(place.hostname), int(place.port or 0)) as connection:
         connection.request("POST", "/api/tasks/claim", {"worker_id": "gone", "wait_seconds": 60})
         until(lambda: room.waiting == 1)
@@ -336,7 +336,7 @@ def test_who_waits_for_leave_to_send_is_told_before_it_sends(connect: Connect) -
 def test_a_request_whose_body_does_not_come_to_its_end_is_given_up(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_WITHIN", 0.2)
+    monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
     connection = connect()
     connection.send(b"POST /api/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
     connection.send(b"Content-Length: 22\r\n\r\n{")
@@ -346,7 +346,7 @@ def test_a_request_whose_body_does_not_come_to_its_end_is_given_up(
 
 
 def test_headers_that_do_not_come_to_their_end_are_given_up(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_WITHIN", 0.2)
+    monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
     connection = connect()
     assert connection.ask("GET", "/health").status == 200  # also on a connection that has been good before
     connection.send(b"GET /health HTTP/1.1\r\nHo")
@@ -355,14 +355,14 @@ def test_headers_that_do_not_come_to_their_end_are_given_up(connect: Connect, mo
 
 
 def test_a_connection_on_which_nothing_is_asked_is_closed(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_WITHIN", 0.2)
+    monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
     assert connect().hung_up()
 
 
 def test_the_time_for_a_request_is_not_the_time_for_its_answer(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_WITHIN", 0.2)
+    monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
     connection = connect()
     wish = {"worker_id": "w", "wait_seconds": 0.6}
     assert connection.ask("POST", "/api/tasks/claim", wish).json["message"] == "No pending tasks available"
@@ -372,7 +372,7 @@ def test_the_time_for_a_request_is_not_the_time_for_its_answer(
 def test_the_rest_of_a_body_that_nobody_wants_is_not_listened_to_for_ever(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_WITHIN", 0.3)
+    monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.3)
     connection = connect()
     connection.send(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
     assert connection.hear().status == 404

@@ -68,7 +68,7 @@ def test_a_bearer_that_was_revoked_while_it_waited_gets_no_task(keyed: Served, a
     client = keyed.client_with(Authorization=f"Bearer {key.key}")
     with ThreadPoolExecutor(1) as crew:
         waiting = crew.submit(client.post, "/api/tasks/claim", json={"worker_id": "w", "wait_seconds": 20})
-        until(lambda: keyed.service.room.waiting == 1)
+        until(lambda: keyed.service.long_polls.waiting == 1)
         app.revoke_key(key.about.id)
         until(lambda: client.get("/api/tasks/next-due").status_code == 401, timeout=3)
         app.enqueue("resize")
@@ -130,7 +130,7 @@ def test_a_key_that_was_revoked_while_it_waited_gets_no_task(keyed: Served, app:
     client = keyed.client_with(**{"X-API-Key": key.key})
     with ThreadPoolExecutor(1) as crew:
         waiting = crew.submit(client.post, "/api/tasks/claim", json={"worker_id": "w", "wait_seconds": 20})
-        until(lambda: keyed.service.room.waiting == 1)
+        until(lambda: keyed.service.long_polls.waiting == 1)
         app.revoke_key(key.about.id)
         until(lambda: client.get("/api/tasks/next-due").status_code == 401, timeout=3)
         task = app.enqueue("resize")
@@ -220,7 +220,9 @@ def test_a_key_that_was_revoked_is_no_guess(keyed: Served, app: dibs.Dibs) -> No
     key = keyed.key("read")
     app.revoke_key(key.about.id)
     late = keyed.client_with(**{"X-API-Key": key.key})
-    statuses = {late.get("/api/tasks").status_code for _ in range(rate_limits.PATIENCE // rate_limits.GUESS + 5)}
+    statuses = {
+        late.get("/api/tasks").status_code for _ in range(rate_limits.MAX_FAILURES // rate_limits.GUESS_COST + 5)
+    }
     assert statuses == {401}
     assert keyed.client("read").get("/api/tasks").status_code == 200, "a new key from the same address is heard"
 
@@ -229,7 +231,7 @@ def test_an_address_that_guesses_is_stopped_and_good_keys_from_it_are_not(keyed:
     good = keyed.client("read")
     assert good.get("/api/tasks").status_code == 200
     guessing = keyed.client_with(**{"X-API-Key": join(*mint()[:2])})
-    most = rate_limits.PATIENCE // rate_limits.GUESS
+    most = rate_limits.MAX_FAILURES // rate_limits.GUESS_COST
     statuses = [guessing.get("/api/tasks").status_code for _ in range(most + 5)]
     assert statuses == [401] * most + [429] * 5
     assert good.get("/api/tasks").status_code == 200
@@ -237,8 +239,8 @@ def test_an_address_that_guesses_is_stopped_and_good_keys_from_it_are_not(keyed:
 
 
 def test_who_only_forgot_the_key_is_told_so_for_longer() -> None:
-    strangers = rate_limits.Strangers()
-    for _ in range(rate_limits.PATIENCE - 1):
+    strangers = rate_limits.FailedAuthLimits()
+    for _ in range(rate_limits.MAX_FAILURES - 1):
         strangers.failed("192.0.2.1", guessed=False)
     assert not strangers.blocked("192.0.2.1")
     strangers.failed("192.0.2.1", guessed=False)
@@ -246,8 +248,8 @@ def test_who_only_forgot_the_key_is_told_so_for_longer() -> None:
 
 
 def test_a_household_of_ipv6_addresses_counts_as_one() -> None:
-    strangers = rate_limits.Strangers()
-    for number in range(rate_limits.PATIENCE):
+    strangers = rate_limits.FailedAuthLimits()
+    for number in range(rate_limits.MAX_FAILURES):
         strangers.failed(f"2001:db8::{number:x}", guessed=False)
     assert strangers.blocked("2001:db8::ffff")
     assert not strangers.blocked("2001:db8:0:1::1")

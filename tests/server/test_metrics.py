@@ -74,8 +74,12 @@ def test_a_count_of_the_workflows_that_was_dear_holds_for_a_while() -> None:
     counts = [{"running": 1}, {"running": 2}, {"running": 3}]
 
     async def scrape() -> list[Mapping[str, int]]:
-        page = store_metrics.Metrics()
-        return [await page.workflows(dear), await page.workflows(cheap), await store_metrics.Metrics().workflows(cheap)]
+        page = store_metrics.MetricsPages()
+        return [
+            await page.workflows(dear),
+            await page.workflows(cheap),
+            await store_metrics.MetricsPages().workflows(cheap),
+        ]
 
     async def dear() -> dict[str, int]:
         await asyncio.sleep(0.05)  # it then holds for three seconds
@@ -116,7 +120,7 @@ def test_a_page_that_takes_long_is_made_more_rarely(
             time.sleep(0.2)
         return take()
 
-    monkeypatch.setattr(store_metrics, "KEPT_FOR", 0.0)
+    monkeypatch.setattr(store_metrics, "CACHE_SECONDS", 0.0)
     monkeypatch.setattr(served.service.store.schedules, "list_schedules", slowly)
     ends = time.monotonic() + 1.5
     while time.monotonic() < ends:
@@ -149,7 +153,7 @@ def queues_on(page: str) -> dict[str, list[str]]:
 def test_no_more_than_a_hundred_queues_are_told_apart_and_the_others_are_one(
     http: httpx.Client, app: dibs.Dibs
 ) -> None:
-    many = [dibs.NewTask("resize", queue=f"queue-{n:03}") for n in range(store_metrics.NAMED + 20)]
+    many = [dibs.NewTask("resize", queue=f"queue-{n:03}") for n in range(store_metrics.MAX_QUEUES + 20)]
     app.enqueue_many([*many, *many[-90:], dibs.NewTask("resize", queue=OTHER), dibs.NewTask("resize", queue=OTHER)])
     page = http.get("/metrics").text
     check(page)
@@ -158,17 +162,17 @@ def test_no_more_than_a_hundred_queues_are_told_apart_and_the_others_are_one(
         values
     )
     for queues in values.values():
-        assert len(set(queues)) == store_metrics.NAMED + 1
-    assert {f"queue-{n:03}" for n in range(30, store_metrics.NAMED + 20)} < set(values["dibs_queue_paused"])
+        assert len(set(queues)) == store_metrics.MAX_QUEUES + 1
+    assert {f"queue-{n:03}" for n in range(30, store_metrics.MAX_QUEUES + 20)} < set(values["dibs_queue_paused"])
     pending = {
         name: value for name, value in samples(page).items() if name.startswith("dibs_tasks ") and "pending" in name
     }
-    assert sum(pending.values()) == store_metrics.NAMED + 20 + 90 + 2
+    assert sum(pending.values()) == store_metrics.MAX_QUEUES + 20 + 90 + 2
     assert pending["dibs_tasks other pending"] == 20 + 2
 
 
 def test_a_hundred_queues_have_names_also_one_that_is_called_other(http: httpx.Client, app: dibs.Dibs) -> None:
-    names = [OTHER, *(f"queue-{n:03}" for n in range(store_metrics.NAMED - 1))]
+    names = [OTHER, *(f"queue-{n:03}" for n in range(store_metrics.MAX_QUEUES - 1))]
     app.enqueue_many([dibs.NewTask("resize", queue=name) for name in names])
     assert set(queues_on(http.get("/metrics").text)["dibs_queue_workers"]) == set(names)
 
@@ -192,7 +196,7 @@ def test_other_is_as_badly_off_as_the_worst_in_which_a_task_may_be_claimed(
     says: tuple[int, int, int],
 ) -> None:
     """So that an alert about it is one about each of them."""
-    monkeypatch.setattr(store_metrics, "NAMED", 1)
+    monkeypatch.setattr(store_metrics, "MAX_QUEUES", 1)
     with dibs.Dibs(url, clock=clock) as app:
         app.enqueue_many([dibs.NewTask("resize", queue="full") for _ in range(3)])
         app.enqueue("resize", queue="later", delay=3600)

@@ -30,9 +30,9 @@ ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pulse beats often, so that nobody has to wait for it."""
-    monkeypatch.setattr(live_stats, "EVERY", 0.02)
-    monkeypatch.setattr(live_stats, "ROLL_EVERY", 0.02)
-    monkeypatch.setattr(live_stats, "RATIO", 1)
+    monkeypatch.setattr(live_stats, "INTERVAL", 0.02)
+    monkeypatch.setattr(live_stats, "WORKERS_INTERVAL", 0.02)
+    monkeypatch.setattr(live_stats, "PAUSE_FACTOR", 1)
 
 
 def depth(app: dibs.Dibs) -> dict[str, int]:
@@ -68,8 +68,8 @@ def test_moves_alone_lead_to_the_truth_as_well(
     url: str, app: dibs.Dibs, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first count there is no other."""
-    monkeypatch.setattr(live_stats, "RATIO", 10**9)
-    monkeypatch.setattr(live_stats, "AT_MOST", 0.05)
+    monkeypatch.setattr(live_stats, "PAUSE_FACTOR", 10**9)
+    monkeypatch.setattr(live_stats, "MAX_PAUSE", 0.05)
     server = serve()
     with watching(server.client()) as heard:
         heard.until(lambda told: told["at"])
@@ -85,7 +85,7 @@ def test_moves_alone_lead_to_the_truth_as_well(
             slow.commit()
         truth = depth(app)
         heard.until(lambda told: told["depth"] == truth)
-    assert server.service.pulse.counts == 1
+    assert server.service.live_stats.counts == 1
 
 
 @pytest.mark.usefixtures("quickly")
@@ -135,10 +135,10 @@ def test_one_sample_is_kept_of_each_minute_however_many_servers_there_are(
 def test_it_looks_rarely_while_nobody_watches(
     app: dibs.Dibs, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_stats, "WATCHED_FOR", 0.1)
-    monkeypatch.setattr(live_stats, "JITTER", 30.0)
+    monkeypatch.setattr(live_stats, "VIEW_SECONDS", 0.1)
+    monkeypatch.setattr(live_stats, "MAX_SAMPLE_DELAY", 30.0)
     server = serve()
-    taken = server.service.pulse
+    taken = server.service.live_stats
     client = server.client()
     assert client.get("/queues").status_code == 200
     until(lambda: taken.looks > 0)
@@ -154,16 +154,16 @@ def test_it_looks_rarely_while_nobody_watches(
 def test_who_comes_first_sees_how_it_went_while_nobody_watched(
     app: dibs.Dibs, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("EVERY_ALONE", "FIRST_AFTER", "REMEMBER_EVERY"):
+    for name in ("IDLE_INTERVAL", "START_DELAY", "FINE_SAMPLE_INTERVAL"):
         monkeypatch.setattr(live_stats, name, 0.02)
-    monkeypatch.setattr(live_stats, "RATIO_ALONE", 1)
-    monkeypatch.setitem(trends.WINDOWS, "15m", trends.Window(trends.FINE, 1))  # each look is a point
+    monkeypatch.setattr(live_stats, "IDLE_PAUSE_FACTOR", 1)
+    monkeypatch.setitem(trends.WINDOWS, "15m", trends.Window(trends.FINE_SPAN, 1))  # each look is a point
     server = serve()
     app.enqueue("resize")
-    until(lambda: server.service.pulse.board.of()["pending"] == 1)
+    until(lambda: server.service.live_stats.depths.of()["pending"] == 1)
     app.enqueue("resize")
-    until(lambda: server.service.pulse.board.of()["pending"] == 2)
-    assert not server.service.pulse.watched
+    until(lambda: server.service.live_stats.depths.of()["pending"] == 2)
+    assert not server.service.live_stats.watched
     assert {1, 2} <= set(pending(server))
 
 
@@ -177,8 +177,8 @@ def test_one_look_is_enough_for_a_point(app: dibs.Dibs, serve: Callable[..., Ser
 
 
 def test_to_look_and_to_count_takes_less_than_a_hundredth_of_a_core_while_nobody_watches() -> None:
-    assert 2 / live_stats.RATIO_ALONE <= 0.01
-    assert live_stats.EVERY_ALONE >= 10
+    assert 2 / live_stats.IDLE_PAUSE_FACTOR <= 0.01
+    assert live_stats.IDLE_INTERVAL >= 10
 
 
 def points(server: Served, window: str = "15m") -> list[Any]:
@@ -226,7 +226,7 @@ def slow_count(url: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
             locked.append(psycopg.connect(url))
             locked[0].execute("LOCK TABLE dibs_tasks IN ACCESS EXCLUSIVE MODE")
             return
-        statistics: Any = server.service.pulse._store.statistics
+        statistics: Any = server.service.live_stats._store.statistics
         count_tasks = statistics.count_tasks
 
         def slow_count_tasks() -> Any:
@@ -254,7 +254,7 @@ def test_a_slow_count_slows_no_page(
         assert page.status_code == 200
         assert "Counting" in page.text
         assert time.monotonic() - began < 1.0
-    assert server.service.pulse.counts == 0
+    assert server.service.live_stats.counts == 0
 
 
 def test_until_the_first_count_has_ended_the_newest_sample_is_shown(
@@ -264,7 +264,7 @@ def test_until_the_first_count_has_ended_the_newest_sample_is_shown(
     keep(url, seconds_ago=30, pending=7)
     server = serve()
     slow_count(server)
-    until(lambda: server.service.pulse.board.counted_at > 0)
+    until(lambda: server.service.live_stats.depths.counted_at > 0)
     page = server.client().get("/queues", headers={"accept": "text/html"}).text
     assert "still being counted" in page
     assert ">7<" in page
@@ -273,7 +273,7 @@ def test_until_the_first_count_has_ended_the_newest_sample_is_shown(
         assert "still being counted" in page
         assert '"figure-pending">7<' in page
         assert '"figure-completed">60<' in page
-    assert server.service.pulse.counts == 0
+    assert server.service.live_stats.counts == 0
 
 
 def test_the_first_count_takes_the_place_of_the_sample(url: str, app: dibs.Dibs, serve: Callable[..., Served]) -> None:
@@ -299,8 +299,8 @@ def test_a_sample_that_is_written_later_is_shown_with_the_others(
     url: str, app: dibs.Dibs, serve: Callable[..., Served], window: str, ago: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was read once is not read again; what came since is."""
-    monkeypatch.setattr(trends, "READ_EVERY", 0.0)
-    monkeypatch.setattr(live_stats, "FIRST_AFTER", 1000.0)
+    monkeypatch.setattr(trends, "READ_INTERVAL", 0.0)
+    monkeypatch.setattr(live_stats, "START_DELAY", 1000.0)
     server = serve()
     keep(url, seconds_ago=ago, pending=4)
     assert pending(server, window)[0] == 4
@@ -407,7 +407,7 @@ def test_the_stream_ends_when_the_server_stops(serve: Callable[..., Served]) -> 
     server = serve()
     with watching(server.client()) as heard:
         heard.until(lambda told: told["at"])
-        server.service.pulse.close()
+        server.service.live_stats.close()
         assert heard.ends()
 
 

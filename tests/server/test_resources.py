@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 import dibs
-from dibs import shape
 from dibs.server.api import ENDPOINTS, health
 from dibs.server.app import create_app
 from dibs.server.config import ServerConfig
 from dibs.store.open import open_store
+from dibs.wire.history import HistoryEntry
 from tests.helpers.clients import Clock
 from tests.helpers.keeping import keep
 from tests.helpers.tasks import dead, task_in
@@ -419,7 +419,7 @@ def test_the_history_of_all_tasks_comes_page_by_page(http: httpx.Client, app: di
         pages.append(page)
         after = page[-1]["id"]
     assert [len(page) for page in pages] == [4, 2]
-    entries = [shape.history_entry(entry) for entry in app.all_history()]
+    entries = [HistoryEntry.from_model(entry) for entry in app.all_history()]
     assert [entry["id"] for page in pages for entry in page] == [entry.id for entry in entries]
 
 

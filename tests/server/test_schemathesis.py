@@ -36,7 +36,7 @@ def test_every_answer_is_one_that_the_description_promises(
     engine: str, serve: Callable[..., Any], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # Schemathesis asks each operation without a key, too; an address that does so often is refused before it is asked.
-    monkeypatch.setattr(rate_limits, "PATIENCE", 10**9)
+    monkeypatch.setattr(rate_limits, "MAX_FAILURES", 10**9)
     server = serve(keys=True)
     key = server.key("admin")
     phases, examples = ("examples,coverage,fuzzing,stateful", EXAMPLES) if EXAMPLES else SHORT[engine]

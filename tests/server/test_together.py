@@ -10,7 +10,7 @@ import dibs
 from dibs import KeyConflict, NewTask, StoreBusy
 from dibs.model.claim import ClaimRequest
 from dibs.server.desk import Desk
-from dibs.server.long_poll import WaitingRoom
+from dibs.server.long_poll import LongPolls
 from dibs.store.open import open_store
 from dibs.store.operation import Operation
 
@@ -60,7 +60,7 @@ def test_a_store_that_gives_up_among_many_does_not_deny_what_it_has_stored(url: 
 def test_whatever_goes_wrong_while_clients_wait_all_of_them_hear_of_it(url: str, app: dibs.Dibs) -> None:
     async def do(store: Any) -> list[Any]:
         fail_at(store, 2, RuntimeError("nobody expected this"))
-        room, gone = WaitingRoom(store), asyncio.get_running_loop().create_future()
+        room, gone = LongPolls(store), asyncio.get_running_loop().create_future()
         requests = [ClaimRequest(worker_id=f"worker-{n}") for n in range(3)]
         waits = (room.wait(request, lambda operation: operation, 0.5, gone) for request in requests)
         return await asyncio.gather(*waits, return_exceptions=True)

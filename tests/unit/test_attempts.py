@@ -9,7 +9,7 @@ import pytest
 
 from dibs.model.history import HistoryEntry
 from dibs.model.task import Event, State
-from dibs.server.dashboard.attempts import DRAWN, attempts_of, line_of
+from dibs.server.dashboard.attempts import MAX_DRAWN, attempts_of, timeline_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOVES = {
@@ -87,7 +87,7 @@ def test_the_error_of_each_attempt_is_its_own() -> None:
 
 
 def test_pieces_follow_each_other_on_the_line_and_stay_on_it() -> None:
-    line = line_of(attempts_of(past("enqueued", "claimed", "failed", "promoted", "claimed", "completed"), START))
+    line = timeline_of(attempts_of(past("enqueued", "claimed", "failed", "promoted", "claimed", "completed"), START))
     assert line is not None
     assert line.seconds == 5.0
     bars = [(bar.kind, bar.x, bar.width) for _, bars in line.rows for bar in bars]
@@ -103,7 +103,7 @@ def test_pieces_follow_each_other_on_the_line_and_stay_on_it() -> None:
 def test_a_moment_can_be_seen_beside_a_year() -> None:
     entries = past("enqueued", "claimed", "completed", every=0.001)
     late = [*entries[:1], *(_later(entry) for entry in entries[1:])]
-    line = line_of(attempts_of(late, START))
+    line = timeline_of(attempts_of(late, START))
     assert line is not None
     [(_, bars)] = line.rows
     assert all(float(bar.width[:-1]) >= 0.5 for bar in bars)
@@ -117,18 +117,18 @@ def _later(entry: HistoryEntry) -> HistoryEntry:
 
 
 def test_the_wait_for_its_time_is_not_drawn_before_the_first_attempt() -> None:
-    line = line_of(attempts_of(past("later", "promoted", "claimed", "completed"), START))
+    line = timeline_of(attempts_of(past("later", "promoted", "claimed", "completed"), START))
     assert line is not None
     assert [bar.kind for _, bars in line.rows for bar in bars] == ["pending", "completed"]
 
 
 def test_of_very_many_attempts_the_last_are_drawn() -> None:
     names = ["enqueued", *(["claimed", "lost"] * 500)]
-    line = line_of(attempts_of(past(*names), START))
+    line = timeline_of(attempts_of(past(*names), START))
     assert line is not None
-    assert (len(line.rows), line.left_out) == (DRAWN, 501 - DRAWN)
+    assert (len(line.rows), line.left_out) == (MAX_DRAWN, 501 - MAX_DRAWN)
 
 
 def test_without_an_attempt_there_is_no_line() -> None:
-    assert line_of(attempts_of(past("enqueued"), START)) is None
-    assert line_of(attempts_of([], START)) is None
+    assert timeline_of(attempts_of(past("enqueued"), START)) is None
+    assert timeline_of(attempts_of([], START)) is None

@@ -10,14 +10,14 @@ from dibs.model.history import HistoryPosition
 from dibs.model.registry import WorkerInfo, WorkerState
 from dibs.model.statistics import TaskCount, TaskCounts, TransitionCount, WorkersAndPauses
 from dibs.model.task import Event, State
-from dibs.server.statistics.queue_depths import Board, Staff, flow_of
-from dibs.server.statistics.trends import NAMED, full_sample
+from dibs.server.statistics.queue_depths import QueueDepths, WorkersByQueue, flow_of
+from dibs.server.statistics.trends import MAX_QUEUES, full_sample
 
 SECOND = 1_000_000
 
 
-def counted(*counts: tuple[str, State, int, float | None], at: int = 100 * SECOND) -> Board:
-    board = Board()
+def counted(*counts: tuple[str, State, int, float | None], at: int = 100 * SECOND) -> QueueDepths:
+    board = QueueDepths()
     rows = [TaskCount(queue, "resize", state, count, age) for queue, state, count, age in counts]
     board.count(TaskCounts(at, HistoryPosition(), rows))
     return board
@@ -93,11 +93,11 @@ def test_attempts_that_failed_and_tasks_that_died_are_counted_apart() -> None:
 
 
 def test_a_sample_names_the_busiest_queues_and_counts_all() -> None:
-    board = counted(*((f"queue-{n:03}", State.PENDING, n, 1.0) for n in range(1, NAMED + 51)))
+    board = counted(*((f"queue-{n:03}", State.PENDING, n, 1.0) for n in range(1, MAX_QUEUES + 51)))
     sample = full_sample(board, {}, 60.0, None)
-    assert len(sample.queues) == NAMED
+    assert len(sample.queues) == MAX_QUEUES
     assert "queue-150" in sample.queues
-    assert sample.whole.depth[2] == sum(range(1, NAMED + 51))
+    assert sample.whole.depth[2] == sum(range(1, MAX_QUEUES + 51))
 
 
 def worker(name: str, queues: list[str] | None, *, state: WorkerState = WorkerState.ACTIVE, at: int = 0) -> WorkerInfo:
@@ -110,19 +110,21 @@ def present(*workers: WorkerInfo, paused: Sequence[str] = ()) -> WorkersAndPause
 
 
 def test_a_worker_counts_for_each_of_its_queues_once() -> None:
-    board = Board()
+    board = QueueDepths()
     stale = worker("d", ["mail"], state=WorkerState.STALE)
-    board.call(present(worker("a", None), worker("b", ["mail", "mail"]), worker("c", ["mail", "images"]), stale))
-    assert [board.living.serving(name) for name in ("mail", "images", "unheard of")] == [3, 2, 1]
-    assert len(board.living.of(["mail", "images"])) == 3
-    assert len(board.living.of()) == 3
+    board.update_workers(
+        present(worker("a", None), worker("b", ["mail", "mail"]), worker("c", ["mail", "images"]), stale)
+    )
+    assert [board.active_workers.serving(name) for name in ("mail", "images", "unheard of")] == [3, 2, 1]
+    assert len(board.active_workers.of(["mail", "images"])) == 3
+    assert len(board.active_workers.of()) == 3
 
 
 def test_who_sees_some_queues_is_told_of_no_worker_that_serves_none_of_them() -> None:
-    board = Board()
-    board.call(present(worker("a", ["mail"], at=1), worker("b", ["images"], at=2)))
+    board = QueueDepths()
+    board.update_workers(present(worker("a", ["mail"], at=1), worker("b", ["images"], at=2)))
     mail, images, both = board.version(["mail"]), board.version(["images"]), board.version()
-    board.call(present(worker("a", ["mail"], at=1), worker("b", ["images"], state=WorkerState.STALE, at=3)))
+    board.update_workers(present(worker("a", ["mail"], at=1), worker("b", ["images"], state=WorkerState.STALE, at=3)))
     assert board.version(["mail"]) == mail
     assert board.version(["images"]) != images
     assert board.version() != both
@@ -130,18 +132,18 @@ def test_who_sees_some_queues_is_told_of_no_worker_that_serves_none_of_them() ->
 
 
 def test_a_worker_that_serves_everything_and_one_that_changes_sides_is_news_to_who_sees_the_queue() -> None:
-    board = Board()
-    board.call(present(worker("a", ["mail"])))
+    board = QueueDepths()
+    board.update_workers(present(worker("a", ["mail"])))
     versions = [board.version(["mail"])]
     for roll in (
         present(worker("a", ["images"])),
         present(worker("a", None)),
         present(worker("a", None), paused=["mail"]),
     ):
-        board.call(roll)
+        board.update_workers(roll)
         versions.append(board.version(["mail"]))
     assert versions == sorted(set(versions))
-    board.call(present(worker("a", None), paused=["mail", "images"]))
+    board.update_workers(present(worker("a", None), paused=["mail", "images"]))
     assert board.version(["mail"]) == versions[-1]
 
 
@@ -172,15 +174,15 @@ class Called(list[WorkerInfo]):
 def test_of_many_queues_each_is_found_without_going_through_the_others() -> None:
     board = counted(*((f"queue-{n}", State.PENDING, n + 1, 1.0) for n in range(300)))
     workers = Called(worker(f"worker-{n}", [f"queue-{n}"]) for n in range(300))
-    board.call(WorkersAndPauses(workers, {}))
-    board.living = Staff(workers)
+    board.update_workers(WorkersAndPauses(workers, {}))
+    board.active_workers = WorkersByQueue(workers)
     board.depth = depth = Walked(board.depth)
     workers.walks = 0
     for n in range(300):
         name = f"queue-{n}"
         assert board.of([name])["pending"] == n + 1
         assert board.oldest([name]) == 1.0
-        assert board.living.serving(name) == 1
+        assert board.active_workers.serving(name) == 1
     assert depth.walks == 0
     assert workers.walks <= 2
 

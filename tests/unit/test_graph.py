@@ -43,7 +43,7 @@ def overlap(one: Box, other: Box) -> bool:
 
 def assert_sound(layout: Layout, parents: Sequence[Sequence[int]]) -> None:
     assert len(layout.boxes) == len(parents)
-    assert {(line.start, line.end) for line in layout.lines} <= {
+    assert {(line.start, line.end) for line in layout.edges} <= {
         (parent, node) for node, above in enumerate(parents) for parent in above
     }
     for number, box in enumerate(layout.boxes):
@@ -52,7 +52,7 @@ def assert_sound(layout: Layout, parents: Sequence[Sequence[int]]) -> None:
         assert box.x + box.width <= layout.width
         assert box.y + box.height <= layout.height + 0.1
         assert not any(overlap(box, other) for other in layout.boxes[:number])
-    for line in layout.lines:
+    for line in layout.edges:
         start, end = layout.boxes[line.start], layout.boxes[line.end]
         assert line.points[0] == (start.x + start.width, pytest.approx(start.y + start.height / 2, abs=0.2))
         assert line.points[-1] == (end.x, pytest.approx(end.y + end.height / 2, abs=0.2))
@@ -89,7 +89,7 @@ def everything_before(parents: Sequence[Sequence[int]]) -> list[set[int]]:
 @given(graphs())
 def test_a_line_past_a_layer_is_over_no_box_of_it(parents: list[list[int]]) -> None:
     layout = lay_out(parents, sizes(parents))
-    for line in layout.lines:
+    for line in layout.edges:
         for (x, y), (to_x, to_y) in pairwise(line.points[1:-1]):
             if y == to_y:
                 passed = [box for box in layout.boxes if x < box.x + box.width and to_x > box.x]

@@ -6,7 +6,7 @@ import pytest
 
 from dibs.errors import InvalidValue
 from dibs.model.task import State
-from dibs.server.dashboard.search import Address, Wish, boxed, read_box
+from dibs.server.dashboard.search import TaskListQuery, TaskQuery, format_text, parse_search
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from dibs.server.dashboard.search import Address, Wish, boxed, read_box
     ],
 )
 def test_the_box_is_read_as_it_is_written(words: str, said: dict[str, str]) -> None:
-    assert read_box(words) == said
+    assert parse_search(words) == said
 
 
 @pytest.mark.parametrize(
@@ -54,48 +54,48 @@ def test_the_box_is_read_as_it_is_written(words: str, said: dict[str, str]) -> N
     ],
 )
 def test_a_text_is_shown_so_that_it_is_read_again_as_the_same(text: str) -> None:
-    assert read_box(boxed(text)) == {"text": text}
+    assert parse_search(format_text(text)) == {"text": text}
 
 
 def test_what_is_written_goes_before_what_was_chosen() -> None:
-    asked = Address(q="state:failed order", state=State.PENDING, queue="mail").asked()
-    assert asked == Address(state=State.FAILED, queue="mail", text="order")
+    asked = TaskListQuery(q="state:failed order", state=State.PENDING, queue="mail").parsed()
+    assert asked == TaskListQuery(state=State.FAILED, queue="mail", text="order")
     assert asked.address() == "/tasks?state=failed&queue=mail&text=order"
 
 
 @pytest.mark.parametrize("words", ["state:broken", "last:year", "within:x"])
 def test_a_word_that_nobody_knows_is_refused_with_those_that_there_are(words: str) -> None:
-    with pytest.raises(InvalidValue, match="There is no") as refused:
-        Address(q=words).asked()
+    with pytest.raises(InvalidValue, match="is not a") as refused:
+        TaskListQuery(q=words).parsed()
     assert "Use one of" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("words", ["queue:a queue:b", "queue:a queue:a", "last:day within:day", "text:a text:b"])
 def test_the_same_word_twice_is_refused(words: str) -> None:
     with pytest.raises(InvalidValue, match="is written twice") as refused:
-        read_box(words)
+        parse_search(words)
     assert "once" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("words", ["id:abc", "id:1.5", 'id:""', 'queue:""', 'state:failed text:""'])
 def test_a_word_without_sense_is_refused_and_never_left_out(words: str) -> None:
-    with pytest.raises(InvalidValue, match="There is no") as refused:
-        read_box(words)
+    with pytest.raises(InvalidValue, match=r"is not a|has no value") as refused:
+        parse_search(words)
     assert refused.value.hint
 
 
 def test_there_is_a_way_back_through_the_pages() -> None:
-    first = Address(state=State.FAILED)
+    first = TaskListQuery(state=State.FAILED)
     assert first.newer() is None
     assert first.older(90) == "/tasks?state=failed&cursor=90&trail=0"
-    second = Address(state=State.FAILED, cursor=90, trail="0")
-    third = Address(state=State.FAILED, cursor=40, trail="0.90")
+    second = TaskListQuery(state=State.FAILED, cursor=90, trail="0")
+    third = TaskListQuery(state=State.FAILED, cursor=40, trail="0.90")
     assert second.older(40) == third.address(cursor=40, trail="0.90")
     assert third.newer() == second.address(cursor=90, trail="0")
     assert second.newer() == first.address()
-    assert Address(cursor=40, trail="<script>").newer() == "/tasks"
+    assert TaskListQuery(cursor=40, trail="<script>").newer() == "/tasks"
 
 
 def test_a_wish_is_told_in_the_words_of_the_box() -> None:
-    words = Wish(state=State.FAILED, type="send email", text="a").words()
-    assert read_box(words) == {"state": "failed", "type": "send email", "text": "a"}
+    words = TaskQuery(state=State.FAILED, type="send email", text="a").as_text()
+    assert parse_search(words) == {"state": "failed", "type": "send email", "text": "a"}

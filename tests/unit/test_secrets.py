@@ -11,11 +11,10 @@ import pytest
 
 import dibs
 from dibs.handlers.endings import describe
-from dibs.server.api.keys import Minted
 from dibs.server.dashboard.session import Visitor
-from dibs.server.dashboard.signin import Given
+from dibs.server.dashboard.signin import SignInForm
 from dibs.store.remote.address import Address
-from dibs.store.remote.wire import WireKey
+from dibs.wire.keys import Minted
 
 SECRET = "hunter2"
 KEY = f"dibs_mfqxk4tcmezd_{SECRET}{'A' * 36}"
@@ -110,10 +109,7 @@ def test_a_key_is_not_shown_where_another_store_does_not_want_it() -> None:
     "make",
     [
         lambda: Visitor(SECRET, None),
-        lambda: Given(key=KEY),
-        lambda: WireKey(
-            id="mfqxk4tcmezd", name="n", scopes=[], queues=None, rate_limit="none", created_at=None, key=KEY
-        ),
+        lambda: SignInForm(key=KEY),
         lambda: Minted(
             **dict.fromkeys(Minted.__struct_fields__, None) | {"key": KEY}  # type: ignore[arg-type]
         ),

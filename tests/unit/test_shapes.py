@@ -10,8 +10,8 @@ import pytest
 from dibs.model.task import State
 from dibs.model.workflow import OnFailure, StepGroup, WorkflowOutline
 from dibs.server.dashboard import workflows
-from dibs.server.dashboard.workflow_shapes import Shape, Stand, make, stands
-from dibs.server.dashboard.workflows import View
+from dibs.server.dashboard.workflow_shapes import GraphShape, GroupStatus, group_statuses, make
+from dibs.server.dashboard.workflows import WorkflowPageQuery
 
 
 def outline(parents: list[list[int]], types: list[str], finalizer: int | None = None) -> WorkflowOutline:
@@ -39,10 +39,10 @@ def test_a_group_stands_as_its_steps_do() -> None:
         alike(State.FAILED, [50], OnFailure.IGNORE),
         alike(State.BLOCKED, [*range(60, 410, 10), 999]),
     ]
-    assert stands(shape, told) == [
-        Stand({"completed": 1}, True),
-        Stand({"completed": 2, "failed": 1, "ignored": 1, "blocked": 34}, False),
-        Stand({"blocked": 1}, False),
+    assert group_statuses(shape, told) == [
+        GroupStatus({"completed": 1}, True),
+        GroupStatus({"completed": 2, "failed": 1, "ignored": 1, "blocked": 34}, False),
+        GroupStatus({"blocked": 1}, False),
     ]
     assert not shape.fits(told)
     assert shape.fits([alike(State.COMPLETED, list(shape.ids))])
@@ -66,15 +66,15 @@ def test_the_table_of_a_box_of_many_layers_follows_the_ids_and_leaves_none_out(m
     shape = make(outline(parents, [f"type-{place}" for place in range(800)]), 800)
     told = [alike(State.PENDING, list(shape.ids[::2])), alike(State.CLAIMED, list(shape.ids[1::2]))]
     for group in shape.groups:
-        assert pages(shape, told, View(of=group.ids[-1])) == sorted(group.ids)
-    assert pages(shape, told, View(state=State.CLAIMED)) == list(shape.ids[1::2])
+        assert pages(shape, told, WorkflowPageQuery(of=group.ids[-1])) == sorted(group.ids)
+    assert pages(shape, told, WorkflowPageQuery(state=State.CLAIMED)) == list(shape.ids[1::2])
 
 
-def pages(shape: Shape, told: list[StepGroup], view: View) -> list[int]:
+def pages(shape: GraphShape, told: list[StepGroup], view: WorkflowPageQuery) -> list[int]:
     """The ids in the table, page by page."""
     seen, cursor = list[int](), None
     while True:
-        page, cursor = workflows._table(shape, told, View(of=view.of, state=view.state, cursor=cursor))
+        page, cursor = workflows._table(shape, told, WorkflowPageQuery(of=view.of, state=view.state, cursor=cursor))
         seen += page
         if cursor is None:
             return seen

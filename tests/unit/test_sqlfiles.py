@@ -36,6 +36,9 @@ ONLY = {
         "leave_tasks",  # what a recovery clears; on PostgreSQL the statement that recovers clears it
         "note_drawn",  # two tables take two statements
         "note_finalization",  # PostgreSQL does it in the function that claims, for those who call that in SQL
+        "leave_finalization",  # the same
+        "begin_finalizer",
+        "begin_finalizer_step",
         "fresh_keys",  # both keys of a task in one fragment; PostgreSQL's enqueue needs them one by one
     },
     "postgres": {

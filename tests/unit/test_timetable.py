@@ -10,7 +10,7 @@ import pytest
 from dibs.model.cron import ticks_between, ticks_per_quarter_hour
 from dibs.model.retry import Backoff
 from dibs.model.schedule import CatchUp, Schedule
-from dibs.server.dashboard.timetable import QUARTERS, coming, density, in_words, quarter
+from dibs.server.dashboard.timetable import QUARTERS, in_words, next_ticks, quarter, ticks_per_quarter
 
 NOW = datetime(2026, 11, 15, 21, 20, 30, tzinfo=UTC)
 START = datetime(2026, 11, 15, 21, 15, tzinfo=UTC)
@@ -110,18 +110,24 @@ def test_a_day_has_in_each_quarter_as_many_ticks_as_it_will_have(cron: str, time
 
 def test_the_density_of_many_is_the_sum_of_those_that_are_enabled() -> None:
     plans = [schedule("*/5 * * * *"), schedule("0 * * * *"), schedule("* * * * * *", enabled=False)]
-    found = density(plans, NOW)
+    found = ticks_per_quarter(plans, NOW)
     assert (sum(found), found[:4]) == (12 * 24 + 24, [3, 3, 3, 4])
     assert quarter(NOW, 3) == "22:00"
 
 
 def test_a_schedule_whose_time_zone_is_unknown_here_is_no_reason_to_fail() -> None:
     odd = schedule("0 3 * * *", "Mars/Olympus")
-    assert sum(density([odd], NOW)) == 0
-    assert coming(odd) == [odd.next_at]
+    assert sum(ticks_per_quarter([odd], NOW)) == 0
+    assert next_ticks(odd) == [odd.next_at]
 
 
 def test_the_next_ticks_are_told_by_the_clock_on_its_wall() -> None:
     plan = schedule("0 3 * * *", "Europe/Berlin", next_at=datetime(2026, 11, 16, 2, tzinfo=UTC))
-    assert [f"{tick:%d %H:%M}" for tick in coming(plan)] == ["16 03:00", "17 03:00", "18 03:00", "19 03:00", "20 03:00"]
-    assert coming(schedule("0 3 * * *", enabled=False)) == []
+    assert [f"{tick:%d %H:%M}" for tick in next_ticks(plan)] == [
+        "16 03:00",
+        "17 03:00",
+        "18 03:00",
+        "19 03:00",
+        "20 03:00",
+    ]
+    assert next_ticks(schedule("0 3 * * *", enabled=False)) == []

@@ -168,7 +168,7 @@ def test_a_step_that_adds_one_in_a_queue_of_others_fails_and_says_so(url: str, h
                 assert flow.stored.wait(20).state is WorkflowState.FAILED
             [task] = named(app, flow.stored).values()
     assert task.error is not None
-    assert "not for the queue 'theirs'" in task.error.message
+    assert "may not use queue 'theirs'" in task.error.message
     assert task.attempts == 1
 
 

@@ -1,6 +1,6 @@
-"""The command line: tables for people, JSON for scripts, and an exit code that says how it went.
+"""The `dibs` command line: its commands print tables for people or JSON for scripts, and return an exit code.
 
-Modules of the library and of rich are imported where they are used, so that --help and completion answer at once.
+Functions import dibs and rich when they need them, so that --help and shell completion start fast.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from dibs.cli import (
     workflows,
 )
 from dibs.cli.errors import run
-from dibs.cli.options import Json, Url
+from dibs.cli.options import JsonOption, UrlOption
 from dibs.version import __version__
 
 app = typer.Typer(
     name="dibs",
     help="A durable task queue: each task is claimed by exactly one worker.",
-    rich_markup_mode=None,  # rich would take longer to import than everything else that --help needs
+    rich_markup_mode=None,  # importing rich takes longer than all other imports of --help
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 refused or found wrong, 2 wrong usage, 3 no store that can be reached and trusted.",
+    epilog="Exit codes: 0 success, 1 refused or check failed, 2 wrong usage, 3 the store is unreachable or unusable.",
 )
 
 app.command("demo")(demo.demo)
@@ -65,7 +65,7 @@ app.command("verify")(verify.verify)
 
 
 def main() -> None:
-    """The script `dibs`."""
+    """Run the `dibs` command with the arguments of this process."""
     sys.exit(run(app, sys.argv[1:]))
 
 
@@ -77,10 +77,10 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    url: Url = None,
-    as_json: Json = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """A durable task queue: each task is claimed by exactly one worker."""

@@ -1,4 +1,4 @@
-"""Cancel or retry all tasks that match: counted first, asked about on a terminal, then done in batches."""
+"""Cancel or retry all tasks that match filters: count them, ask for confirmation on a terminal, work in batches."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from dibs.model.task import State
 
 PAGE = 1000
-ENOUGH = 10_000
-"""Tasks that are counted before a question: a person who is asked about more does not need the exact number."""
+COUNT_LIMIT = 10_000
+"""The count stops here: the question about a larger number of tasks does not need the exact number."""
 
-EVER = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Bulk:
-    """A bulk action: the verb of the client, and its words."""
+class BulkAction:
+    """A bulk action: the client's method, the states that it changes, and the words for messages."""
 
     act: Callable[..., int]
     states: frozenset[State]
@@ -37,33 +37,33 @@ class Bulk:
     done: str
 
 
-def run(client: Dibs, output: Output, bulk: Bulk, filters: dict[str, Any], *, dry_run: bool, yes: bool) -> None:
-    """Count the tasks, or act on them."""
-    filters = filters or {"since": EVER}  # --all alone: every task
+def run(client: Dibs, output: Output, bulk: BulkAction, filters: dict[str, Any], *, dry_run: bool, yes: bool) -> None:
+    """Run the action on the tasks that match, or only count them (`dry_run`)."""
+    filters = filters or {"since": EPOCH}  # --all without a filter: every task
     if dry_run:
         matching, _ = count(client, bulk, filters, sys.maxsize)
-        output.say(f"{text.count(matching, 'task')} would be {bulk.done}.")
-        output.answer({"success": True, "dry_run": True, "matching": matching})
+        output.print(f"{text.count(matching, 'task')} would be {bulk.done}.")
+        output.print_json({"success": True, "dry_run": True, "matching": matching})
         return
     total = _count_and_ask(client, output, bulk, filters, yes) if output.on_terminal else None
-    with output.progress(bulk.doing, total) as step:
+    with output.progress_bar(bulk.doing, total) as step:
         done = bulk.act(note=step, **filters)
-    output.say(f"{text.count(done, 'task')} {bulk.done}.")
-    output.answer({"success": True, "dry_run": False, "count": done})
+    output.print(f"{text.count(done, 'task')} {bulk.done}.")
+    output.print_json({"success": True, "dry_run": False, "count": done})
 
 
 def check(task_ids: list[int], every: bool, filters: dict[str, Any], *, dry_run: bool, yes: bool) -> None:
-    """Refuse ids together with --all, and filters without it."""
+    """Raise InvalidValue for ids together with --all, and for filters without --all."""
     if every and task_ids:
-        raise InvalidValue("Task ids and --all exclude each other.", hint="Give either.")
+        raise InvalidValue("Task ids and --all exclude each other.", hint="Use one of them.")
     if not every and (filters or dry_run or yes):
-        raise InvalidValue("Filters, --dry-run and --yes need --all.", hint="Add --all to act on all tasks that match.")
+        raise InvalidValue("Filters, --dry-run and --yes need --all.", hint="Add --all to change all tasks that match.")
     if not every and not task_ids:
-        raise InvalidValue("No task is named.", hint="Give the ids of tasks, or --all with filters.")
+        raise InvalidValue("No task is given.", hint="Give task ids, or --all with filters.")
 
 
-def count(client: Dibs, bulk: Bulk, filters: dict[str, Any], enough: int) -> tuple[int, bool]:
-    """How many tasks the action would change, counted up to `enough`; True if that is all of them."""
+def count(client: Dibs, bulk: BulkAction, filters: dict[str, Any], enough: int) -> tuple[int, bool]:
+    """Return the number of tasks that the action would change, and True if the count did not stop at `enough`."""
     found, cursor = 0, None
     while True:
         tasks = client.list_tasks(**filters, limit=PAGE, cursor=cursor)
@@ -75,12 +75,12 @@ def count(client: Dibs, bulk: Bulk, filters: dict[str, Any], enough: int) -> tup
         cursor = tasks[-1].id
 
 
-def _count_and_ask(client: Dibs, output: Output, bulk: Bulk, filters: dict[str, Any], yes: bool) -> int | None:
-    """Ask whether to go on, unless --yes was given; the number of tasks for the progress bar, if they are not many."""
-    matching, exact = count(client, bulk, filters, ENOUGH)
-    tasks = text.count(matching, "task") if exact else f"more than {ENOUGH:,} tasks"
+def _count_and_ask(client: Dibs, output: Output, bulk: BulkAction, filters: dict[str, Any], yes: bool) -> int | None:
+    """Ask for confirmation unless --yes was given; return the number of tasks, or None above the limit."""
+    matching, exact = count(client, bulk, filters, COUNT_LIMIT)
+    tasks = text.count(matching, "task") if exact else f"more than {COUNT_LIMIT:,} tasks"
     ask = matching > 0 and not yes and sys.stdin.isatty()
     if ask and not typer.confirm(f"{bulk.question} {tasks}?", err=True):
-        output.note("Nothing was changed.")
+        output.print_to_stderr("Nothing was changed.")
         raise typer.Exit(REFUSED)
     return matching if exact else None

@@ -1,4 +1,4 @@
-"""One run of a command: which store it speaks to, and how it answers."""
+"""The context of one command: the store that it uses and the output that it prints to."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ DEFAULT_URL = "sqlite:///dibs.db"
 
 
 @contextmanager
-def opened(
+def open_client(
     ctx: typer.Context, url: str | None, as_json: bool, *, create: bool = False
 ) -> Iterator[tuple[Dibs, Output]]:
-    """The client and the way to answer, from the options before and after the command."""
-    session = begin(ctx, url, as_json)
+    """Open the client and the output from the options before and after the command name."""
+    context = command_context(ctx, url, as_json)
     try:
-        with session.open(create=create) as app:
-            yield app, session.output
+        with context.open(create=create) as app:
+            yield app, context.output
     except SchemaMissing as error:
         raise SchemaMissing(error.message, hint="Run `dibs migrate` with the same --url first.") from None
 
 
-def begin(ctx: typer.Context, url: str | None, as_json: bool) -> Session:
-    """What both places for options add up to; the later one wins."""
+def command_context(ctx: typer.Context, url: str | None, as_json: bool) -> CommandContext:
+    """Combine the options before and after the command name; an option after the name takes precedence."""
     before = ctx.find_root().params
-    return Session(url or before.get("url"), as_json or bool(before.get("as_json")))
+    return CommandContext(url or before.get("url"), as_json or bool(before.get("as_json")))
 
 
-class Session:
-    """Where the tasks are, and how to answer."""
+class CommandContext:
+    """The URL of the store and the output of one command."""
 
     def __init__(self, url: str | None, as_json: bool) -> None:
         self.url = url or os.environ.get("DIBS_URL") or DEFAULT_URL
         self.output = Output(as_json)
 
     def open(self, *, create: bool = False) -> Dibs:
-        """The client. Looking at a store must not make one: without `create` it has to be there, and migrated."""
+        """Open a client. Without `create` the store must exist and be migrated: reading must not create a store."""
         from dibs.client import Dibs
 
         if not create:
@@ -58,6 +58,6 @@ class Session:
         path = sqlite_file(self.url)
         if path is not None and not path.exists():
             raise StoreUnavailable(
-                f"There is no file {path}.",
-                hint="`dibs enqueue` or `dibs migrate` creates it; --url or DIBS_URL names another store.",
+                f"The file {path} does not exist.",
+                hint="Create it with `dibs enqueue` or `dibs migrate`, or name another store with --url or DIBS_URL.",
             )

@@ -1,4 +1,4 @@
-"""What went wrong, said so that a person knows what to do and a script knows what happened; never a traceback."""
+"""Run the command line and turn errors into messages, JSON and exit codes instead of tracebacks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dibs.redaction import redact
 
 
 def run(app: typer.Typer, args: Sequence[str]) -> int:
-    """Run the command; its exit code."""
-    _never_fail_to_print()
+    """Run the command and return its exit code."""
+    _make_output_robust()
     as_json = "--json" in _options(args)
     try:
         code = app(args, prog_name="dibs", standalone_mode=False)
     except DibsError as error:
-        return refuse(error.message, error.hint, error.code, exit_code(error), as_json)
+        return print_error(error.message, error.hint, error.code, exit_code(error), as_json)
     except TyperException as error:
         return _wrong_usage(error.format_message(), as_json)
     except (typer.Abort, KeyboardInterrupt):
@@ -34,29 +34,34 @@ def run(app: typer.Typer, args: Sequence[str]) -> int:
     return code if isinstance(code, int) else DONE
 
 
-def refuse(message: str, hint: str, code: str, exit_code: int, as_json: bool) -> int:
-    """Say what is wrong: to people on standard error, to scripts on standard output as well."""
+def print_error(message: str, hint: str, code: str, exit_code: int, as_json: bool) -> int:
+    """Print an error on standard error, and with --json on standard output as well; return the exit code."""
     output = Output(as_json)
-    message, hint = redact(message), redact(hint)  # it may quote what was given, a URL for instance
-    with contextlib.suppress(typer.Exit, DibsError):  # nobody is listening any more; the exit code still tells
-        output.note(f"error: {text.line(message)}")
+    message, hint = (
+        redact(message),
+        redact(hint),
+    )  # the message may quote an argument, for example a URL with a password
+    with contextlib.suppress(
+        typer.Exit, DibsError
+    ):  # the reader closed the pipe; the exit code still reports the error
+        output.print_to_stderr(f"error: {text.line(message)}")
         if hint:
-            output.note(f"hint: {text.line(hint)}")
-        output.answer({"success": False, "error": message, "code": code})
+            output.print_to_stderr(f"hint: {text.line(hint)}")
+        output.print_json({"success": False, "error": message, "code": code})
     return exit_code
 
 
 def _wrong_usage(message: str, as_json: bool) -> int:
-    if message.startswith("Usage: ") and not as_json:  # no command at all: the help itself is the answer
+    if message.startswith("Usage: ") and not as_json:  # no command was given: print the help
         with contextlib.suppress(typer.Exit):
-            Output().note(message)
+            Output().print_to_stderr(message)
         return WRONG_USAGE
     hint = "dibs --help lists the commands, dibs COMMAND --help the options of one."
-    return refuse(message.partition("\n")[0], hint, "wrong_usage", WRONG_USAGE, as_json)
+    return print_error(message.partition("\n")[0], hint, "wrong_usage", WRONG_USAGE, as_json)
 
 
 def exit_code(error: DibsError) -> int:
-    """The exit code for an error of dibs."""
+    """Return the exit code for an error of dibs."""
     if isinstance(error, InvalidValue):
         return WRONG_USAGE
     return NO_STORE if isinstance(error, StoreError) else REFUSED
@@ -66,12 +71,12 @@ def _options(args: Sequence[str]) -> Sequence[str]:
     return args[: args.index("--")] if "--" in args else args
 
 
-def _never_fail_to_print() -> None:
-    """What the terminal's encoding cannot hold is spelled out, and what was written is all there.
+def _make_output_robust() -> None:
+    """Escape characters that the terminal's encoding lacks, and write to pipes completely.
 
-    With PYTHONUNBUFFERED Python drops, without an error, what a pipe does not take in one piece.
+    With PYTHONUNBUFFERED, Python drops the part of a write that a pipe does not accept at once, without an error.
     """
-    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - closed before we began: `dibs … >&-`
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - stdout was closed by the caller: `dibs … >&-`
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
         sys.stdout = open(sys.stdout.fileno(), "w", 1, sys.stdout.encoding, closefd=False)  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""`--follow`: every task that comes or changes, as it happens, read from the end of the history."""
+"""`dibs tasks list --follow`: print each task that is created or changes, read from the end of the history."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ if TYPE_CHECKING:
     from dibs.model.history import HistoryEntry
     from dibs.model.task import Task
 
-PAUSE = 0.25
+POLL_INTERVAL = 0.25
 PAGE = 1000
 
-PATIENCE = 10.0
-"""Seconds for which a missing number in the history is waited for: on PostgreSQL entries become visible in the order in
-which their transactions end, not in that of their numbers, and a number of a transaction that failed never comes."""
+GAP_TIMEOUT = 10.0
+"""Seconds to wait for a missing id in the history. On PostgreSQL, entries become visible in the order in which their
+transactions commit, not in the order of their ids; the ids of a transaction that failed never appear."""
 
 WIDTHS = (10, 9, 20, 12, 6, 9, 19, 0)
 
 
-def follow(client: Dibs, output: Output, which: dict[str, Any], page: dict[str, Any]) -> None:
-    """Print the newest tasks, then each as it comes or changes, until interrupted."""
-    tail = Tail(client)
-    lines = Lines(output)
-    for task in reversed(client.list_tasks(**which, **page)):
+def follow(client: Dibs, output: Output, criteria: dict[str, Any], page: dict[str, Any]) -> None:
+    """Print the newest tasks, then each task that is created or changes, until Ctrl-C."""
+    tail = HistoryTail(client)
+    lines = TaskPrinter(output)
+    for task in reversed(client.list_tasks(**criteria, **page)):
         lines.add(task)
     while True:
-        for task_id in dict.fromkeys(entry.task_id for entry in tail.news()):
+        for task_id in dict.fromkeys(entry.task_id for entry in tail.new_entries()):
             changed = client.get(task_id)
-            if changed is not None and _matches(changed, which):
+            if changed is not None and _matches(changed, criteria):
                 lines.add(changed)
-        time.sleep(PAUSE)
+        time.sleep(POLL_INTERVAL)
 
 
-def _matches(task: Task, which: dict[str, Any]) -> bool:
-    """True if the task passes all filters, as the store applies them."""
+def _matches(task: Task, criteria: dict[str, Any]) -> bool:
+    """Return True if the task matches all filters, with the meaning that the store gives them."""
     has = {"state": task.state, "type": task.type, "queue": task.queue, "key": task.key, "worker": task.worker_id}
-    if any(has[name] != wanted for name, wanted in which.items() if name in has):
+    if any(has[name] != wanted for name, wanted in criteria.items() if name in has):
         return False
-    if "since" in which and task.created_at < which["since"]:
+    if "since" in criteria and task.created_at < criteria["since"]:
         return False
-    if "until" in which and task.created_at >= which["until"]:
+    if "until" in criteria and task.created_at >= criteria["until"]:
         return False
-    return "text" not in which or _contains(task, which["text"])
+    return "text" not in criteria or _contains(task, criteria["text"])
 
 
 def _contains(task: Task, wanted: str) -> bool:
@@ -57,42 +57,42 @@ def _contains(task: Task, wanted: str) -> bool:
     return encode(wanted)[1:-1] in encode(task.params) or wanted in error
 
 
-class Tail:
-    """The end of the history: what was written since it was last looked at, each entry once."""
+class HistoryTail:
+    """Reads the entries at the end of the history, each entry once."""
 
     def __init__(self, client: Dibs) -> None:
         self._client = client
-        self._read_to = last_entry(client)  # everything up to here has been read, or given up
-        self._ahead: dict[int, float] = {}  # read beyond a gap, and when
+        self._position = last_entry(client)  # all ids up to this one were read or skipped
+        self._beyond_gap: dict[int, float] = {}  # ids read beyond a gap, with the time of reading
 
-    def news(self) -> Iterator[HistoryEntry]:
-        """The entries that came since the last call."""
-        after = self._read_to
+    def new_entries(self) -> Iterator[HistoryEntry]:
+        """Yield the entries that were written since the last call."""
+        after = self._position
         while page := self._client.history_after(after, PAGE):
             yield from (entry for entry in page if self._is_new(entry.id))
             after = page[-1].id
         self._close_gaps()
 
     def _is_new(self, entry_id: int) -> bool:
-        if entry_id in self._ahead:
+        if entry_id in self._beyond_gap:
             return False
-        self._ahead[entry_id] = time.monotonic()
+        self._beyond_gap[entry_id] = time.monotonic()
         return True
 
     def _close_gaps(self) -> None:
-        for entry_id in sorted(self._ahead):
-            if entry_id != self._read_to + 1 and time.monotonic() - self._ahead[entry_id] < PATIENCE:
+        for entry_id in sorted(self._beyond_gap):
+            if entry_id != self._position + 1 and time.monotonic() - self._beyond_gap[entry_id] < GAP_TIMEOUT:
                 break
-            self._read_to = entry_id
-            del self._ahead[entry_id]
+            self._position = entry_id
+            del self._beyond_gap[entry_id]
 
 
 def last_entry(client: Dibs) -> int:
-    """The number of the last entry, found in some forty looks however long the history is."""
+    """Return the id of the last entry, by binary search: about forty reads, however long the history is."""
     step = 1
     while client.history_after(step, 1):
         step *= 2
-    low, high = step // 2, step  # something lies beyond low (or it is 0), nothing beyond high
+    low, high = step // 2, step  # an entry exists beyond low (or low is 0), none beyond high
     while low < high:
         middle = (low + high) // 2
         if found := client.history_after(middle, 1):
@@ -102,30 +102,30 @@ def last_entry(client: Dibs) -> int:
     return high
 
 
-class Lines:
-    """Tasks one by one, in columns wide enough for most."""
+class TaskPrinter:
+    """Prints tasks one by one, in columns of fixed width."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._begun = False
+        self._has_header = False
 
     def add(self, task: Task) -> None:
-        """Print the task as it is now."""
-        from dibs import shape
+        """Print the current state of the task."""
+        from dibs.wire.tasks import Task as WireTask
 
         if self._output.as_json:
-            self._output.answer_line(shape.task(task))
+            self._output.print_json_line(WireTask.from_model(task))
         else:
             self._print(task)
 
     def _print(self, task: Task) -> None:
         from dibs.cli.tasks import COLUMNS, row
 
-        if not self._begun:
-            self._begun = True
+        if not self._has_header:
+            self._has_header = True
             self._line([column.title for column in COLUMNS], "bold")
         self._line(row(task), STYLES[task.state])
 
     def _line(self, cells: Sequence[object], style: str) -> None:
         aligned = "  ".join(f"{text.line(cell):<{width}}" for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
-        self._output.say(text.shorten(aligned, self._output.width), style)
+        self._output.print(text.shorten(aligned, self._output.width), style)

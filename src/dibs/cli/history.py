@@ -1,4 +1,4 @@
-"""`dibs history`: the history of all tasks, to be kept or checked elsewhere."""
+"""`dibs history export`: write the history of all tasks to a file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from dibs.cli import text
-from dibs.cli.context import opened
-from dibs.cli.options import Json, Url
-from dibs.cli.output import Output, quiet_if_closed
+from dibs.cli.context import open_client
+from dibs.cli.options import JsonOption, UrlOption
+from dibs.cli.output import Output, exit_if_pipe_closed
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -30,51 +30,56 @@ def _group() -> None:
 def export(
     ctx: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it; without it, standard output.")
+        Path | None, typer.Argument(metavar="[FILE]", help="The file to write; default: standard output.")
     ] = None,
     after: Annotated[
-        int, typer.Option("--after", metavar="ID", help="Only entries after this one.", min=0, show_default=False)
+        int,
+        typer.Option(
+            "--after", metavar="ID", help="Only entries after the entry with this id.", min=0, show_default=False
+        ),
     ] = 0,
-    url: Url = None,
-    as_json: Json = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Write the history of all tasks as JSON lines, which `dibs verify` reads."""
-    with opened(ctx, url, as_json) as (client, output):
+    """Write the history of all tasks as JSON lines. `dibs verify` reads this format."""
+    with open_client(ctx, url, as_json) as (client, output):
         if file is None:
             _print(client, after)
             return
         entries = _write(client, output, file, after)
         counted = "1 entry" if entries == 1 else f"{entries:,} entries"
-        output.say(f"{counted} written to {text.line(file)}.")
-        output.answer({"success": True, "file": str(file), "entries": entries})
+        output.print(f"{counted} written to {text.line(file)}.")
+        output.print_json({"success": True, "file": str(file), "entries": entries})
 
 
 def _print(client: Dibs, after: int) -> None:
-    with quiet_if_closed():
+    with exit_if_pipe_closed():
         for _, lines in _pages(client, after):
             sys.stdout.write(lines.decode())
         sys.stdout.flush()
 
 
 def _write(client: Dibs, output: Output, file: Path, after: int) -> int:
-    """Write the file under another name first: a file of the right name is a whole export."""
+    """Write a partial file and rename it at the end: a file with the final name is a complete export."""
     from dibs.observe.verify import create_for_owner
 
     partial = file.with_name(f"{file.name}.partial")
     try:
-        partial.unlink(missing_ok=True)  # one that a crash left behind keeps its mode
+        partial.unlink(missing_ok=True)  # a file left by a crash would keep its mode
         with create_for_owner(partial) as target:
             written = _write_pages(client, output, target, after)
         partial.replace(file)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise InvalidValue(f"Cannot write {file}: {error.strerror}.", hint="Give a path that can be written.") from None
+        raise InvalidValue(
+            f"Cannot write {file}: {error.strerror}.", hint="Give a path that you can write to."
+        ) from None
     return written
 
 
 def _write_pages(client: Dibs, output: Output, target: BinaryIO, after: int) -> int:
     written = 0
-    with output.progress("Exporting", None) as step:
+    with output.progress_bar("Exporting", None) as step:
         for count, lines in _pages(client, after):
             target.write(lines)
             written += count
@@ -83,7 +88,7 @@ def _write_pages(client: Dibs, output: Output, target: BinaryIO, after: int) -> 
 
 
 def _pages(client: Dibs, after: int) -> Iterator[tuple[int, bytes]]:
-    """Entries as JSON lines, a page at a time, and how many."""
+    """Yield pages of the history: the number of entries, and the entries as JSON lines."""
     from msgspec.json import Encoder
 
     encode = Encoder().encode_lines

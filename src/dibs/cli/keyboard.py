@@ -1,4 +1,4 @@
-"""Keys pressed in a terminal, one at a time, without waiting for the end of a line."""
+"""Read single key presses from a terminal, without waiting for Enter."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-Wait = Callable[[float], str]
-"""Wait so many seconds for a key; an empty string if none came."""
+WaitForKey = Callable[[float], str]
+"""A function that waits up to the given seconds for a key, and returns it or an empty string."""
 
 
 @contextlib.contextmanager
-def keys() -> Iterator[Wait]:
-    """A way to wait for keys. Where there is no keyboard, only time passes."""
+def keys() -> Iterator[WaitForKey]:
+    """Yield a function that waits for keys. Without a keyboard the function only sleeps."""
     if not sys.stdin.isatty():
-        yield _only_wait
+        yield _sleep
     elif sys.platform == "win32":
         yield _wait_on_windows
     else:
-        with _one_by_one(sys.stdin.fileno()):
+        with _unbuffered(sys.stdin.fileno()):
             yield _wait_on_posix
 
 
-def _only_wait(seconds: float) -> str:
+def _sleep(seconds: float) -> str:
     time.sleep(seconds)
     return ""
 
@@ -46,8 +46,8 @@ else:
     import tty
 
     @contextlib.contextmanager
-    def _one_by_one(terminal: int) -> Iterator[None]:
-        """Ctrl-C still interrupts; everything is as before afterwards."""
+    def _unbuffered(terminal: int) -> Iterator[None]:
+        """Read keys without line buffering, and restore the terminal afterwards. Ctrl-C still interrupts."""
         before = termios.tcgetattr(terminal)
         try:
             tty.setcbreak(terminal)

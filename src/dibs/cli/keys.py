@@ -1,4 +1,4 @@
-"""`dibs keys`: who may use the server's API."""
+"""`dibs keys`: create, list and revoke the API keys of the server."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
-from dibs.cli.context import opened
-from dibs.cli.options import Json, Url, given, split_names
+from dibs.cli.context import open_client
+from dibs.cli.options import JsonOption, UrlOption, given, split_names
 from dibs.cli.output import Column
 
 if TYPE_CHECKING:
     from dibs.model.key import ApiKey
 
-app = typer.Typer(help="Make API keys, list and revoke them.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
 
 COLUMNS = (
     Column("id"),
@@ -31,25 +31,25 @@ COLUMNS = (
 @app.command("create")
 def create(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who it is for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The person or program that uses the key.")],
     *,
     scopes: Annotated[
-        str, typer.Option("--scopes", metavar="A,B", help="Some of enqueue, work, read, admin (everything).")
+        str, typer.Option("--scopes", metavar="A,B", help="One or more of enqueue, work, read, admin (everything).")
     ],
     queues: Annotated[
-        str | None, typer.Option("--queues", metavar="A,B", help="Only for these queues; default: for all.")
+        str | None, typer.Option("--queues", metavar="A,B", help="Limit the key to these queues; default: all queues.")
     ] = None,
     rate_limit: Annotated[
         str | None,
-        typer.Option("--rate-limit", metavar="N/UNIT", help="Such as 600/minute, or none; default: 100/minute."),
+        typer.Option("--rate-limit", metavar="N/UNIT", help="For example 600/minute, or none; default: 100/minute."),
     ] = None,
     expires_in: Annotated[
-        str | None, typer.Option("--expires-in", metavar="TIME", help="Such as 90d, 12h, 30m; default: never.")
+        str | None, typer.Option("--expires-in", metavar="TIME", help="For example 90d, 12h, 30m; default: never.")
     ] = None,
-    url: Url = None,
-    as_json: Json = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Make an API key, and show it this once."""
+    """Create an API key and print it. It cannot be shown again."""
     from dibs.model.checks import read_duration
 
     options = given(
@@ -57,41 +57,45 @@ def create(
         rate_limit=rate_limit,
         expires_in=None if expires_in is None else read_duration(expires_in),
     )
-    with opened(ctx, url, as_json, create=True) as (client, output):
+    with open_client(ctx, url, as_json, create=True) as (client, output):
         minted = client.create_key(name, split_names(scopes), **options)
         if not output.as_json:
-            output.note(f"The key {minted.about.id} for {text.line(name)}. Keep it now: it is shown only this once.")
+            output.print_to_stderr(
+                f"Key {minted.about.id} for {text.line(name)} is created. Save it now: it is not shown again."
+            )
             if rate_limit is None and "work" in split_names(scopes):
-                output.note("It may ask 100 times a minute; for a busy worker make one with --rate-limit none.")
-        output.say(minted.key)  # alone on standard output, for KEY=$(dibs keys create …)
-        output.answer({"success": True, "key": minted.key, **_shape(minted.about)})
+                output.print_to_stderr(
+                    "The key allows 100 requests a minute. For a busy worker, create it with --rate-limit none."
+                )
+        output.print(minted.key)  # nothing else on standard output, for KEY=$(dibs keys create …)
+        output.print_json({"success": True, "key": minted.key, **_to_json(minted.about)})
 
 
 @app.command("list")
-def list_keys(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
-    """List the API keys, also those that expired or were revoked."""
-    with opened(ctx, url, as_json) as (client, output):
+def list_keys(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """List all API keys, including expired and revoked ones."""
+    with open_client(ctx, url, as_json) as (client, output):
         keys = client.keys()
         if output.as_json:
-            output.answer({"keys": [_shape(each) for each in keys]})
+            output.print_json({"keys": [_to_json(each) for each in keys]})
         elif keys:
-            output.table(COLUMNS, [_row(each) for each in keys])
+            output.print_table(COLUMNS, [_row(each) for each in keys])
         else:
-            output.note("No keys.")
+            output.print_to_stderr("No keys.")
 
 
 @app.command("revoke")
 def revoke(
     ctx: typer.Context,
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the key, not the key.")],
-    url: Url = None,
-    as_json: Json = False,
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the key, not the key itself.")],
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Let nobody use an API key from now on."""
-    with opened(ctx, url, as_json) as (client, output):
+    """Revoke an API key. The server refuses it from now on."""
+    with open_client(ctx, url, as_json) as (client, output):
         revoked = client.revoke_key(key_id)
-        output.say(f"The key {revoked.id} for {text.line(revoked.name)} is revoked.")
-        output.answer({"success": True, **_shape(revoked)})
+        output.print(f"Key {revoked.id} for {text.line(revoked.name)} is revoked.")
+        output.print_json({"success": True, **_to_json(revoked)})
 
 
 def _row(key: ApiKey) -> tuple[object, ...]:
@@ -103,10 +107,10 @@ def _row(key: ApiKey) -> tuple[object, ...]:
     return key.id, state, key.name, *limits, text.exact(key.expires_at), text.exact(key.last_used_at)
 
 
-def _shape(key: ApiKey) -> dict[str, Any]:
+def _to_json(key: ApiKey) -> dict[str, Any]:
     from msgspec import to_builtins
 
-    from dibs import shape
+    from dibs.wire.keys import Key
 
-    flat: dict[str, Any] = to_builtins(shape.key(key))
+    flat: dict[str, Any] = to_builtins(Key.from_model(key))
     return flat

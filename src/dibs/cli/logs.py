@@ -1,7 +1,7 @@
-"""The log of a worker or server on standard error: one entry a line, for people on a terminal and as JSON elsewhere,
-and none that a task or a client could forge.
+"""The log of a worker or server on standard error: one entry a line, as text on a terminal and as JSON elsewhere.
 
-An entry of dibs has a name (`event`) and fields; so has whatever a program logs with `extra`.
+Entries of dibs have a name (`event`) and fields; other entries have the fields that a program logs with `extra`.
+Control characters are escaped, so that text from a task or a client cannot forge an entry.
 """
 
 from __future__ import annotations
@@ -22,76 +22,76 @@ from dibs.observe import log, tracing
 from dibs.redaction import redact, redact_encoded
 
 FORMATS = ("auto", "human", "json")
-QUIETER = ("httpx", "httpcore", "opentelemetry")
-"""A line for every request that a worker makes, and whatever an exporter has to say."""
+NOISY_LOGGERS = ("httpx", "httpcore", "opentelemetry")
+"""Loggers that write a line for each request or export: they log warnings only, unless the level is debug."""
 
 COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "31;1"}
 
 
 def configure(level: str, log_format: str = "auto") -> None:
-    """Log everything of this level and above."""
+    """Configure the root logger to write entries of this level and above to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(_formatter(check_format(log_format), on_terminal=sys.stderr.isatty()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level.lower() != "debug":
-        for name in QUIETER:
+        for name in NOISY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def check_format(log_format: str) -> str:
-    """Refuse a format that there is not."""
+    """Return the log format, or raise InvalidValue if it does not exist."""
     if log_format not in FORMATS:
-        raise InvalidValue(f"There is no log format {log_format!r}.", hint=f"Use one of: {', '.join(FORMATS)}.")
+        raise InvalidValue(f"{log_format!r} is not a log format.", hint=f"Use one of: {', '.join(FORMATS)}.")
     return log_format
 
 
 def _formatter(log_format: str, *, on_terminal: bool) -> logging.Formatter:
     if log_format == "json" or (log_format == "auto" and not on_terminal):
-        return Json()
-    return Human(on_terminal=on_terminal, coloured=on_terminal and _likes_colours())
+        return JsonFormatter()
+    return HumanFormatter(on_terminal=on_terminal, coloured=on_terminal and _supports_colours())
 
 
-def _likes_colours() -> bool:
+def _supports_colours() -> bool:
     return sys.platform != "win32" and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-class Timed(logging.Formatter):
-    """Tells the time in UTC, as everywhere in dibs; a second is spelled once, for there may be thousands of entries."""
+class TimedFormatter(logging.Formatter):
+    """Formats the time in UTC. The text of a second is cached, because a second may have thousands of entries."""
 
-    def __init__(self, times: str = "%Y-%m-%dT%H:%M:%S") -> None:
+    def __init__(self, time_format: str = "%Y-%m-%dT%H:%M:%S") -> None:
         super().__init__()
-        self._times = times
-        self._spelled = (-1, "")
+        self._time_format = time_format
+        self._formatted = (-1, "")
 
     def second(self, record: logging.LogRecord) -> str:
-        """The second of the entry."""
-        second, spelled = self._spelled
+        """Return the time of the entry, to the second."""
+        second, formatted = self._formatted
         if second != int(record.created):
             second = int(record.created)
-            spelled = time.strftime(self._times, time.gmtime(second))
-            self._spelled = (second, spelled)  # at once: threads share the formatter
-        return spelled
+            formatted = time.strftime(self._time_format, time.gmtime(second))
+            self._formatted = (second, formatted)  # one assignment, because threads share the formatter
+        return formatted
 
     def trace_of(self, record: logging.LogRecord) -> str | None:
-        """The traceback of what is logged, if it has one."""
+        """Return the traceback of the entry, if it has one."""
         return self.formatException(record.exc_info) if record.exc_info else record.exc_text
 
 
-class Human(Timed):
-    """Spells out control characters, and indents a traceback: only an entry of its own begins at the margin."""
+class HumanFormatter(TimedFormatter):
+    """Formats entries as text. Control characters are escaped and tracebacks indented: only entries start a line."""
 
     def __init__(self, *, on_terminal: bool = False, coloured: bool = False) -> None:
         super().__init__("%H:%M:%S" if on_terminal else "%Y-%m-%dT%H:%M:%S")
         self._on_terminal, self._coloured = on_terminal, coloured
 
     def format(self, record: logging.LogRecord) -> str:
-        """The entry, safe to show."""
+        """Return the entry as text that is safe to print on a terminal."""
         entry = self._start(record) + text.line(redact(record.getMessage()))
         parts = [part for part in (self.trace_of(record), record.stack_info) if part]
         if not parts:
             return entry
-        spelled = [text.lines(redact(part)) for part in parts]
-        return "\n".join([entry, *(f"    {each}" for part in spelled for each in part.splitlines())])
+        formatted = [text.lines(redact(part)) for part in parts]
+        return "\n".join([entry, *(f"    {each}" for part in formatted for each in part.splitlines())])
 
     def _start(self, record: logging.LogRecord) -> str:
         if self._on_terminal:
@@ -103,11 +103,11 @@ class Human(Timed):
         return f"{name:<8}" if colour is None else f"\x1b[{colour}m{name:<8}\x1b[0m"
 
 
-class Json(Timed):
-    """One JSON object a line: when, how grave, who says it, what happened (`event`), the sentence, and its fields."""
+class JsonFormatter(TimedFormatter):
+    """Formats entries as one JSON object a line: time, level, logger, event, message and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The entry, on one line whatever it holds."""
+        """Return the entry as JSON on one line."""
         given = log.extra_fields(record)
         entry: dict[str, Any] = {
             "time": f"{self.second(record)}.{int(record.msecs):03d}Z",
@@ -131,15 +131,15 @@ class Json(Timed):
 def _encoded(entry: Mapping[str, Any]) -> str:
     try:
         return _encode(entry).decode()
-    except Exception:  # whatever a program gave its entry: it is told as text instead
-        return _encode({name: clean_text(_said(value)) for name, value in entry.items()}).decode()
+    except Exception:  # a field of the program that JSON cannot encode is written as text
+        return _encode({name: clean_text(_as_text(value)) for name, value in entry.items()}).decode()
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     try:
         return str(value)
     except Exception:
         return f"<{type(value).__name__}>"
 
 
-_encode = msgspec.json.Encoder(enc_hook=_said).encode
+_encode = msgspec.json.Encoder(enc_hook=_as_text).encode

@@ -1,4 +1,4 @@
-"""Where Prometheus asks a worker, in one process or in several."""
+"""The HTTP address at which a worker serves its metrics and health."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ if TYPE_CHECKING:
     from dibs.observe.metrics_server import HealthStatus
     from dibs.observe.sharing import Counts
 
-MetricsPort = Annotated[
+MetricsPortOption = Annotated[
     int | None,
     typer.Option(
         "--metrics-port",
         metavar="PORT",
-        help="Serve /metrics and /health there; 0 for any free port.",
+        help="Port for /metrics and /health; 0: any free port; default: none.",
         min=0,
         max=65535,
     ),
 ]
-MetricsHost = Annotated[
-    str, typer.Option("--metrics-host", metavar="ADDRESS", help="Where to serve them; nobody is asked for a key.")
+MetricsHostOption = Annotated[
+    str,
+    typer.Option("--metrics-host", metavar="ADDRESS", help="Address for /metrics and /health, which need no API key."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where to serve metrics; nowhere, where there is no port."""
+class MetricsAddress:
+    """The address for metrics. Without a port, no metrics are served."""
 
     host: str
     port: int | None
 
     @contextmanager
     def serving(self, total: Callable[[], Counts], health: Callable[[], HealthStatus]) -> Iterator[None]:
-        """Tell what was counted, and how all is, while the block lasts."""
+        """Serve the counters and the health until the block ends."""
         if self.port is None:
             yield
             return

@@ -1,4 +1,4 @@
-"""The options that several commands share, and what the shell completes them with."""
+"""The options that several commands share, and their shell completion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dibs.cli.context import begin
+from dibs.cli.context import command_context
 from dibs.errors import DibsError, InvalidValue
 
 if TYPE_CHECKING:
@@ -20,30 +20,30 @@ STATES = ("scheduled", "blocked", "pending", "claimed", "completed", "failed", "
 
 ORDERS = ("priority", "priority_lifo", "priority_asc", "fifo", "lifo", "random", "weighted")
 
-LOOKED_AT = 200
-"""Tasks that completing a name looks at: the newest ones, because counting all of them could take long."""
+COMPLETION_SAMPLE = 200
+"""Number of tasks, newest first, that completion reads names from: reading all of them could take long."""
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """Those options that were given: the defaults stay with the verbs."""
+    """Return the options that are not None. The client supplies the defaults of the others."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def filters(**options: Any) -> dict[str, Any]:
-    """The filters that were given; times are read."""
+    """Return the filters that are not None, with times converted to datetime."""
     times = {name: read_time(options[name]) for name in ("since", "until") if options.get(name) is not None}
     return given(**{**options, **times})
 
 
-def read_time(written: str) -> datetime:
-    """A time: a date, a date with a time (in UTC unless it names a zone), or a duration before now, such as 2h."""
-    if found := _AGO.fullmatch(written.strip()):
+def read_time(given_time: str) -> datetime:
+    """Read a time: a date, a date with a time (UTC unless it has a zone), or a duration before now, such as 2h."""
+    if found := _AGO.fullmatch(given_time.strip()):
         return datetime.now(UTC) - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
     try:
-        time = datetime.fromisoformat(written.strip())
+        time = datetime.fromisoformat(given_time.strip())
     except ValueError:
         hint = "Write 2030-01-31, 2030-01-31T08:00Z, or 2h for two hours ago (s, m, h, d, w)."
-        raise InvalidValue(f"{written!r} is not a valid time.", hint=hint) from None
+        raise InvalidValue(f"{given_time!r} is not a valid time.", hint=hint) from None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
@@ -52,66 +52,70 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def split_names(listed: str) -> list[str]:
-    """The names in a text like `a,b`."""
+    """Split a list of names such as `a,b`."""
     return [name.strip() for name in listed.split(",")]
 
 
 def check_level(log_level: str) -> None:
-    """Refuse a log level that there is not."""
+    """Raise InvalidValue if the log level does not exist."""
     if log_level.lower() not in LEVELS:
-        raise InvalidValue(f"There is no log level {log_level!r}.", hint=f"Use one of: {', '.join(LEVELS)}.")
+        raise InvalidValue(f"{log_level!r} is not a log level.", hint=f"Use one of: {', '.join(LEVELS)}.")
 
 
 def log_options(log_level: str, log_format: str) -> list[str]:
-    """The same options, for the processes that a supervisor starts."""
+    """Return the log options for the command of a supervised process."""
     return ["--log-level", log_level, "--log-format", log_format]
 
 
 def complete_state(incomplete: str) -> list[str]:
-    """The states a task can be in."""
+    """Complete the state of a task."""
     return [state for state in STATES if state.startswith(incomplete)]
 
 
 def complete_order(incomplete: str) -> list[str]:
-    """The orders of claiming."""
+    """Complete the order of claims."""
     return [order for order in ORDERS if order.startswith(incomplete)]
 
 
 def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The queues of the newest tasks."""
-    return _completed(ctx, incomplete, lambda client: {task.queue for task in client.list_tasks(limit=LOOKED_AT)})
+    """Complete a queue from the newest tasks."""
+    return _completed(
+        ctx, incomplete, lambda client: {task.queue for task in client.list_tasks(limit=COMPLETION_SAMPLE)}
+    )
 
 
 def complete_type(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The types of the newest tasks."""
-    return _completed(ctx, incomplete, lambda client: {task.type for task in client.list_tasks(limit=LOOKED_AT)})
+    """Complete a task type from the newest tasks."""
+    return _completed(
+        ctx, incomplete, lambda client: {task.type for task in client.list_tasks(limit=COMPLETION_SAMPLE)}
+    )
 
 
 def complete_worker(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The ids of the workers."""
+    """Complete the id of a worker."""
     return _completed(ctx, incomplete, lambda client: {worker.id for worker in client.workers()})
 
 
 def complete_schedule(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of the schedules."""
+    """Complete the name of a schedule."""
     return _completed(ctx, incomplete, lambda client: {schedule.name for schedule in client.schedules()})
 
 
-def _completed(ctx: typer.Context, incomplete: str, look: Callable[[Dibs], set[str]]) -> list[str]:
+def _completed(ctx: typer.Context, incomplete: str, read_names: Callable[[Dibs], set[str]]) -> list[str]:
     try:
-        with begin(ctx, ctx.params.get("url"), False).open() as client:
-            return sorted(name for name in look(client) if name.startswith(incomplete))
-    except DibsError:  # a shell that completes is no place for an error message
+        with command_context(ctx, ctx.params.get("url"), False).open() as client:
+            return sorted(name for name in read_names(client) if name.startswith(incomplete))
+    except DibsError:  # an error message would break the command line that the shell completes
         return []
 
 
-Url = Annotated[
+UrlOption = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="The store; otherwise DIBS_URL, otherwise sqlite:///dibs.db."),
+    typer.Option("--url", metavar="URL", help="URL of the store; default: DIBS_URL, then sqlite:///dibs.db."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer with JSON, for scripts.")]
-LogLevel = Annotated[str, typer.Option("--log-level", metavar="LEVEL", help=f"One of {', '.join(LEVELS)}.")]
-LogFormat = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+LogLevelOption = Annotated[str, typer.Option("--log-level", metavar="LEVEL", help=f"One of {', '.join(LEVELS)}.")]
+LogFormatOption = Annotated[
     str,
     typer.Option(
         "--log-format",
@@ -120,20 +124,20 @@ LogFormat = Annotated[
         help="human, json, or auto: human on a terminal, JSON lines elsewhere.",
     ),
 ]
-State = Annotated[
+StateOption = Annotated[
     str | None,
     typer.Option("--state", metavar="STATE", help=f"One of {', '.join(STATES)}.", autocompletion=complete_state),
 ]
-Queue = Annotated[
+QueueOption = Annotated[
     str | None,
     typer.Option("--queue", metavar="QUEUE", help="Only this queue.", autocompletion=complete_queue),
 ]
-Type = Annotated[
+TypeOption = Annotated[
     str | None,
     typer.Option("--type", metavar="TYPE", help="Only this type of task.", autocompletion=complete_type),
 ]
-Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only the task with this idempotency key.")]
-Worker = Annotated[
+KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only the task with this idempotency key.")]
+WorkerOption = Annotated[
     str | None,
     typer.Option(
         "--worker",
@@ -142,23 +146,29 @@ Worker = Annotated[
         autocompletion=complete_worker,
     ),
 ]
-Since = Annotated[
+SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Only tasks created since: 2030-01-31, 2030-01-31T08:00Z, or 2h ago."),
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only tasks created since this time: 2030-01-31, 2030-01-31T08:00Z, or 2h (ago).",
+    ),
 ]
-Until = Annotated[
+UntilOption = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="Only tasks created before this time, written the same way."),
+    typer.Option("--until", metavar="TIME", help="Only tasks created before this time, in the same formats."),
 ]
-Text = Annotated[
+TextOption = Annotated[
     str | None, typer.Option("--text", metavar="TEXT", help="Only tasks with this text in their params or error.")
 ]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", help="At most so many (1 to 1000).")]
-Cursor = Annotated[int | None, typer.Option("--cursor", metavar="ID", help="Go on after the task with this id.")]
-TaskId = Annotated[int, typer.Argument(metavar="ID", help="The id of the task.")]
-TaskIds = Annotated[
+LimitOption = Annotated[int, typer.Option("--limit", metavar="N", help="Maximum number of entries (1 to 1000).")]
+CursorOption = Annotated[
+    int | None, typer.Option("--cursor", metavar="ID", help="Continue after the task with this id.")
+]
+TaskIdArgument = Annotated[int, typer.Argument(metavar="ID", help="The id of the task.")]
+TaskIdsArgument = Annotated[
     list[int] | None, typer.Argument(metavar="[ID]...", help="The ids of one or more tasks.", show_default=False)
 ]
-All = Annotated[bool, typer.Option("--all", help="All tasks that match the other options.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All tasks that match the other options.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print the number of tasks.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

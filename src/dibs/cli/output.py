@@ -1,4 +1,4 @@
-"""How a command answers: a table for a terminal, aligned plain text for a pipe, one JSON document for a script."""
+"""The output of a command: tables on a terminal, aligned plain text in a pipe, or one JSON document."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-NAMES = 12
-"""The width of the names of values, the same for every task."""
+FIELD_WIDTH = 12
+"""The width of field names, equal for all objects."""
 
 PIPE_CLOSED = 141
-"""What a shell reports of a program that wrote to a closed pipe."""
+"""The exit code that a shell reports for a program that wrote to a closed pipe."""
 
 STYLES = {
     "scheduled": "cyan",
@@ -47,12 +47,12 @@ STYLES = {
     "expired": "yellow",
     "revoked": "bright_black",
 }
-"""The colours of states and verdicts, everywhere the same."""
+"""The colours of states and verdicts."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. `stretch`: it takes what space is left, and is cut where there is too little."""
+    """A column of a table. `stretch`: the column fills the remaining width and is cut if the terminal is narrow."""
 
     title: str
     right: bool = False
@@ -60,18 +60,18 @@ class Column:
     by_state: bool = False
 
 
-Step = Callable[[int], None]
+AdvanceProgress = Callable[[int], None]
 
 
 class Output:
-    """Standard output and standard error, spoken to in one of three ways."""
+    """Prints to standard output and standard error, as text or as JSON."""
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
 
     @property
     def on_terminal(self) -> bool:
-        """True where a person is reading."""
+        """Return True if standard output is a terminal and --json was not given."""
         return sys.stdout.isatty() and not self.as_json
 
     @property
@@ -81,71 +81,73 @@ class Output:
 
     @cached_property
     def console(self) -> Console:
-        """The terminal, which takes text for text: no markup, no emoji codes, no guessed highlights."""
+        """The rich console. Markup, emoji codes and highlighting are off: user text is printed unchanged."""
         from rich.console import Console
 
         return Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
 
-    def answer(self, shape: Any) -> None:
-        """The one JSON document of this command. ASCII only, so that every terminal and every locale can hold it."""
+    def print_json(self, document: Any) -> None:
+        """Print the JSON document of this command if --json was given; ASCII only, for every locale."""
         if self.as_json:
-            self.write(json.dumps(shape, indent=2, default=_plain))
+            self.write_line(json.dumps(document, indent=2, default=_to_builtins))
 
-    def answer_line(self, shape: Any) -> None:
-        """One of many JSON documents, each on its line."""
-        self.write(json.dumps(shape, default=_plain))
+    def print_json_line(self, document: Any) -> None:
+        """Print one of many JSON documents, each on its own line."""
+        self.write_line(json.dumps(document, default=_to_builtins))
 
-    def say(self, words: str, style: str | None = None) -> None:
-        """A sentence for people; nothing where JSON was asked for."""
+    def print(self, message: str, style: str | None = None) -> None:
+        """Print a text; nothing if --json was given."""
         if self.as_json:
             return
         if style and self.on_terminal:
-            with quiet_if_closed():
-                self.console.print(words, style=style)
+            with exit_if_pipe_closed():
+                self.console.print(message, style=style)
         else:
-            self.write(words)
+            self.write_line(message)
 
-    def pieces(self, line: Sequence[tuple[str, str]]) -> None:
-        """A line for people, in pieces of their own styles."""
+    def print_styled(self, line: Sequence[tuple[str, str]]) -> None:
+        """Print a line of pieces with individual styles."""
         if self.on_terminal:
             from rich.text import Text
 
-            with quiet_if_closed():
+            with exit_if_pipe_closed():
                 self.console.print(Text.assemble(*line), no_wrap=True, overflow="crop")
         else:
-            self.write("".join(piece for piece, _ in line).rstrip())
+            self.write_line("".join(piece for piece, _ in line).rstrip())
 
-    def write(self, words: str) -> None:
-        """A line on standard output, at once."""
-        with quiet_if_closed():
-            sys.stdout.write(f"{words}\n")
+    def write_line(self, message: str) -> None:
+        """Write a line to standard output and flush it."""
+        with exit_if_pipe_closed():
+            sys.stdout.write(f"{message}\n")
             sys.stdout.flush()
 
-    def note(self, words: str) -> None:
-        """A line on standard error."""
-        with quiet_if_closed():
-            sys.stderr.write(f"{words}\n")
+    def print_to_stderr(self, message: str) -> None:
+        """Write a line to standard error."""
+        with exit_if_pipe_closed():
+            sys.stderr.write(f"{message}\n")
             sys.stderr.flush()
 
-    def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-        """Rows under their titles."""
+    def print_table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+        """Print a table."""
         if self.on_terminal:
-            with quiet_if_closed():
+            with exit_if_pipe_closed():
                 self.console.print(rich_table(columns, rows))
         else:
-            self.write("\n".join(plain_table(columns, rows)))
+            self.write_line("\n".join(plain_table(columns, rows)))
 
-    def pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Names and values, one pair a line; a value of several lines stands below its name."""
+    def print_fields(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Print fields, one a line. A value of several lines is printed below its name."""
         for name, value in pairs:
             if "\n" in value:
-                self.say(f"{name}:\n" + "\n".join(f"  {each}" for each in value.split("\n")))
+                self.print(f"{name}:\n" + "\n".join(f"  {each}" for each in value.split("\n")))
             else:
-                self.say(f"{name + ':':<{NAMES}} {value}".rstrip(), STYLES.get(value) if name == "state" else None)
+                self.print(
+                    f"{name + ':':<{FIELD_WIDTH}} {value}".rstrip(), STYLES.get(value) if name == "state" else None
+                )
 
     @contextmanager
-    def progress(self, what: str, total: int | None) -> Iterator[Step]:
-        """A progress bar on standard error, where a person can see it; the step says how many more are done."""
+    def progress_bar(self, what: str, total: int | None) -> Iterator[AdvanceProgress]:
+        """Show a progress bar if standard error is a terminal; yield a function that advances it."""
         if self.as_json or not sys.stderr.isatty():
             yield lambda _: None
             return
@@ -159,7 +161,7 @@ class Output:
 
 
 def rich_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], **options: Any) -> Table:
-    """A table that fits the terminal: no cell wraps, the stretching column gives way first."""
+    """Return a table that fits the terminal: no cell wraps, and the stretching column is cut first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -168,7 +170,7 @@ def rich_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], **op
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
-            no_wrap=not column.stretch,  # rich takes space from columns that could wrap before it does from others
+            no_wrap=not column.stretch,  # rich takes space from columns that can wrap first
             overflow="ellipsis",
             ratio=1 if column.stretch else None,
             min_width=8 if column.stretch else None,
@@ -181,7 +183,7 @@ def rich_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], **op
 
 
 def plain_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Aligned columns, nothing cut and nothing wrapped: a pipe has no width."""
+    """Yield the lines of a table with aligned columns, neither cut nor wrapped, because a pipe has no width."""
     table = [[column.title for column in columns], *([text.line(cell) for cell in row] for row in rows)]
     widths = [max(len(row[place]) for row in table) for place in range(len(columns))]
     for row in table:
@@ -191,25 +193,25 @@ def plain_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> 
 
 
 @contextmanager
-def quiet_if_closed() -> Iterator[None]:
-    """End without a word if the reader has gone (`dibs tasks list | head -1`)."""
+def exit_if_pipe_closed() -> Iterator[None]:
+    """End silently if the reader closed the pipe (`dibs tasks list | head -1`)."""
     try:
         yield
     except BrokenPipeError:
-        _drop_the_rest()
+        _discard_buffered()
         raise typer.Exit(PIPE_CLOSED) from None
-    except OSError as error:  # a full disk, say
-        _drop_the_rest()
-        raise DibsError(f"The answer could not be written: {error}.") from None
+    except OSError as error:  # for example a full disk
+        _discard_buffered()
+        raise DibsError(f"The output could not be written: {error}.") from None
 
 
-def _drop_the_rest() -> None:
-    """What is still buffered has nowhere to go: let it not be told a second time when the program ends."""
+def _discard_buffered() -> None:
+    """Redirect standard output to the null device, so that flushing the buffer at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _plain(shape: Any) -> Any:
-    """What the JSON of the standard library needs to be told about a shape."""
+def _to_builtins(document: Any) -> Any:
+    """Convert a msgspec struct for the JSON encoder of the standard library."""
     from msgspec import to_builtins
 
-    return to_builtins(shape)
+    return to_builtins(document)

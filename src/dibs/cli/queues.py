@@ -1,4 +1,4 @@
-"""`dibs queues`: how deep they are, and which of them are paused."""
+"""`dibs queues`: list, pause and resume queues."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dibs.cli import text
-from dibs.cli.context import opened
-from dibs.cli.options import STATES, Json, Url, complete_queue
+from dibs.cli.context import open_client
+from dibs.cli.options import STATES, JsonOption, UrlOption, complete_queue
 from dibs.cli.output import Column
 from dibs.errors import NotAllowed
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dibs.client import Dibs
     from dibs.model.registry import QueueInfo
 
-app = typer.Typer(help="Look at queues, pause and resume them.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, pause and resume queues.", no_args_is_help=True, rich_markup_mode=None)
 
 COLUMNS = (
     Column("queue", stretch=True),
@@ -25,46 +25,46 @@ COLUMNS = (
     *(Column(state, right=True) for state in STATES),
 )
 
-Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=complete_queue)]
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=complete_queue)]
 
 
 @app.command("list")
-def list_queues(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
+def list_queues(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """List the queues with their depth by state."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.admin import Queues
 
         queues = client.queues()
         if output.as_json:
-            output.answer({"queues": [shape.queue(queue) for queue in queues]})
+            output.print_json(Queues.from_model(queues))
         elif queues:
-            output.table(COLUMNS, [row(queue) for queue in queues])
+            output.print_table(COLUMNS, [row(queue) for queue in queues])
         else:
-            output.note("No queues.")
+            output.print_to_stderr("No queues.")
 
 
 def row(queue: QueueInfo) -> tuple[object, ...]:
-    """A queue in the columns of a list."""
+    """Return the cells of a queue in a list."""
     return queue.name, "paused" if queue.paused else "", *(queue.depth.get(state, 0) for state in STATES)
 
 
 @app.command("pause")
-def pause(ctx: typer.Context, queue: Name, url: Url = None, as_json: Json = False) -> None:
-    """Let nobody claim from a queue; running tasks go on."""
-    with opened(ctx, url, as_json) as (client, output):
+def pause(ctx: typer.Context, queue: QueueArgument, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Pause a queue: its tasks are not claimed; claimed tasks continue."""
+    with open_client(ctx, url, as_json) as (client, output):
         others = None if output.as_json else _others(client, queue)
         client.pause(queue)
-        output.say(f"The queue {text.line(queue)} is paused.")
+        output.print(f"Queue {text.line(queue)} is paused.")
         if others is not None:
             listed = f" Queues with tasks: {text.shorten(text.line(', '.join(others)), 200)}." if others else ""
-            output.note(f"note: No task, worker or schedule names the queue {text.line(queue)}.{listed}")
-        output.answer({"success": True, "queue": queue, "paused": True})
+            output.print_to_stderr(f"note: No task, worker or schedule uses queue {text.line(queue)}.{listed}")
+        output.print_json({"success": True, "queue": queue, "paused": True})
 
 
 def _others(client: Dibs, queue: str) -> list[str] | None:
-    """The queues that hold tasks, if nothing names this one; None if something does, or the key may not look.
+    """Return the queues with tasks if nothing uses this queue; None if something does or the API key may not read.
 
-    A queue is paused even if nothing names it: it may be paused before its first task comes.
+    A queue that nothing uses is paused as well: it may be paused before its first task is enqueued.
     """
     with contextlib.suppress(NotAllowed):
         if any(queue in (worker.queues or ()) for worker in client.workers()):
@@ -77,12 +77,12 @@ def _others(client: Dibs, queue: str) -> list[str] | None:
 
 
 @app.command("resume")
-def resume(ctx: typer.Context, queue: Name, url: Url = None, as_json: Json = False) -> None:
-    """Let a queue be claimed from again."""
-    with opened(ctx, url, as_json) as (client, output):
+def resume(ctx: typer.Context, queue: QueueArgument, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Resume a paused queue: its tasks are claimed again."""
+    with open_client(ctx, url, as_json) as (client, output):
         paused = output.as_json or any(each.paused for each in client.queues() if each.name == queue)
         client.resume(queue)
-        output.say(f"The queue {text.line(queue)} is open.")
+        output.print(f"Queue {text.line(queue)} is resumed.")
         if not paused:
-            output.note(f"note: The queue {text.line(queue)} was not paused.")
-        output.answer({"success": True, "queue": queue, "paused": False})
+            output.print_to_stderr(f"note: Queue {text.line(queue)} was not paused.")
+        output.print_json({"success": True, "queue": queue, "paused": False})

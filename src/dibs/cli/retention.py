@@ -1,4 +1,4 @@
-"""`dibs retention`: how long finished records are kept."""
+"""`dibs retention`: show and change how long finished records are kept."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dibs.cli import text
-from dibs.cli.context import opened
-from dibs.cli.options import Json, Url, complete_queue, complete_type
+from dibs.cli.context import open_client
+from dibs.cli.options import JsonOption, UrlOption, complete_queue, complete_type
 from dibs.cli.output import Column
 
 if TYPE_CHECKING:
@@ -37,19 +37,19 @@ CHANGE_COLUMNS = (
 
 
 def complete_records(incomplete: str) -> list[str]:
-    """The kinds of records that have a retention."""
+    """Complete a kind of records."""
     return [records for records in RECORDS if records.startswith(incomplete)]
 
 
-RecordsName = Annotated[
+RecordsArgument = Annotated[
     str,
     typer.Argument(metavar="RECORDS", help=f"One of {', '.join(RECORDS)}.", autocompletion=complete_records),
 ]
-Queue = Annotated[
+RuleQueueOption = Annotated[
     str | None,
     typer.Option("--queue", metavar="QUEUE", help="Only records of this queue.", autocompletion=complete_queue),
 ]
-Type = Annotated[
+RuleTypeOption = Annotated[
     str | None,
     typer.Option(
         "--type",
@@ -58,91 +58,91 @@ Type = Annotated[
         autocompletion=complete_type,
     ),
 ]
-Workflow = Annotated[
+RuleWorkflowOption = Annotated[
     str | None,
     typer.Option("--workflow", metavar="NAME", help="Only workflows of this name, with their steps."),
 ]
 
 
 @app.command("list")
-def list_rules(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
-    """List the retention rules: the defaults, then those for types, queues and workflows."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+def list_rules(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """List the retention rules: the defaults, then the rules for types, queues and workflows."""
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.retention import RetentionRules
 
         rules = client.retention()
         if output.as_json:
-            output.answer({"rules": [shape.rule(rule) for rule in rules]})
+            output.print_json(RetentionRules.from_model(rules))
         else:
-            output.table(COLUMNS, [_row(rule) for rule in rules])
+            output.print_table(COLUMNS, [_row(rule) for rule in rules])
 
 
 @app.command("set")
 def set_rule(
     ctx: typer.Context,
-    records: RecordsName,
+    records: RecordsArgument,
     keep: Annotated[
         str,
-        typer.Argument(metavar="TIME", help="Such as 12h, 30d; 0s: until the next upkeep; forever: never deleted."),
+        typer.Argument(metavar="TIME", help="For example 12h, 30d; 0s: until the next upkeep; forever: never deleted."),
     ],
     *,
-    queue: Queue = None,
-    type: Type = None,
-    workflow: Workflow = None,
-    url: Url = None,
-    as_json: Json = False,
+    queue: RuleQueueOption = None,
+    type: RuleTypeOption = None,
+    workflow: RuleWorkflowOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Set how long records are kept after they finished; without an option, the default of the store."""
+    """Set how long records are kept after they finished; without an option, set the default of the store."""
     from dibs.model.retention import describe_keep, read_keep
 
     seconds = read_keep(keep)
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.retention import ChangedRule
 
         rule = client.set_retention(records, seconds, queue=queue, type=type, workflow=workflow)
-        output.say(f"{text.line(rule.target)}: {describe_keep(rule.keep)}.")
-        output.answer({"success": True, "rule": shape.rule(rule)})
+        output.print(f"{text.line(rule.target)}: {describe_keep(rule.keep)}.")
+        output.print_json(ChangedRule.from_model(rule))
 
 
 @app.command("remove")
 def remove(
     ctx: typer.Context,
-    records: RecordsName,
+    records: RecordsArgument,
     *,
-    queue: Queue = None,
-    type: Type = None,
-    workflow: Workflow = None,
-    url: Url = None,
-    as_json: Json = False,
+    queue: RuleQueueOption = None,
+    type: RuleTypeOption = None,
+    workflow: RuleWorkflowOption = None,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Remove a retention rule; without an option, set the default back to its first value."""
-    with opened(ctx, url, as_json) as (client, output):
+    """Remove a retention rule; without an option, reset the default to its initial value."""
+    with open_client(ctx, url, as_json) as (client, output):
         from dibs.model.retention import RetentionTarget
 
         target = RetentionTarget(records=records, queue=queue, type=type, workflow=workflow)
         client.remove_retention(records, queue=queue, type=type, workflow=workflow)
-        output.say(f"{text.line(target)}: no rule of its own any more.")
-        output.answer({"success": True})
+        output.print(f"{text.line(target)}: the rule is removed.")
+        output.print_json({"success": True})
 
 
 @app.command("changes")
 def changes(
     ctx: typer.Context,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most N changes (1 to 1000).")] = 100,
-    url: Url = None,
-    as_json: Json = False,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Maximum number of changes (1 to 1000).")] = 100,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """List who changed which rule, and when; newest first."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+    """List the changes of retention rules, newest first."""
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.retention import RetentionChanges
 
         found = client.retention_changes(limit)
         if output.as_json:
-            output.answer({"changes": [shape.rule_change(change) for change in found]})
+            output.print_json(RetentionChanges.from_model(found))
         elif found:
-            output.table(CHANGE_COLUMNS, [_change_row(change) for change in found])
+            output.print_table(CHANGE_COLUMNS, [_change_row(change) for change in found])
         else:
-            output.note("No retention rule was ever changed.")
+            output.print_to_stderr("No retention rule was changed.")
 
 
 def _row(rule: RetentionRule) -> tuple[object, ...]:
@@ -158,11 +158,11 @@ def _change_row(change: RetentionChange) -> tuple[object, ...]:
     return text.exact(change.at), change.by or "-", change.records, _target(change), kept
 
 
-def _target(about: RetentionRule | RetentionChange) -> str:
-    if about.type is not None:
-        return f"type {about.type}"
-    if about.queue is not None:
-        return f"queue {about.queue}"
-    if about.workflow is not None:
-        return f"workflow {about.workflow}"
-    return "everything else" if about.records in RECORDS[:3] else "everything"
+def _target(rule: RetentionRule | RetentionChange) -> str:
+    if rule.type is not None:
+        return f"type {rule.type}"
+    if rule.queue is not None:
+        return f"queue {rule.queue}"
+    if rule.workflow is not None:
+        return f"workflow {rule.workflow}"
+    return "everything else" if rule.records in RECORDS[:3] else "everything"

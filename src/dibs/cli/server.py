@@ -1,4 +1,4 @@
-"""`dibs server`: the HTTP API before a database, in this process or in several that share a port."""
+"""`dibs server`: serve the HTTP API of a database, in this process or in several processes that share a port."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from dibs.cli import text
-from dibs.cli.context import DEFAULT_URL, begin
-from dibs.cli.options import Json, LogFormat, LogLevel, Url, check_level, log_options
+from dibs.cli.context import DEFAULT_URL, command_context
+from dibs.cli.options import JsonOption, LogFormatOption, LogLevelOption, UrlOption, check_level, log_options
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dibs.store.contract import DatabaseStore
 
 LISTENING = "DIBS_LISTENING"
-"""Names, to one of several processes, the socket that they share."""
+"""Environment variable with the file descriptor of the socket that the server processes share."""
 
 logger = logging.getLogger("dibs.server")
 
@@ -30,38 +30,39 @@ def server(
     ctx: typer.Context,
     *,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Where to listen; 0.0.0.0 or :: for all addresses.")
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; 0.0.0.0 or :: for all addresses.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="N", help="The port; 0 for any free one.")] = 8787,
+    port: Annotated[int, typer.Option("--port", metavar="N", help="Port to listen on; 0: any free port.")] = 8787,
     processes: Annotated[
-        int, typer.Option("--processes", metavar="N", help="So many processes, restarted if they die.", min=1)
+        int,
+        typer.Option("--processes", metavar="N", help="Number of server processes; one that dies is restarted.", min=1),
     ] = 1,
     no_keys: Annotated[
-        bool, typer.Option("--no-keys", help="Let everybody in who reaches the port; only on loopback.")
+        bool, typer.Option("--no-keys", help="Accept requests without an API key; only on loopback.")
     ] = False,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option("--allowed-host", metavar="NAME", help="A name clients may call it by; * for any. Repeatable."),
+        typer.Option("--allowed-host", metavar="NAME", help="Accepted Host header; * for any. Repeatable."),
     ] = None,
     trust_proxy: Annotated[
         list[str] | None,
         typer.Option(
-            "--trust-proxy", metavar="ADDRESS", help="A proxy (or network) whose X-Forwarded-For is true. Repeatable."
+            "--trust-proxy", metavar="ADDRESS", help="Proxy (or network) whose X-Forwarded-For is trusted. Repeatable."
         ),
     ] = None,
     grace: Annotated[
-        float, typer.Option("--grace", metavar="SECONDS", help="How long requests may go on after SIGTERM.")
+        float, typer.Option("--grace", metavar="SECONDS", help="Maximum duration of open requests after SIGTERM.")
     ] = 10.0,
-    no_access_log: Annotated[bool, typer.Option("--no-access-log", help="No line for each request.")] = False,
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "auto",
-    url: Url = None,
-    as_json: Json = False,
+    no_access_log: Annotated[bool, typer.Option("--no-access-log", help="Do not log each request.")] = False,
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "auto",
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Serve the HTTP API until SIGTERM or Ctrl-C; requests that it has begun are answered first."""
+    """Serve the HTTP API and the dashboard until SIGTERM or Ctrl-C; open requests are answered first."""
     check_level(log_level)
-    session = begin(ctx, url, as_json)
-    check_database(session.url)
+    context = command_context(ctx, url, as_json)
+    check_database(context.url)
     config = _config(
         host=host,
         port=port,
@@ -71,30 +72,30 @@ def server(
         access_log=not no_access_log,
         grace=grace,
     )
-    _set_up_log(log_level, log_format)
-    code = _serve(session.url, config, processes, log_options(log_level, log_format))
-    session.output.answer({"success": code == 0, "exit_code": code})
+    _configure_log(log_level, log_format)
+    code = _serve(context.url, config, processes, log_options(log_level, log_format))
+    context.output.print_json({"success": code == 0, "exit_code": code})
     raise typer.Exit(code)
 
 
 def check_database(url: str) -> None:
-    """Refuse the URL of another server."""
+    """Raise InvalidValue for the URL of another server."""
     if url.startswith(("http:", "https:")):
         raise InvalidValue(
-            f"{text.public_url(url)} is a server itself; a server needs the database.",
+            f"{text.public_url(url)} is a server; a server needs a database.",
             hint="Use --url with sqlite:///file.db or postgresql://user@host/database.",
         )
 
 
 def _config(**options: Any) -> ServerConfig:
-    need_server()
+    check_server_installed()
     from dibs.server.config import ServerConfig
 
     return ServerConfig(**options)
 
 
-def need_server() -> None:
-    """Say what is missing before anything begins."""
+def check_server_installed() -> None:
+    """Raise InvalidValue if the packages of the server are not installed."""
     try:
         import dibs.server.run  # noqa: F401
     except ImportError as error:
@@ -103,11 +104,11 @@ def need_server() -> None:
         ) from None
 
 
-def _set_up_log(level: str, log_format: str) -> None:
+def _configure_log(level: str, log_format: str) -> None:
     from dibs.cli.logs import configure
 
     configure(level, log_format)
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it tells of itself, and warns of every odd request
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # uvicorn logs its start and each malformed request
 
 
 def _serve(url: str, config: ServerConfig, processes: int, log: list[str]) -> int:
@@ -115,20 +116,21 @@ def _serve(url: str, config: ServerConfig, processes: int, log: list[str]) -> in
 
     if processes > 1 and sys.platform == "win32":
         raise InvalidValue(
-            "Windows cannot share a port between processes.", hint="Start one server, or several on ports of their own."
+            "Windows cannot share a port between processes.",
+            hint="Start one process, or several servers on different ports.",
         )
     allow_many_connections()
-    handed = os.environ.pop(LISTENING, None)
-    if handed is not None:
-        return _run(url, config, socket.socket(fileno=int(handed)), told=True)
+    inherited = os.environ.pop(LISTENING, None)
+    if inherited is not None:
+        return _run(url, config, socket.socket(fileno=int(inherited)), announced=True)
     listening = listen(config.host, config.port)
     if processes == 1:
         return _run(url, config, listening)
     return _run_several(url, config, listening, processes, log)
 
 
-def _run(url: str, config: ServerConfig, listening: socket.socket, *, told: bool = False) -> int:
-    """Serve in this process."""
+def _run(url: str, config: ServerConfig, listening: socket.socket, *, announced: bool = False) -> int:
+    """Serve in this process. `announced`: the supervisor has already logged the start."""
     from dibs.observe.sharing import shared
     from dibs.server.app import create_app
     from dibs.server.run import Server
@@ -138,13 +140,13 @@ def _run(url: str, config: ServerConfig, listening: socket.socket, *, told: bool
     store = _open(url)
     end_with_the_supervisor()
 
-    def tell() -> None:
-        if not told:
-            _introduce(url, config, listening, store_has_key)
+    def announce() -> None:
+        if not announced:
+            _log_start(url, config, listening, store_has_key)
 
-    store_has_key = told or not config.keys or _has_key(store)
+    store_has_key = announced or not config.keys or _has_key(store)
     with shared():
-        Server(create_app(store, config), tell, alone=True).run([listening])
+        Server(create_app(store, config), announce, alone=True).run([listening])
     return 0
 
 
@@ -154,8 +156,8 @@ def _run_several(url: str, config: ServerConfig, listening: socket.socket, proce
     store = _open(url)
     has_key = not config.keys or _has_key(store)
     store.close()
-    os.environ["DIBS_URL"] = url  # not on their command lines, where everybody could read its password
-    _introduce(url, config, listening, has_key, processes)
+    os.environ["DIBS_URL"] = url  # not on the command line: every user of the machine can read that
+    _log_start(url, config, listening, has_key, processes)
     return supervise(
         [_command(config, log)] * processes,
         what="server",
@@ -165,10 +167,10 @@ def _run_several(url: str, config: ServerConfig, listening: socket.socket, proce
 
 
 def _open(url: str) -> DatabaseStore:
-    """The store, opened and migrated: one that cannot be reached is told now, not with the first request."""
+    """Open and migrate the store. One that is unreachable is reported now, not with the first request."""
     from dibs.store.open import open_store
 
-    store = cast("DatabaseStore", open_store(url))  # any other URL was refused
+    store = cast("DatabaseStore", open_store(url))  # check_database refused all other URLs
     store.run(store.upkeep.next_due())
     return store
 
@@ -177,20 +179,20 @@ def _has_key(store: DatabaseStore) -> bool:
     return any(key.live for key in store.run(store.keys.list_keys()))
 
 
-def _introduce(url: str, config: ServerConfig, listening: socket.socket, has_key: bool, processes: int = 1) -> None:
+def _log_start(url: str, config: ServerConfig, listening: socket.socket, has_key: bool, processes: int = 1) -> None:
     from dibs.server.config import is_loopback
     from dibs.server.run import url_of
 
-    place = url_of(config.host, listening)
+    server_url = url_of(config.host, listening)
     several = f" with {processes} processes" if processes > 1 else ""
-    logger.info("listening on %s%s", place, several, extra={"event": "server.started", "url": place})
-    logger.info("the API is described at %s/api/docs; the tasks are in %s", place, text.public_url(url))
+    logger.info("listening on %s%s", server_url, several, extra={"event": "server.started", "url": server_url})
+    logger.info("the API is documented at %s/api/docs; the store is %s", server_url, text.public_url(url))
     if not config.keys:
-        logger.info("no keys are asked for: every program on this machine may do everything")
+        logger.info("API keys are off: every program on this machine has full access")
     if not has_key:
-        logger.warning("there is no API key yet, so nobody can get in; make one: %s", _key_command(url))
+        logger.warning("there is no API key yet, so every request is refused; create one: %s", _key_command(url))
         if not is_loopback(config.host):
-            logger.warning("until then every request to %s is refused with 401", place)
+            logger.warning("until then every request to %s gets 401", server_url)
 
 
 def _key_command(url: str) -> str:
@@ -204,7 +206,7 @@ def _key_command(url: str) -> str:
 
 
 def _command(config: ServerConfig, log: list[str]) -> list[str]:
-    """The command of one of several processes."""
+    """Return the command of one of several server processes."""
     command = [sys.executable, "-m", "dibs", "server", "--host", config.host, "--port", str(config.port)]
     command += ["--grace", str(config.grace), *log]
     command += ["--no-keys"] if not config.keys else []

@@ -1,4 +1,4 @@
-"""One task in full, and its history, for people."""
+"""Print all fields of a task, and its history, as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dibs.cli.output import Column, Output
 from dibs.model.history import HistoryEntry
 from dibs.model.task import Failure, State, Task
 
-HISTORY = (
+HISTORY_COLUMNS = (
     Column("at (UTC)"),
     Column("event"),
     Column("from", by_state=True),
@@ -24,25 +24,25 @@ BAR = 20
 
 
 def show_task(output: Output, task: Task) -> None:
-    """Everything about a task."""
+    """Print all fields of a task."""
     if not output.as_json:
-        output.pairs([*_life(task), *_times(task), *_contents(task)])
+        output.print_fields([*_state_fields(task), *_time_fields(task), *_data_fields(task)])
 
 
 def show_history(output: Output, entries: Sequence[HistoryEntry]) -> None:
-    """What happened, in order."""
+    """Print history entries in order."""
     if not output.as_json:
-        output.table(HISTORY, [_entry(entry) for entry in entries])
+        output.print_table(HISTORY_COLUMNS, [_entry(entry) for entry in entries])
 
 
 def bar(percent: int, width: int = BAR) -> str:
-    """A bar that is filled so far."""
+    """Return a progress bar."""
     filled = percent * width // 100
     return "█" * filled + "░" * (width - filled)
 
 
 def progress(task: Task) -> str:
-    """How far the task is, and what its handler says about it."""
+    """Return the progress of the task as text: a bar and the message of its handler."""
     if task.progress is None:
         return ""
     message = f" {text.line(task.progress_message)}" if task.progress_message else ""
@@ -55,7 +55,7 @@ def _entry(entry: HistoryEntry) -> tuple[object, ...]:
     return f"{entry.at:%Y-%m-%d %H:%M:%S.%f}", *moves, entry.worker_id or "", entry.by or "", detail
 
 
-def _life(task: Task) -> Iterator[tuple[str, str]]:
+def _state_fields(task: Task) -> Iterator[tuple[str, str]]:
     yield "id", str(task.id)
     yield "type", text.line(task.type) + (f" (version {task.type_version})" if task.type_version else "")
     yield "state", task.state.value
@@ -67,7 +67,7 @@ def _life(task: Task) -> Iterator[tuple[str, str]]:
     if task.state is State.FAILED and task.error is not None and task.error.permanent:
         yield "failure", "permanent: no further attempt was made"
     if task.dropped:
-        yield "dropped", f"{text.count(task.dropped, 'time')} by workers that died before they started it"
+        yield "dropped", f"{text.count(task.dropped, 'time')} by workers that died before the attempt started"
     yield "token", str(task.token)
     if task.worker_id:
         yield "worker", text.line(task.worker_id)
@@ -79,7 +79,7 @@ def _life(task: Task) -> Iterator[tuple[str, str]]:
         yield "timeout", f"{task.timeout:g} s"
 
 
-def _times(task: Task) -> Iterator[tuple[str, str]]:
+def _time_fields(task: Task) -> Iterator[tuple[str, str]]:
     now = datetime.now(UTC)
     for name, at in (
         ("created", task.created_at),
@@ -92,7 +92,7 @@ def _times(task: Task) -> Iterator[tuple[str, str]]:
             yield name, f"{at:%Y-%m-%d %H:%M:%S.%f} UTC ({text.relative(at, now)})"
 
 
-def _contents(task: Task) -> Iterator[tuple[str, str]]:
+def _data_fields(task: Task) -> Iterator[tuple[str, str]]:
     if shown := progress(task):
         yield "progress", shown
     yield "params", text.pretty(task.params)
@@ -103,6 +103,8 @@ def _contents(task: Task) -> Iterator[tuple[str, str]]:
 
 
 def _error(error: Failure) -> str:
-    said = f"{error.type}: {error.message}"
+    summary = f"{error.type}: {error.message}"
     trace = (error.traceback or "").rstrip()
-    return text.lines(trace if said in trace else f"{said}\n{trace}".rstrip())  # a traceback ends in the same words
+    return text.lines(
+        trace if summary in trace else f"{summary}\n{trace}".rstrip()
+    )  # a traceback ends in the same text

@@ -1,4 +1,4 @@
-"""`dibs tasks`: look at tasks, stop them, send them back."""
+"""`dibs tasks`: list, show, cancel and retry tasks."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import bulk, claims, text
-from dibs.cli.context import opened
+from dibs.cli.context import open_client
 from dibs.cli.follow import follow as follow_tasks
 from dibs.cli.options import (
-    All,
-    Cursor,
-    DryRun,
-    Json,
-    Key,
-    Limit,
-    Queue,
-    Since,
-    State,
-    TaskId,
-    TaskIds,
-    Text,
-    Type,
-    Until,
-    Url,
-    Worker,
-    Yes,
+    AllOption,
+    CursorOption,
+    DryRunOption,
+    JsonOption,
+    KeyOption,
+    LimitOption,
+    QueueOption,
+    SinceOption,
+    StateOption,
+    TaskIdArgument,
+    TaskIdsArgument,
+    TextOption,
+    TypeOption,
+    UntilOption,
+    UrlOption,
+    WorkerOption,
+    YesOption,
     filters,
     given,
 )
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dibs.model.task import Task
 
 app = typer.Typer(
-    help="Look at tasks, cancel and retry them, claim and finish them.", no_args_is_help=True, rich_markup_mode=None
+    help="List, show, cancel, retry, claim and finish tasks.", no_args_is_help=True, rich_markup_mode=None
 )
 
 COLUMNS = (
@@ -58,48 +58,52 @@ COLUMNS = (
 def list_tasks(
     ctx: typer.Context,
     *,
-    state: State = None,
-    type: Type = None,
-    queue: Queue = None,
-    key: Key = None,
-    worker: Worker = None,
-    since: Since = None,
-    until: Until = None,
-    content: Text = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    state: StateOption = None,
+    type: TypeOption = None,
+    queue: QueueOption = None,
+    key: KeyOption = None,
+    worker: WorkerOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    content: TextOption = None,
+    limit: LimitOption = 50,
+    cursor: CursorOption = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with every task that comes or changes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Then print each task that is created or changes, until Ctrl-C.")
     ] = False,
-    url: Url = None,
-    as_json: Json = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List tasks, newest first (with --follow: oldest first)."""
-    which = filters(state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content)
+    criteria = filters(
+        state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content
+    )
     page = given(limit=limit, cursor=cursor)
-    with opened(ctx, url, as_json) as (client, output):
+    with open_client(ctx, url, as_json) as (client, output):
         if follow:
-            follow_tasks(client, output, which, page)
+            follow_tasks(client, output, criteria, page)
         else:
-            show_page(output, client.list_tasks(**which, **page), limit)
+            show_page(output, client.list_tasks(**criteria, **page), limit)
 
 
 def show_page(output: Output, tasks: list[Task], limit: int) -> None:
-    """A page of tasks, and how to go on."""
-    from dibs import shape
+    """Print a page of tasks, and how to get the next page."""
+    from dibs.wire.tasks import Page
 
     if output.as_json:
-        output.answer(shape.page(tasks, limit))
+        output.print_json(Page.from_models(tasks, limit))
     elif tasks:
-        output.table(COLUMNS, [row(task) for task in tasks])
+        output.print_table(COLUMNS, [row(task) for task in tasks])
         if len(tasks) == limit:
-            output.note(f"These are {limit}; for more: --limit, or --cursor {tasks[-1].id}.")
+            output.print_to_stderr(
+                f"{text.count(limit, 'task')} shown. For more use --limit, or --cursor {tasks[-1].id}."
+            )
     else:
-        output.note("No tasks.")
+        output.print_to_stderr("No tasks.")
 
 
 def row(task: Task) -> tuple[object, ...]:
-    """A task in the columns of a list."""
+    """Return the cells of a task in a list."""
     attempts = f"{task.attempts}/{task.max_attempts}"
     params = text.shorten(text.compact(task.params), 200)
     created = text.exact(task.created_at)
@@ -107,73 +111,75 @@ def row(task: Task) -> tuple[object, ...]:
 
 
 @app.command("show")
-def show(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
-    """Show all there is to know about a task."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+def show(ctx: typer.Context, task_id: TaskIdArgument, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Show all fields of a task."""
+    with open_client(ctx, url, as_json) as (client, output):
         from dibs.cli.task_text import show_task
+        from dibs.wire.tasks import OneTask
 
         task = client.get(task_id)
         if task is None:
             raise TaskNotFound(task_id)
         show_task(output, task)
-        output.answer({"task": shape.task(task)})
+        output.print_json(OneTask.from_model(task))
 
 
 @app.command("history")
-def history(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
-    """Show everything that happened to a task, even after the task itself is gone."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+def history(ctx: typer.Context, task_id: TaskIdArgument, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Show the history of a task, also after the task was pruned."""
+    with open_client(ctx, url, as_json) as (client, output):
         from dibs.cli.task_text import show_history
+        from dibs.wire.history import OneHistory
 
         entries = client.history(task_id)
         if not entries:
             raise TaskNotFound(task_id)
         show_history(output, entries)
-        output.answer({"history": [shape.history_entry(entry) for entry in entries]})
+        output.print_json(OneHistory.from_model(entries))
 
 
 @app.command("explain")
-def explain(ctx: typer.Context, task_id: TaskId, url: Url = None, as_json: Json = False) -> None:
-    """Say why a task is not running."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+def explain(ctx: typer.Context, task_id: TaskIdArgument, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Explain why a task is not running."""
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.tasks import Explanation
 
-        why = client.explain(task_id)
-        for reason in why.reasons:
-            output.say(text.line(reason.message))
-        output.answer(shape.explanation(why))
+        explanation = client.explain(task_id)
+        for reason in explanation.reasons:
+            output.print(text.line(reason.message))
+        output.print_json(Explanation.from_model(explanation))
 
 
 @app.command("cancel")
 def cancel(
     ctx: typer.Context,
-    task_ids: TaskIds = None,
+    task_ids: TaskIdsArgument = None,
     *,
-    every: All = False,
-    state: State = None,
-    type: Type = None,
-    queue: Queue = None,
-    key: Key = None,
-    worker: Worker = None,
-    since: Since = None,
-    until: Until = None,
-    content: Text = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    url: Url = None,
-    as_json: Json = False,
+    every: AllOption = False,
+    state: StateOption = None,
+    type: TypeOption = None,
+    queue: QueueOption = None,
+    key: KeyOption = None,
+    worker: WorkerOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    content: TextOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Cancel waiting tasks at once, and ask running ones to stop: those with these ids, or all that match."""
-    which = filters(state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content)
-    bulk.check(task_ids or [], every, which, dry_run=dry_run, yes=yes)
-    with opened(ctx, url, as_json) as (client, output):
+    """Cancel tasks by id, or all that match. Waiting tasks end at once; claimed tasks are asked to stop."""
+    criteria = filters(
+        state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content
+    )
+    bulk.check(task_ids or [], every, criteria, dry_run=dry_run, yes=yes)
+    with open_client(ctx, url, as_json) as (client, output):
         if every:
             from dibs.model.task import CANCELLABLE
 
-            action = bulk.Bulk(client.cancel_matching, CANCELLABLE, "Cancel", "Cancelling", "cancelled")
-            bulk.run(client, output, action, which, dry_run=dry_run, yes=yes)
+            action = bulk.BulkAction(client.cancel_matching, CANCELLABLE, "Cancel", "Cancelling", "cancelled")
+            bulk.run(client, output, action, criteria, dry_run=dry_run, yes=yes)
         else:
             _each(output, task_ids or [], client.cancel, _cancelled)
 
@@ -181,32 +187,34 @@ def cancel(
 @app.command("retry")
 def retry(
     ctx: typer.Context,
-    task_ids: TaskIds = None,
+    task_ids: TaskIdsArgument = None,
     *,
-    every: All = False,
-    state: State = None,
-    type: Type = None,
-    queue: Queue = None,
-    key: Key = None,
-    worker: Worker = None,
-    since: Since = None,
-    until: Until = None,
-    content: Text = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    url: Url = None,
-    as_json: Json = False,
+    every: AllOption = False,
+    state: StateOption = None,
+    type: TypeOption = None,
+    queue: QueueOption = None,
+    key: KeyOption = None,
+    worker: WorkerOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    content: TextOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Send failed, cancelled or scheduled tasks back to be claimed now, with all their attempts: those with these ids,
-    or all that match."""
-    which = filters(state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content)
-    bulk.check(task_ids or [], every, which, dry_run=dry_run, yes=yes)
-    with opened(ctx, url, as_json) as (client, output):
+    """Retry tasks by id, or all that match: failed, cancelled and scheduled tasks become pending, with all their
+    attempts."""
+    criteria = filters(
+        state=state, type=type, queue=queue, key=key, worker=worker, since=since, until=until, text=content
+    )
+    bulk.check(task_ids or [], every, criteria, dry_run=dry_run, yes=yes)
+    with open_client(ctx, url, as_json) as (client, output):
         if every:
             from dibs.model.task import RETRYABLE
 
-            action = bulk.Bulk(client.retry_matching, RETRYABLE, "Retry", "Retrying", "retried")
-            bulk.run(client, output, action, which, dry_run=dry_run, yes=yes)
+            action = bulk.BulkAction(client.retry_matching, RETRYABLE, "Retry", "Retrying", "retried")
+            bulk.run(client, output, action, criteria, dry_run=dry_run, yes=yes)
         else:
             _each(output, task_ids or [], client.retry, lambda task: f"Task {task.id} is {task.state} again.")
 
@@ -221,26 +229,28 @@ app.command("release")(claims.release)
 def _cancelled(task: Task) -> str:
     if task.finished:
         return f"Task {task.id} is {task.state}."
-    return f"Task {task.id} is running; {task.worker_id} has been asked to stop."
+    return f"Task {task.id} is claimed; worker {task.worker_id} was asked to stop."
 
 
-def _each(output: Output, task_ids: list[int], verb: Callable[[int], Task], said: Callable[[Task], str]) -> None:
-    """Each task is answered on its own; a refusal does not keep the others from being done."""
-    results = [_answer(output, task_id, verb, said) for task_id in task_ids]
-    output.answer({"success": all(result["success"] for result in results), "results": results})
+def _each(output: Output, task_ids: list[int], call: Callable[[int], Task], describe: Callable[[Task], str]) -> None:
+    """Run the call for each task. A refused task does not prevent the others."""
+    results = [_run_one(output, task_id, call, describe) for task_id in task_ids]
+    output.print_json({"success": all(result["success"] for result in results), "results": results})
     if not all(result["success"] for result in results):
         raise typer.Exit(REFUSED)
 
 
-def _answer(output: Output, task_id: int, verb: Callable[[int], Task], said: Callable[[Task], str]) -> dict[str, Any]:
-    from dibs import shape
+def _run_one(
+    output: Output, task_id: int, call: Callable[[int], Task], describe: Callable[[Task], str]
+) -> dict[str, Any]:
+    from dibs.wire.tasks import Task as WireTask
 
     try:
-        task = verb(task_id)
+        task = call(task_id)
     except StoreError:
-        raise  # the others would meet the same
+        raise  # the other tasks would fail in the same way
     except DibsError as error:
-        output.note(f"error: {text.line(error.message)}")
+        output.print_to_stderr(f"error: {text.line(error.message)}")
         return {"id": task_id, "success": False, "error": error.message, "code": error.code}
-    output.say(said(task))
-    return {"id": task_id, "success": True, "task": shape.task(task)}
+    output.print(describe(task))
+    return {"id": task_id, "success": True, "task": WireTask.from_model(task)}

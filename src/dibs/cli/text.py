@@ -1,4 +1,4 @@
-"""Text for people: what users sent is shown as text, and can neither colour, move nor forge anything."""
+"""Format text for a terminal: control characters in user data are escaped, times and JSON are readable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dibs.redaction import MASK, redact_url
 
-# C0 and C1 controls, line separators, and what turns the direction of writing around.
+# C0 and C1 controls, line separators, and characters that change the direction of writing.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
@@ -17,44 +17,44 @@ _STEPS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (float("inf"), 86
 
 
 def line(text: object) -> str:
-    """The text on one line, with its control characters spelled out."""
-    return _UNSAFE.sub(_spell, str(text))
+    """Return the text on one line, with control characters escaped."""
+    return _UNSAFE.sub(_escape, str(text))
 
 
 def lines(text: str) -> str:
-    """The text with its line breaks, and every other control character spelled out."""
-    return _UNSAFE_IN_LINES.sub(_spell, text.replace("\r\n", "\n")).expandtabs(4)
+    """Return the text with its line breaks, and other control characters escaped."""
+    return _UNSAFE_IN_LINES.sub(_escape, text.replace("\r\n", "\n")).expandtabs(4)
 
 
 def compact(value: Any) -> str:
-    """A JSON value on one line."""
+    """Return a JSON value on one line."""
     return line(json.dumps(value, ensure_ascii=False))
 
 
 def pretty(value: Any) -> str:
-    """A JSON value over several lines."""
+    """Return a JSON value on several lines."""
     return lines(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def json_line(encoded: str) -> str:
-    """JSON with the control characters that it allows spelled out: one line for every reader, safe on a terminal."""
+    """Escape the control characters that JSON permits: the text stays on one line and is safe on a terminal."""
     if encoded.isascii() and "\x7f" not in encoded:
         return encoded
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded)
 
 
 def shorten(text: str, width: int) -> str:
-    """At most `width` characters, with a sign that something is missing."""
+    """Shorten the text to `width` characters, with an ellipsis."""
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
 def exact(at: datetime | None) -> str:
-    """A time as a table shows it, in UTC."""
+    """Format a time in UTC, to the second."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if at else "-"
 
 
 def relative(at: datetime | None, now: datetime | None = None) -> str:
-    """How long ago, or in how long."""
+    """Format a time relative to now: `5 s ago`, `in 2 h`."""
     if at is None:
         return "-"
     seconds = ((now or datetime.now(UTC)) - at).total_seconds()
@@ -64,21 +64,21 @@ def relative(at: datetime | None, now: datetime | None = None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its largest unit, rounded down."""
+    """Format a duration in its largest unit, rounded down."""
     unit, name = next((unit, name) for limit, unit, name in _STEPS if seconds < limit)
     return f"{int(seconds // unit)} {name}"
 
 
 def count(number: int, what: str) -> str:
-    """`1 task`, `2 tasks`."""
+    """Format a number with its noun: `1 task`, `2 tasks`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _spell(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
 
 def public_url(url: str) -> str:
-    """The URL without its password and its options, which may hold one."""
+    """Return the URL without its password and its options, which may contain a password."""
     return line(redact_url(url).replace(f":{MASK}@", "@").partition("?")[0])

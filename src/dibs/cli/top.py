@@ -1,4 +1,4 @@
-"""`dibs top`: the store, live in the terminal, without becoming a load of its own."""
+"""`dibs top`: a live view of the store in the terminal that limits its own load on the store."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dibs.cli.context import opened
-from dibs.cli.options import Json, Url
+from dibs.cli.context import open_client
+from dibs.cli.options import JsonOption, UrlOption
 from dibs.cli.output import Output
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from dibs.cli.keyboard import Wait
-    from dibs.cli.snapshot import Snapshot
+    from dibs.cli.keyboard import WaitForKey
+    from dibs.cli.snapshot import TopSnapshot
     from dibs.client import Dibs
 
-EVERY = 1.0
-SHARE = 5
-"""After a look that took long, wait so many times as long: at most a fifth of the time is spent in the database."""
+MIN_INTERVAL = 1.0
+PAUSE_FACTOR = 5
+"""The pause after a snapshot, as a multiple of its duration: at most a sixth of the time is spent on reads."""
 
-GLANCE = 0.2
-"""How soon a new size of the terminal is noticed."""
+KEY_TIMEOUT = 0.2
+"""Seconds to wait for a key; then the frame is drawn again, at the current size of the terminal."""
 
 
-def top(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
-    """Watch the store live: q quits, p pauses. Without a terminal, or with --json: one look."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs.cli.snapshot import look, shaped
+def top(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """Show a live view of the store: q quits, p pauses. Without a terminal or with --json, print one snapshot."""
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.cli.snapshot import take_snapshot, to_json
 
         if output.as_json:
-            output.answer(shaped(look(client)))
+            output.print_json(to_json(take_snapshot(client)))
         elif output.on_terminal:
             Top(client, output).run()
         else:
-            _once(output, look(client))
+            _print_once(output, take_snapshot(client))
 
 
-def _once(output: Output, seen: Snapshot) -> None:
+def _print_once(output: Output, snapshot: TopSnapshot) -> None:
     from dibs.cli import layout
 
-    output.say(f"{seen.url} at {seen.at:%Y-%m-%d %H:%M:%S} UTC")
-    output.say(layout.depth(seen).plain.rstrip())
-    output.say(layout.speed(seen).plain)
-    for columns, rows in layout.sections(seen, layout.WIDE):
+    output.print(f"{snapshot.url} at {snapshot.at:%Y-%m-%d %H:%M:%S} UTC")
+    output.print(layout.depth(snapshot).plain.rstrip())
+    output.print(layout.speed(snapshot).plain)
+    for columns, rows in layout.sections(snapshot, layout.WIDE):
         if rows:
-            output.say("")
-            output.table(columns, rows)
+            output.print("")
+            output.print_table(columns, rows)
 
 
 def pause_after(took: float) -> float:
-    """Seconds until the next look, after one that took so many."""
-    return max(EVERY, SHARE * took)
+    """Return the seconds until the next snapshot, after one that took `took` seconds."""
+    return max(MIN_INTERVAL, PAUSE_FACTOR * took)
 
 
 class Top:
-    """The live view: look, draw, wait for keys, again."""
+    """The live view: take a snapshot, draw it, wait for keys, repeat."""
 
     def __init__(self, client: Dibs, output: Output) -> None:
         from dibs.cli.snapshot import Throughput
@@ -69,7 +69,7 @@ class Top:
         self._paused = False
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Until somebody quits, or `until` says so."""
+        """Run until the user quits or `until` returns True."""
         from rich.live import Live
 
         from dibs.cli.keyboard import keys
@@ -78,25 +78,25 @@ class Top:
             while not until() and self._round(live, wait):
                 pass
 
-    def _round(self, live: Live, wait: Wait) -> bool:
-        """One look and the time until the next; False to quit."""
-        from dibs.cli.snapshot import look
+    def _round(self, live: Live, wait: WaitForKey) -> bool:
+        """Show one snapshot until the next is due; return False to quit."""
+        from dibs.cli.snapshot import take_snapshot
 
-        seen = look(self._client)
-        self._throughput.note(seen)
-        next_look = time.monotonic() + pause_after(seen.took)
-        while self._paused or time.monotonic() < next_look:
-            self._draw(live, seen)
-            match wait(GLANCE).lower():
+        snapshot = take_snapshot(self._client)
+        self._throughput.add(snapshot)
+        next_at = time.monotonic() + pause_after(snapshot.took)
+        while self._paused or time.monotonic() < next_at:
+            self._draw(live, snapshot)
+            match wait(KEY_TIMEOUT).lower():
                 case "q":
                     return False
                 case "p":
                     self._paused = not self._paused
         return True
 
-    def _draw(self, live: Live, seen: Snapshot) -> None:
+    def _draw(self, live: Live, snapshot: TopSnapshot) -> None:
         from dibs.cli.layout import draw
 
         width, height = self._console.size
-        frame = draw(seen, self._throughput.sparkline(), width, height, paused=self._paused)
+        frame = draw(snapshot, self._throughput.sparkline(), width, height, paused=self._paused)
         live.update(frame, refresh=True)

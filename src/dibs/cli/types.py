@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
-from dibs.cli.context import opened
+from dibs.cli.context import open_client
 from dibs.cli.enqueue import read_object
-from dibs.cli.options import Json, Url
+from dibs.cli.options import JsonOption, UrlOption
 from dibs.cli.output import Column
 from dibs.errors import InvalidValue
 
 if TYPE_CHECKING:
     from dibs.model.registry import TaskType
 
-app = typer.Typer(help="Look at task types, and register them.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, show and register task types.", no_args_is_help=True, rich_markup_mode=None)
 
 COLUMNS = (
     Column("type"),
@@ -31,18 +31,18 @@ FIELDS = {"name", "schema", "defaults"}
 
 
 @app.command("list")
-def list_types(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
+def list_types(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """List all versions of all registered task types."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.admin import TaskTypes
 
         types = client.list_types()
         if output.as_json:
-            output.answer({"task_types": [shape.task_type(each) for each in types]})
+            output.print_json(TaskTypes.from_model(types))
         elif types:
-            output.table(COLUMNS, [_row(each) for each in types])
+            output.print_table(COLUMNS, [_row(each) for each in types])
         else:
-            output.note("No task types.")
+            output.print_to_stderr("No task types.")
 
 
 @app.command("show")
@@ -50,17 +50,17 @@ def show(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The task type.")],
     version: Annotated[
-        int | None, typer.Option("--version", metavar="N", help="This version; default: the newest.")
+        int | None, typer.Option("--version", metavar="N", help="The version; default: the newest.")
     ] = None,
-    url: Url = None,
-    as_json: Json = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a task type with its JSON Schema and its defaults."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.admin import OneType
 
         found = client.get_type(name, version)
-        output.pairs(
+        output.print_fields(
             [
                 ("type", text.line(found.name)),
                 ("version", str(found.version)),
@@ -69,7 +69,7 @@ def show(
                 ("schema", "none" if found.schema is None else text.pretty(found.schema)),
             ]
         )
-        output.answer({"task_type": shape.task_type(found)})
+        output.print_json(OneType.from_model(found))
 
 
 @app.command("register")
@@ -78,17 +78,17 @@ def register(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The type as JSON, as for POST /api/task-types; - reads stdin.")
     ],
-    url: Url = None,
-    as_json: Json = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Register a task type from a file; a changed schema or changed defaults make a new version."""
     new = _read(file)
-    with opened(ctx, url, as_json, create=True) as (client, output):
-        from dibs import shape
+    with open_client(ctx, url, as_json, create=True) as (client, output):
+        from dibs.wire.admin import RegisteredType
 
         registered = client.register_type(new["name"], new.get("schema"), new.get("defaults"))
-        output.say(f"Task type {text.line(registered.name)}, version {registered.version}, is registered.")
-        output.answer({"success": True, "task_type": shape.task_type(registered)})
+        output.print(f"Task type {text.line(registered.name)}, version {registered.version}, is registered.")
+        output.print_json(RegisteredType.from_model(registered))
 
 
 def _row(each: TaskType) -> tuple[object, ...]:
@@ -97,7 +97,7 @@ def _row(each: TaskType) -> tuple[object, ...]:
 
 
 def _read(file: str) -> dict[str, Any]:
-    """The fields of the file; which values they may have, the store decides."""
+    """Read the fields of the file. The store validates their values."""
     hint = 'Write {"name": "resize", "schema": {…}, "defaults": {…}}.'
     new = read_object(_content(file), "The task type", hint)
     if unknown := sorted(set(new) - FIELDS):

@@ -1,4 +1,4 @@
-"""`dibs verify`: read a history again and look for a broken promise."""
+"""`dibs verify`: check a history for violations of the guarantees of dibs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dibs.cli import text
-from dibs.cli.context import begin, opened
-from dibs.cli.options import Json, Url
+from dibs.cli.context import command_context, open_client
+from dibs.cli.options import JsonOption, UrlOption
 from dibs.cli.output import Output
 from dibs.errors import InvalidValue
 from dibs.exit_codes import REFUSED
@@ -20,23 +20,27 @@ if TYPE_CHECKING:
     from dibs.model.history import HistoryEntry
     from dibs.observe.verify import VerifyReport
 
-HistoryFile = Annotated[
-    Path | None, typer.Argument(metavar="[HISTORY]", help="A recorded history; without it, that of the store.")
+HistoryFileArgument = Annotated[
+    Path | None, typer.Argument(metavar="[HISTORY]", help="An exported history; default: the history of the store.")
 ]
-Pruned = Annotated[bool, typer.Option("--pruned", help="The beginning may be missing: old history has been pruned.")]
+PrunedOption = Annotated[bool, typer.Option("--pruned", help="Accept a history whose oldest entries were pruned.")]
 
 
 def verify(
-    ctx: typer.Context, history: HistoryFile = None, pruned: Pruned = False, url: Url = None, as_json: Json = False
+    ctx: typer.Context,
+    history: HistoryFileArgument = None,
+    pruned: PrunedOption = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Check a history: each claim went to one worker, no stale write was honoured, no task was lost."""
+    """Check a history: each claim went to one worker, no stale write was accepted, no task was lost."""
     if history is not None:
-        output = begin(ctx, url, as_json).output
+        output = command_context(ctx, url, as_json).output
         report = _verify_file(output, history, complete=not pruned)
     else:
-        with opened(ctx, url, as_json) as (client, output):
+        with open_client(ctx, url, as_json) as (client, output):
             report = _verify_store(output, client, pruned=pruned)
-    _tell(output, report)
+    _print_report(output, report)
     if not report.ok:
         raise typer.Exit(REFUSED)
 
@@ -45,7 +49,7 @@ def _verify_file(output: Output, path: Path, *, complete: bool) -> VerifyReport:
     from dibs.observe import verify as checker
 
     lines = _lines(path)
-    with output.progress("Reading", lines) as step:
+    with output.progress_bar("Reading", lines) as step:
         return checker.verify(_counted(checker.load(path), step), complete=complete)
 
 
@@ -55,7 +59,7 @@ def _lines(path: Path) -> int:
             return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
     except OSError as error:
         raise InvalidValue(
-            f"Cannot read {path}: {error.strerror}.", hint="Give the path of a recorded history."
+            f"Cannot read {path}: {error.strerror}.", hint="Give the path of an exported history."
         ) from None
 
 
@@ -63,8 +67,8 @@ def _verify_store(output: Output, client: Dibs, *, pruned: bool) -> VerifyReport
     from dibs.observe import verify as checker
 
     first = client.history_after(0, 1)
-    complete = not pruned and bool(first) and first[0].id == 1  # otherwise upkeep has pruned the oldest
-    with output.progress("Reading", None) as step:
+    complete = not pruned and bool(first) and first[0].id == 1  # otherwise upkeep pruned the oldest entries
+    with output.progress_bar("Reading", None) as step:
         return checker.verify(_counted(_history(client), step), complete=complete)
 
 
@@ -82,14 +86,14 @@ def _counted(entries: Iterable[HistoryEntry], step: Callable[[int], None]) -> It
         yield entry
 
 
-def _tell(output: Output, report: VerifyReport) -> None:
+def _print_report(output: Output, report: VerifyReport) -> None:
     for violation in report.violations:
-        output.say(text.line(violation), "red")
-    output.say(f"{str(report).splitlines()[0]}.")
-    output.answer(_shape(report))
+        output.print(text.line(violation), "red")
+    output.print(f"{str(report).splitlines()[0]}.")
+    output.print_json(_to_json(report))
 
 
-def _shape(report: VerifyReport) -> dict[str, Any]:
+def _to_json(report: VerifyReport) -> dict[str, Any]:
     import msgspec
 
     counted = {"operations": report.operations, "tasks": report.tasks, "claims": report.claims}

@@ -1,4 +1,4 @@
-"""`dibs worker`: run the handlers of a program, in this process or in several."""
+"""`dibs worker`: run the handlers of a program, in this process or in several processes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from dibs.cli.context import begin
-from dibs.cli.metrics import MetricsHost, MetricsPort, Place
+from dibs.cli.context import command_context
+from dibs.cli.metrics import MetricsAddress, MetricsHostOption, MetricsPortOption
 from dibs.cli.options import (
     ORDERS,
-    Json,
-    LogFormat,
-    LogLevel,
-    Url,
+    JsonOption,
+    LogFormatOption,
+    LogLevelOption,
+    UrlOption,
     check_level,
     complete_order,
     log_options,
@@ -23,43 +23,51 @@ from dibs.cli.options import (
 )
 
 STORE = "DIBS_SUPERVISED_STORE"
-"""Names the store to the processes of a supervisor, in place of the one in their program."""
+"""Environment variable with the store of supervised processes. It replaces the store of their program."""
 
 
 def worker(
     ctx: typer.Context,
-    program: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the app is; :APP defaults to :app.")],
+    program: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", help="The module and its Dibs object; :APP defaults to :app.")
+    ],
     *,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", metavar="N", help="Tasks at once in each lane; default: 10.")
+        int | None,
+        typer.Option("--concurrency", metavar="N", help="Number of concurrent tasks in each lane; default: 10."),
     ] = None,
     processes: Annotated[
         int,
         typer.Option("--processes", metavar="N", help="Number of worker processes; one that dies is restarted.", min=1),
     ] = 1,
     queues: Annotated[
-        str | None, typer.Option("--queues", metavar="A,B", help="Only from these queues; default: from all.")
+        str | None, typer.Option("--queues", metavar="A,B", help="Claim only from these queues; default: all queues.")
     ] = None,
     order: Annotated[
         str | None,
         typer.Option(
             "--order",
             metavar="ORDER",
-            help=f"Which task first: {', '.join(ORDERS)}; default: priority.",
+            help=f"Order of claims: {', '.join(ORDERS)}; default: priority.",
             autocompletion=complete_order,
         ),
     ] = None,
     lease: Annotated[
         float | None,
-        typer.Option("--lease", metavar="SECONDS", help="How long a claim outlives its worker; default: 60."),
+        typer.Option(
+            "--lease",
+            metavar="SECONDS",
+            help="Duration of a lease; tasks of a dead worker are recovered after it; default: 60.",
+        ),
     ] = None,
     poll: Annotated[
         float | None,
-        typer.Option("--poll", metavar="SECONDS", help="The longest pause between two looks for tasks; default: 2."),
+        typer.Option("--poll", metavar="SECONDS", help="Maximum pause between two polls for tasks; default: 2."),
     ] = None,
-    burst: Annotated[bool, typer.Option("--burst", help="Stop when nothing is left to claim.")] = False,
+    burst: Annotated[bool, typer.Option("--burst", help="Stop when no task is left to claim.")] = False,
     grace: Annotated[
-        float | None, typer.Option("--grace", metavar="SECONDS", help="How long running tasks may go on after SIGTERM.")
+        float | None,
+        typer.Option("--grace", metavar="SECONDS", help="Maximum duration of running tasks after SIGTERM."),
     ] = None,
     worker_id: Annotated[
         str | None,
@@ -67,16 +75,16 @@ def worker(
     ] = None,
     children: Annotated[
         int | None,
-        typer.Option("--children", metavar="N", help="Child processes at once, for handlers that run in one."),
+        typer.Option("--children", metavar="N", help="Number of child processes, for handlers of the process lane."),
     ] = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "auto",
-    url: Url = None,
-    as_json: Json = False,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = "127.0.0.1",
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "auto",
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Run the handlers of a program until SIGTERM or Ctrl-C; what is running then may finish first."""
+    """Run the handlers of a program until SIGTERM or Ctrl-C; running tasks may finish first."""
     from dibs.cli.logs import configure
 
     check_level(log_level)
@@ -97,16 +105,16 @@ def worker(
         program,
         given | {"burst": burst},
         processes,
-        metrics=Place(metrics_host, metrics_port),
+        metrics=MetricsAddress(metrics_host, metrics_port),
         log=log_options(log_level, log_format),
         url=url or before,
     )
-    begin(ctx, url, as_json).output.answer({"success": code == 0, "exit_code": code})
+    command_context(ctx, url, as_json).output.print_json({"success": code == 0, "exit_code": code})
     raise typer.Exit(code)
 
 
 def _run(
-    program: str, options: dict[str, Any], processes: int, *, metrics: Place, log: list[str], url: str | None
+    program: str, options: dict[str, Any], processes: int, *, metrics: MetricsAddress, log: list[str], url: str | None
 ) -> int:
     if processes == 1:
         return _work(program, options, metrics, url)
@@ -117,13 +125,15 @@ def _run(
     return supervise(
         commands,
         burst=options["burst"],
-        environment={} if url is None else {STORE: url},  # a command line is for everybody to read
+        environment={}
+        if url is None
+        else {STORE: url},  # not on the command line: every user of the machine can read that
         beside=lambda folder, health: metrics.serving(lambda: read_folder(folder), health),
     )
 
 
-def _work(program: str, options: dict[str, Any], metrics: Place, url: str | None) -> int:
-    """Work in this process."""
+def _work(program: str, options: dict[str, Any], metrics: MetricsAddress, url: str | None) -> int:
+    """Run the worker in this process."""
     from dibs.cli.load import load
     from dibs.observe.sharing import shared, total
     from dibs.supervisor import end_with_the_supervisor
@@ -131,7 +141,7 @@ def _work(program: str, options: dict[str, Any], metrics: Place, url: str | None
     end_with_the_supervisor()
     url = url or os.environ.pop(STORE, None)
     if url is not None:
-        os.environ["DIBS_URL"] = url  # for a program that opens other apps, or looks where it is
+        os.environ["DIBS_URL"] = url  # for a program that opens other apps or reads the variable
     app = load(program)
     if url is not None:
         app.use_url(url)
@@ -150,7 +160,7 @@ def _health(worker: Any) -> tuple[bool, dict[str, Any]]:
 
 
 def _command(program: str, options: dict[str, Any], number: int, log: list[str]) -> list[str]:
-    """The command of one of several processes. Each has a name of its own."""
+    """Return the command of one of several processes. Each process has its own worker id."""
     command = [sys.executable, "-m", "dibs", "worker", program, "--processes", "1", *log]
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""`dibs workers`: who is at work, and on what."""
+"""`dibs workers`: list the workers and the tasks that they hold."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from dibs.cli import text
-from dibs.cli.context import opened
-from dibs.cli.options import Json, Url
+from dibs.cli.context import open_client
+from dibs.cli.options import JsonOption, UrlOption
 from dibs.cli.output import Column
 
 if TYPE_CHECKING:
@@ -24,18 +24,18 @@ COLUMNS = (
 )
 
 
-def list_workers(ctx: typer.Context, url: Url = None, as_json: Json = False) -> None:
-    """List the workers and the tasks that each of them holds."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+def list_workers(ctx: typer.Context, url: UrlOption = None, as_json: JsonOption = False) -> None:
+    """List the workers and the tasks that each worker holds."""
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.admin import Workers
 
         workers = client.workers()
         if output.as_json:
-            output.answer({"workers": [shape.worker(worker) for worker in workers]})
+            output.print_json(Workers.from_model(workers))
         elif workers:
-            output.table(COLUMNS, [_row(worker) for worker in workers])
+            output.print_table(COLUMNS, [_row(worker) for worker in workers])
         else:
-            output.note("No workers.")
+            output.print_to_stderr("No workers.")
 
 
 def _row(worker: WorkerInfo) -> tuple[object, ...]:
@@ -45,6 +45,6 @@ def _row(worker: WorkerInfo) -> tuple[object, ...]:
 
 
 def held(worker: WorkerInfo) -> str:
-    """The ids of the tasks it holds, as far as they fit."""
+    """Return the ids of the first 20 tasks that the worker holds."""
     shown = " ".join(str(task_id) for task_id in worker.holds[:20])
     return f"{shown} and {len(worker.holds) - 20} more" if len(worker.holds) > 20 else shown or "-"

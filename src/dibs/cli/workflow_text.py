@@ -1,6 +1,6 @@
-"""A workflow's steps drawn as lines of text: what waits for what, how far each step is, and what went wrong.
+"""Draw the steps of a workflow as lines of text: their dependencies, states, attempts and errors.
 
-Nothing is said by colour alone, and nothing by a sign that the terminal cannot show.
+Colour only repeats what signs and words show, and the signs fit the encoding of the terminal.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dibs.cli import text
-from dibs.cli.graph_text import ASCII_LINES, LINES, Row, TooWide, drawn, rows
+from dibs.cli.graph_text import ASCII_LINES, LINES, GraphLine, TooWide, draw_cells, rows
 from dibs.cli.output import STYLES
 from dibs.model.task import State
 from dibs.model.workflow import Step, StepKind
 from dibs.workflow.summary import IGNORED, Group, counted, fold, word, worst
 
-Line = list[tuple[str, str]]
+StyledLine = list[tuple[str, str]]
 """Pieces of text, each with its style."""
 
 QUIET = "bright_black"
@@ -24,12 +24,12 @@ TITLES = ("step", "task", "attempts", "took")
 MOST_LANES = 16
 FAILURES_SHOWN = 3
 NAME_WIDTH = 48
-ROOM_FOR_WORDS = 36
+MIN_TEXT_WIDTH = 36
 
 
 @dataclass(frozen=True)
 class Signs:
-    """What a terminal can show."""
+    """The characters for states and lines that a terminal can show."""
 
     states: Mapping[str, str]
     lines: Mapping[int, str]
@@ -39,7 +39,7 @@ class Signs:
 
     @property
     def all(self) -> str:
-        """Every sign there is."""
+        """All characters of the set."""
         return "".join((*self.states.values(), *self.lines.values(), self.times, self.more, *self.bar))
 
 
@@ -79,11 +79,11 @@ ASCII = Signs(
 
 @dataclass(frozen=True)
 class _Entry:
-    """A line in the making: the lanes with a sign among them, then either the words of a step or a sentence."""
+    """A line before alignment: the graph with the sign of a step, then the columns of the step and details."""
 
-    graph: Line
+    graph: StyledLine
     words: tuple[str, ...] = ()
-    detail: Line | None = None
+    detail: StyledLine | None = None
 
 
 def draw(
@@ -94,26 +94,26 @@ def draw(
     width: int,
     signs: Signs = UNICODE,
     fold_equal: bool = True,
-) -> list[Line]:
-    """The picture, line by line. `inner`: the steps of sub-workflows, by the id of the workflow."""
+) -> list[StyledLine]:
+    """Return the lines of the drawing. `inner`: the steps of sub-workflows, by the id of the workflow."""
     entries = list(_Drawing(inner, now, signs, fold_equal, width).entries(steps))
     return [_cut(line, width, signs.more) for line in _aligned(entries, min(NAME_WIDTH, width // 2))] if entries else []
 
 
-def legend(steps: Sequence[Step], signs: Signs = UNICODE) -> Line:
-    """How many steps there are in each state, and by this the meaning of the signs."""
+def legend(steps: Sequence[Step], signs: Signs = UNICODE) -> StyledLine:
+    """Return the number of steps in each state, with signs: this explains the signs."""
     counts = counted(steps, word)
     return _counts({state: counts[state] for state in signs.states if state in counts}, signs, named=True)
 
 
 def plain(line: Iterable[tuple[str, str]]) -> str:
-    """The text alone."""
+    """Return the text of a line without its styles."""
     return "".join(piece for piece, _ in line).rstrip()
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a node stands: what is left and right of it, and in the lanes below."""
+    """The graph around a node: to its left, to its right, and in the lanes below."""
 
     left: str = ""
     right: str = ""
@@ -121,12 +121,12 @@ class _Place:
 
     @property
     def inside(self) -> str:
-        """What stands before anything that is written below the node as a part of it."""
+        """The graph before lines that belong to the node and follow it."""
         return self.beneath + "  "
 
 
 class _Drawing:
-    """The entries of a graph, and of the graphs inside it."""
+    """Builds the entries of a graph and of its sub-workflows."""
 
     def __init__(
         self, inner: Mapping[int, Sequence[Step]], now: datetime, signs: Signs, fold_equal: bool, width: int
@@ -135,7 +135,7 @@ class _Drawing:
         self._now = now
         self._signs = signs
         self._fold_equal = fold_equal
-        self._most_lanes = max(3, min(MOST_LANES, (width - ROOM_FOR_WORDS) // 2))
+        self._most_lanes = max(3, min(MOST_LANES, (width - MIN_TEXT_WIDTH) // 2))
 
     def entries(self, steps: Sequence[Step], prefix: str = "") -> Iterator[_Entry]:
         last = [step for step in steps if step.kind is StepKind.FINALIZER]
@@ -147,32 +147,34 @@ class _Drawing:
             yield from self._list(groups, prefix)
         for step in last:
             if graph:
-                yield _Entry([(prefix, QUIET)])  # it comes after everything: a line from one step would say less
+                yield _Entry(
+                    [(prefix, QUIET)]
+                )  # the finalizer runs after all steps: an edge from one step would be misleading
             yield from self._group(Group([step], []), _Place(prefix))
 
     def _graph(self, groups: Sequence[Group], prefix: str) -> Iterator[_Entry]:
         for row in rows([group.after for group in groups], self._most_lanes):
             if row.node is None:
-                yield _Entry([(prefix + drawn(row.cells, True, self._signs.lines), QUIET)])
+                yield _Entry([(prefix + draw_cells(row.cells, True, self._signs.lines), QUIET)])
             else:
                 yield from self._group(groups[row.node], self._place(prefix, row))
 
-    def _place(self, prefix: str, row: Row) -> _Place:
+    def _place(self, prefix: str, row: GraphLine) -> _Place:
         left, right, beneath = (
-            drawn(cells, False, self._signs.lines)
+            draw_cells(cells, False, self._signs.lines)
             for cells in (row.cells[: row.place], row.cells[row.place + 1 :], row.beneath)
         )
         return _Place(prefix + left, right, prefix + beneath)
 
     def _list(self, groups: Sequence[Group], prefix: str) -> Iterator[_Entry]:
-        """Without lines, where there would be too many: each step names those that it comes after."""
+        """Yield the steps without edges, for graphs that are too wide: each step names the steps before it."""
         for group in groups:
             after = ", ".join(text.line(groups[each].name) for each in group.after)
             yield from self._group(group, _Place(prefix, beneath=prefix), f"after {after}" if after else "")
 
     def _group(self, group: Group, place: _Place, after: str = "") -> Iterator[_Entry]:
         graph = [(place.left, QUIET), self._sign(worst(group.steps)), (" " + place.right, QUIET)]
-        named: Line = [(after, QUIET)] if after else []
+        named: StyledLine = [(after, QUIET)] if after else []
         if group.folded:
             many = f"{text.line(group.name)} {self._signs.times}{len(group.steps):,}"
             yield _Entry(graph, (many,), [*self._folded(group), ("  ", ""), *named])
@@ -193,7 +195,7 @@ class _Drawing:
     def _sign(self, state: str) -> tuple[str, str]:
         return self._signs.states[state], STYLES[state]
 
-    def _folded(self, group: Group) -> Line:
+    def _folded(self, group: Group) -> StyledLine:
         counts = counted(group.steps, word)
         return _counts({state: counts[state] for state in self._signs.states if state in counts}, self._signs)
 
@@ -202,11 +204,11 @@ class _Drawing:
         attempts = "" if step.kind is StepKind.WORKFLOW else f"{step.attempts}/{step.max_attempts}"
         return name, str(step.task_id), attempts, _took(step, self._now)
 
-    def _detail(self, step: Step) -> Line:
+    def _detail(self, step: Step) -> StyledLine:
         if step.error is not None and step.state is not State.COMPLETED:
-            said = f"{step.error.type}: {step.error.message}".partition("\n")[0]
-            said = f"permanent failure: {said}" if step.error.permanent else said
-            return [(text.line(said), STYLES["failed"] if step.state is State.FAILED else "")]
+            summary = f"{step.error.type}: {step.error.message}".partition("\n")[0]
+            summary = f"permanent failure: {summary}" if step.error.permanent else summary
+            return [(text.line(summary), STYLES["failed"] if step.state is State.FAILED else "")]
         if step.kind is StepKind.WORKFLOW:
             return [(f"workflow {step.workflow_id}", QUIET)] if step.workflow_id else []
         if step.state is State.CLAIMED and step.worker_id:
@@ -214,8 +216,8 @@ class _Drawing:
         return []
 
 
-def _counts(counts: Mapping[str, int], signs: Signs, *, named: bool = False) -> Line:
-    line: Line = []
+def _counts(counts: Mapping[str, int], signs: Signs, *, named: bool = False) -> StyledLine:
+    line: StyledLine = []
     for state, count in counts.items():
         gap = "  " if line else ""
         line.append((f"{gap}{signs.states[state]} {count:,}" + (f" {state}" if named else ""), STYLES[state]))
@@ -225,19 +227,19 @@ def _counts(counts: Mapping[str, int], signs: Signs, *, named: bool = False) -> 
 def _took(step: Step, now: datetime) -> str:
     if step.claimed_at is None or step.state not in (State.CLAIMED, State.COMPLETED, State.FAILED, State.CANCELLED):
         return ""
-    return took((step.finished_at or now) - step.claimed_at)
+    return format_duration((step.finished_at or now) - step.claimed_at)
 
 
-def took(time: timedelta) -> str:
-    """A length of time, to the millisecond where that tells something."""
+def format_duration(time: timedelta) -> str:
+    """Format a duration, with milliseconds below one second."""
     seconds = max(0.0, time.total_seconds())
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 60 else text.duration(seconds)
 
 
-def _aligned(entries: Sequence[_Entry], most: int) -> Iterator[Line]:
-    """Entries under titles. A sentence that stands for many steps begins where the columns of numbers do."""
+def _aligned(entries: Sequence[_Entry], most: int) -> Iterator[StyledLine]:
+    """Align the entries under titles. The summary of folded steps starts at the columns of numbers."""
     graph = max(_length(entry.graph) for entry in entries) + 1
     table = [entry.words for entry in entries if len(entry.words) > 1]
     shown = [entry.words[0] for entry in entries if entry.words]
@@ -248,7 +250,7 @@ def _aligned(entries: Sequence[_Entry], most: int) -> Iterator[Line]:
         yield _line(entry, graph, lambda words: _row(words, name, widths))
 
 
-def _line(entry: _Entry, graph: int, row: Callable[[Sequence[str]], str]) -> Line:
+def _line(entry: _Entry, graph: int, row: Callable[[Sequence[str]], str]) -> StyledLine:
     line = [*entry.graph, (" " * (graph - _length(entry.graph)), "")] if entry.words else list(entry.graph)
     if entry.words:
         line.append((row(entry.words), ""))
@@ -260,15 +262,15 @@ def _row(words: Sequence[str], name: int, widths: Sequence[int]) -> str:
     return f"{text.shorten(words[0], name):<{name}}" + "".join(numbers)
 
 
-def _length(line: Line) -> int:
+def _length(line: StyledLine) -> int:
     return sum(len(piece) for piece, _ in line)
 
 
-def _cut(line: Line, width: int, more: str) -> Line:
-    """The line within the width, with a sign that something is missing."""
+def _cut(line: StyledLine, width: int, more: str) -> StyledLine:
+    """Cut the line to the width, with an ellipsis."""
     if len(plain(line)) <= width:
         return line
-    kept: Line = []
+    kept: StyledLine = []
     room = width - len(more)
     for piece, style in line:
         kept.append((piece[: max(0, room)], style))
@@ -277,6 +279,6 @@ def _cut(line: Line, width: int, more: str) -> Line:
 
 
 def bar(percent: float, signs: Signs = UNICODE, width: int = 20) -> str:
-    """A bar that is filled so far."""
+    """Return a progress bar."""
     filled = int(percent * width // 100)
     return signs.bar[0] * filled + signs.bar[1] * (width - filled)

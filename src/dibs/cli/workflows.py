@@ -1,4 +1,4 @@
-"""`dibs workflows`: start graphs of steps, see how far they are, stop them, send them on."""
+"""`dibs workflows`: start, list, show, cancel and retry workflows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dibs.cli import text
-from dibs.cli.context import opened
-from dibs.cli.options import Json, Limit, Url, given
+from dibs.cli.context import open_client
+from dibs.cli.options import JsonOption, LimitOption, UrlOption, given
 from dibs.cli.output import Column, Output
 from dibs.errors import WorkflowNotFound
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dibs.model.finalization import FinalizationAttempt
     from dibs.model.workflow import Workflow
 
-app = typer.Typer(help="Look at workflows, start, cancel and retry them.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, show, start, cancel and retry workflows.", no_args_is_help=True, rich_markup_mode=None)
 
 STATES = ("running", "finalizing", "completed", "failed", "cancelled")
 COLUMNS = (
@@ -42,11 +42,11 @@ ATTEMPTS = (
 
 
 def complete_state(incomplete: str) -> list[str]:
-    """The states a workflow can be in."""
+    """Complete the state of a workflow."""
     return [state for state in STATES if state.startswith(incomplete)]
 
 
-WorkflowId = Annotated[int, typer.Argument(metavar="ID", help="The id of the workflow.")]
+WorkflowIdArgument = Annotated[int, typer.Argument(metavar="ID", help="The id of the workflow.")]
 
 
 @app.command("list")
@@ -58,43 +58,50 @@ def list_workflows(
         typer.Option("--state", metavar="STATE", help=f"One of {', '.join(STATES)}.", autocompletion=complete_state),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only workflows of this name.")] = None,
-    limit: Limit = 50,
+    limit: LimitOption = 50,
     cursor: Annotated[
-        int | None, typer.Option("--cursor", metavar="ID", help="Go on after the workflow with this id.")
+        int | None, typer.Option("--cursor", metavar="ID", help="Continue after the workflow with this id.")
     ] = None,
-    url: Url = None,
-    as_json: Json = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """List workflows, newest first; sub-workflows are shown with the one that they are part of."""
-    which = given(state=state, name=name, limit=limit, cursor=cursor)
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+    """List workflows, newest first, without sub-workflows."""
+    criteria = given(state=state, name=name, limit=limit, cursor=cursor)
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.workflows import WorkflowPage
 
-        workflows = client.list_workflows(**which)
+        workflows = client.list_workflows(**criteria)
         if output.as_json:
-            output.answer(shape.workflows(workflows, limit))
+            output.print_json(WorkflowPage.from_models(workflows, limit))
         elif workflows:
-            output.table(COLUMNS, [_row(each) for each in workflows])
+            output.print_table(COLUMNS, [_row(each) for each in workflows])
             if len(workflows) == limit:
-                output.note(f"These are {limit}; for more: --limit, or --cursor {workflows[-1].id}.")
+                output.print_to_stderr(
+                    f"{text.count(limit, 'workflow')} shown. For more use --limit, or --cursor {workflows[-1].id}."
+                )
         else:
-            output.note("No workflows.")
+            output.print_to_stderr("No workflows.")
 
 
 @app.command("show")
 def show(
     ctx: typer.Context,
-    workflow_id: WorkflowId,
+    workflow_id: WorkflowIdArgument,
     *,
-    unfold: Annotated[bool, typer.Option("--unfold", help="Draw every step, also where many are equal.")] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Until it has ended; without a terminal: wait, then draw once.")
+    unfold: Annotated[
+        bool, typer.Option("--unfold", help="Draw every step, also equal steps that are folded by default.")
     ] = False,
-    url: Url = None,
-    as_json: Json = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", "-w", help="Draw until the workflow has ended; without a terminal: wait, then draw once."
+        ),
+    ] = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Draw the graph of a workflow, and say how each step and the whole are."""
-    with opened(ctx, url, as_json) as (client, output):
+    """Show a workflow: its fields, and its graph with the state of each step."""
+    with open_client(ctx, url, as_json) as (client, output):
         from dibs.cli import workflow_view
 
         if watch and output.on_terminal:
@@ -102,10 +109,10 @@ def show(
             return
         if watch:
             client.wait_workflow(workflow_id)
-        seen = workflow_view.look(client, workflow_id, unfold=unfold)
-        for line in workflow_view.picture(seen, output, unfold=unfold) if not output.as_json else ():
-            output.pieces(line)
-        output.answer(workflow_view.shaped(seen))
+        snapshot = workflow_view.take_snapshot(client, workflow_id, unfold=unfold)
+        for line in workflow_view.render(snapshot, output, unfold=unfold) if not output.as_json else ():
+            output.print_styled(line)
+        output.print_json(workflow_view.to_json(snapshot))
 
 
 @app.command("start")
@@ -114,52 +121,57 @@ def start(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The graph as JSON, as for POST /api/workflows; - reads stdin.")
     ],
-    url: Url = None,
-    as_json: Json = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Start a workflow: the whole graph is stored, or nothing."""
+    """Start a workflow. The graph is stored in one transaction."""
     from dibs.cli.workflow_view import read_workflow
 
     new = read_workflow(file)
-    with opened(ctx, url, as_json, create=True) as (client, output):
-        from dibs import shape
+    with open_client(ctx, url, as_json, create=True) as (client, output):
+        from dibs.wire.workflows import StartedWorkflow
 
         workflow = client.start_workflow(new)
-        known = " It was there already, under the same key." if workflow.deduplicated else ""
-        output.say(f"{_called(workflow)} is {workflow.state}, with {text.count(workflow.steps, 'step')}.{known}")
-        answer = {"success": True, "workflow": shape.workflow(workflow), "deduplicated": workflow.deduplicated}
-        output.answer(answer)
+        known = " It already existed with this key." if workflow.deduplicated else ""
+        output.print(f"{_title(workflow)} is {workflow.state}, with {text.count(workflow.steps, 'step')}.{known}")
+        output.print_json(StartedWorkflow.from_model(workflow))
 
 
 @app.command("cancel")
-def cancel(ctx: typer.Context, workflow_id: WorkflowId, url: Url = None, as_json: Json = False) -> None:
-    """Begin nothing more of a workflow, and ask its running steps to stop."""
-    with opened(ctx, url, as_json) as (client, output):
-        _tell(output, client.cancel_workflow(workflow_id))
+def cancel(
+    ctx: typer.Context, workflow_id: WorkflowIdArgument, url: UrlOption = None, as_json: JsonOption = False
+) -> None:
+    """Cancel a workflow: no further step is started, and claimed steps are asked to stop."""
+    with open_client(ctx, url, as_json) as (client, output):
+        _print_workflow(output, client.cancel_workflow(workflow_id))
 
 
 @app.command("retry")
-def retry(ctx: typer.Context, workflow_id: WorkflowId, url: Url = None, as_json: Json = False) -> None:
-    """Let a failed or cancelled workflow go on from where it stopped; what was completed stays."""
-    with opened(ctx, url, as_json) as (client, output):
-        _tell(output, client.retry_workflow(workflow_id))
+def retry(
+    ctx: typer.Context, workflow_id: WorkflowIdArgument, url: UrlOption = None, as_json: JsonOption = False
+) -> None:
+    """Retry a failed or cancelled workflow from where it stopped; completed steps stay completed."""
+    with open_client(ctx, url, as_json) as (client, output):
+        _print_workflow(output, client.retry_workflow(workflow_id))
 
 
 @app.command("attempts")
-def attempts(ctx: typer.Context, workflow_id: WorkflowId, url: Url = None, as_json: Json = False) -> None:
-    """Show who wanted to finalize a workflow, and how each was answered."""
-    with opened(ctx, url, as_json) as (client, output):
-        from dibs import shape
+def attempts(
+    ctx: typer.Context, workflow_id: WorkflowIdArgument, url: UrlOption = None, as_json: JsonOption = False
+) -> None:
+    """Show the attempts to claim the finalization of a workflow, with their results."""
+    with open_client(ctx, url, as_json) as (client, output):
+        from dibs.wire.finalization import Attempts
 
         found = client.finalization_attempts(workflow_id)
         if not found:
             _refuse_if_missing(client, workflow_id)
         if output.as_json:
-            output.answer({"attempts": [shape.attempt(each) for each in found]})
+            output.print_json(Attempts.from_model(found))
         elif found:
-            output.table(ATTEMPTS, [_attempt(each) for each in found])
+            output.print_table(ATTEMPTS, [_attempt(each) for each in found])
         else:
-            output.note(f"Nobody has tried to finalize workflow {workflow_id} yet.")
+            output.print_to_stderr(f"Workflow {workflow_id} has no finalization attempts yet.")
 
 
 def _refuse_if_missing(client: Dibs, workflow_id: int) -> None:
@@ -167,20 +179,20 @@ def _refuse_if_missing(client: Dibs, workflow_id: int) -> None:
         raise WorkflowNotFound(workflow_id)
 
 
-def _tell(output: Output, workflow: Workflow) -> None:
-    from dibs import shape
+def _print_workflow(output: Output, workflow: Workflow) -> None:
+    from dibs.wire.workflows import ChangedWorkflow
 
-    output.say(f"{_called(workflow)} is {_standing(workflow)}.")
-    output.answer({"success": True, "workflow": shape.workflow(workflow)})
+    output.print(f"{_title(workflow)} is {_describe_state(workflow)}.")
+    output.print_json(ChangedWorkflow.from_model(workflow))
 
 
-def _standing(workflow: Workflow) -> str:
+def _describe_state(workflow: Workflow) -> str:
     if workflow.stopping and not workflow.finished:
-        return f"{workflow.state}; nothing more is begun, and running steps have been asked to stop"
+        return f"{workflow.state}; no further step is started, and claimed steps were asked to stop"
     return workflow.state.value
 
 
-def _called(workflow: Workflow) -> str:
+def _title(workflow: Workflow) -> str:
     return f"Workflow {workflow.id} ({text.line(workflow.name)})"
 
 

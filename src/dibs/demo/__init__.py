@@ -1,6 +1,6 @@
-"""The demo: the background work of a small site for pictures and films, lively enough to watch.
+"""The demo application: the background tasks of a small site for pictures and films.
 
-`dibs demo` runs it; `dibs worker dibs.demo:app` works for it.
+`dibs demo` runs the whole demo; `dibs worker dibs.demo:app` starts a worker for its tasks.
 """
 
 from __future__ import annotations

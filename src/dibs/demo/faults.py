@@ -1,4 +1,4 @@
-"""What goes wrong in the demo, on purpose: a worker is killed, a queue is paused. Nothing is lost by either."""
+"""The faults that the demo injects: it kills a worker or pauses a queue now and then. No task is lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dibs.demo.processes import Crew
+from dibs.demo.processes import DemoProcesses
 
 if TYPE_CHECKING:
     from dibs.client import Dibs
@@ -16,14 +16,16 @@ FIRST_KILL, FIRST_PAUSE = 8.0, 20.0
 KILL_EVERY, PAUSE_EVERY = 120.0, 90.0
 PAUSED_FOR = 15.0
 
-Tell = Callable[[str], None]
+ReportFault = Callable[[str], None]
 
 
-class Mishaps:
-    """They happen when `happen` is called, which is to be often."""
+class Faults:
+    """Kills workers and pauses queues at random intervals. The caller calls `inject_due` often."""
 
-    def __init__(self, app: Dibs, crew: Crew, workers: Sequence[str], queues: Sequence[str], tell: Tell) -> None:
-        self._app, self._crew, self._tell = app, crew, tell
+    def __init__(
+        self, app: Dibs, processes: DemoProcesses, workers: Sequence[str], queues: Sequence[str], report: ReportFault
+    ) -> None:
+        self._app, self._processes, self._report = app, processes, report
         self._workers, self._queues = workers, queues
         now = time.monotonic()
         self._kill_at = now + FIRST_KILL
@@ -32,8 +34,8 @@ class Mishaps:
         self._paused: str | None = None
         self.killed = 0
 
-    def happen(self) -> None:
-        """What is due."""
+    def inject_due(self) -> None:
+        """Inject the faults that are due."""
         now = time.monotonic()
         if now >= self._kill_at:
             self._kill_at = now + KILL_EVERY * random.uniform(0.8, 1.2)
@@ -45,20 +47,20 @@ class Mishaps:
             self._pause(random.choice(self._queues))
 
     def end(self) -> None:
-        """Leave nothing paused."""
+        """Resume the queue that is paused, if any."""
         if self._paused is not None:
             self._app.resume(self._paused)
-            self._tell(f"The queue {self._paused} is open again.")
+            self._report(f"Queue {self._paused} is resumed.")
             self._paused = None
 
     def _kill(self, name: str) -> None:
-        if self._crew.is_up(name):
-            self._crew.kill(name)
+        if self._processes.is_up(name):
+            self._processes.kill(name)
             self.killed += 1
-            self._tell(f"{name} was killed (kill -9). What it held comes back when its leases end.")
+            self._report(f"{name} was killed (kill -9). Its tasks are recovered when their leases expire.")
 
     def _pause(self, queue: str) -> None:
         self.end()
         self._app.pause(queue)
         self._paused, self._resume_at = queue, time.monotonic() + PAUSED_FOR
-        self._tell(f"The queue {queue} is paused for {PAUSED_FOR:g} s.")
+        self._report(f"Queue {queue} is paused for {PAUSED_FOR:g} s.")

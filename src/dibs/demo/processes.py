@@ -1,4 +1,4 @@
-"""The processes of the demo: a server and some workers. Who dies is replaced; none outlives the demo."""
+"""The processes of the demo: a server and workers. One that dies is restarted; all end with the demo."""
 
 from __future__ import annotations
 
@@ -12,90 +12,90 @@ from typing import Any
 
 from dibs.supervisor import LIFELINE
 
-PATIENCE = 8.0
-"""Seconds after which whoever was asked to stop is stopped."""
+STOP_TIMEOUT = 8.0
+"""Seconds between the request to stop and the kill of a process."""
 
-REST = 2.0
-"""Seconds until the place of one that died is taken: long enough to see that it is empty."""
+RESTART_DELAY = 2.0
+"""Seconds until a process that died is restarted: long enough to see in the dashboard that it is gone."""
 
 
-class Crew:
-    """Processes by their names, all with the same environment."""
+class DemoProcesses:
+    """Named processes with a common environment and log file."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.log = folder / "demo.log"
         self._environment = {**os.environ, **environment}
-        self._members: dict[str, Member] = {}
-        # A pipe whose other end is ours and never closed: they notice by it that we are gone, however we went.
+        self._processes: dict[str, DemoProcess] = {}
+        # The demo holds the other end of this pipe open: the end of file tells the processes that the demo has ended.
         self._lifeline = {} if sys.platform == "win32" else {LIFELINE: os.pipe()[0]}
 
-    def add(self, name: str, command: Sequence[str], **handed: int) -> None:
-        """Start one of them: `dibs COMMAND`. `handed`: open files, named by environment variables."""
-        member = Member([sys.executable, "-m", "dibs", *command], {**self._lifeline, **handed})
-        member.start(self._environment, self.log)
-        self._members[name] = member
+    def add(self, name: str, command: Sequence[str], **inherited: int) -> None:
+        """Start `dibs COMMAND`. `inherited`: environment variables with the descriptors of inherited files."""
+        process = DemoProcess([sys.executable, "-m", "dibs", *command], {**self._lifeline, **inherited})
+        process.start(self._environment, self.log)
+        self._processes[name] = process
 
     def kill(self, name: str) -> None:
-        """Kill -9: no goodbye, no clean-up."""
-        self._members[name].process.kill()
+        """Kill a process with SIGKILL."""
+        self._processes[name].process.kill()
 
     def is_up(self, name: str) -> bool:
-        """True while it runs."""
-        return self._members[name].process.poll() is None
+        """Return True while the process runs."""
+        return self._processes[name].process.poll() is None
 
-    def tend(self) -> None:
-        """Start those again that have ended."""
-        for member in self._members.values():
-            if member.is_due():
-                member.start(self._environment, self.log)
+    def restart_ended(self) -> None:
+        """Restart the processes that ended some time ago."""
+        for process in self._processes.values():
+            if process.is_due():
+                process.start(self._environment, self.log)
 
     def stop(self) -> None:
-        """Let them finish what they have begun, for a while."""
-        for member in self._members.values():
-            member.process.terminate()
-        end = time.monotonic() + PATIENCE
-        for member in self._members.values():
-            member.wait(max(0.1, end - time.monotonic()))
+        """Ask all processes to stop, and kill the ones that take too long."""
+        for process in self._processes.values():
+            process.process.terminate()
+        end = time.monotonic() + STOP_TIMEOUT
+        for process in self._processes.values():
+            process.wait(max(0.1, end - time.monotonic()))
 
     def stop_now(self) -> None:
-        """Somebody is in a hurry. Nothing is lost by it: that is what leases are for."""
-        for member in self._members.values():
-            member.process.kill()
+        """Kill all processes. No task is lost: leases expire and the tasks are recovered."""
+        for process in self._processes.values():
+            process.process.kill()
 
 
-class Member:
-    """A process, and how to start it again."""
+class DemoProcess:
+    """A process that can be restarted."""
 
-    def __init__(self, command: list[str], handed: Mapping[str, int]) -> None:
+    def __init__(self, command: list[str], inherited: Mapping[str, int]) -> None:
         self._command = command
-        self._handed = handed
+        self._inherited = inherited
         self._ended_at: float | None = None
         self.process: subprocess.Popen[bytes]
 
     def start(self, environment: Mapping[str, str], log: Path) -> None:
-        """Out of the reach of the terminal's Ctrl-C: it hears of that from us."""
-        named = {name: str(number) for name, number in self._handed.items()}
-        apart: dict[str, Any] = {"start_new_session": True, "pass_fds": list(self._handed.values())}
+        """Start the process in its own session: Ctrl-C reaches only the demo, which stops its processes."""
+        variables = {name: str(number) for name, number in self._inherited.items()}
+        options: dict[str, Any] = {"start_new_session": True, "pass_fds": list(self._inherited.values())}
         if sys.platform == "win32":
-            apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+            options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
         self._ended_at = None
-        with log.open("ab") as said:
+        with log.open("ab") as output:
             self.process = subprocess.Popen(  # noqa: S603 - our own command, no shell
-                self._command, stdout=said, stderr=said, env={**environment, **named}, **apart
+                self._command, stdout=output, stderr=output, env={**environment, **variables}, **options
             )
 
     def is_due(self) -> bool:
-        """True if it ended, and a while ago."""
+        """Return True if the process ended at least RESTART_DELAY seconds ago."""
         if self.process.poll() is None:
             return False
         now = time.monotonic()
         self._ended_at = self._ended_at or now
-        return now - self._ended_at >= REST
+        return now - self._ended_at >= RESTART_DELAY
 
-    def wait(self, patience: float) -> None:
-        """Until it has ended; it has to, in the end."""
+    def wait(self, timeout: float) -> None:
+        """Wait for the end of the process; kill it after `timeout` seconds."""
         try:
-            self.process.wait(patience)
+            self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

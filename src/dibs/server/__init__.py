@@ -1,1 +1,1 @@
-"""The server: the verbs of dibs over HTTP, for workers in any language and without database credentials."""
+"""The HTTP server: the API of dibs for clients in any language, without database credentials, and the dashboard."""

@@ -1,4 +1,4 @@
-"""How a server is set up: one small frozen value, checked when it is made."""
+"""The configuration of a server, validated when it is created."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ Network = IPv4Network | IPv6Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Where to listen, whom to let in.
+    """The address, authentication and timing of a server.
 
-    `keys`: every request needs an API key; without, whoever reaches the port may do everything, so that is for
-    loopback only. `allowed_hosts`: names by which clients may call this server, beside its own address; it is what
-    keeps a web page from reaching a server on loopback through a name that its owner points there (DNS rebinding).
-    `trusted_proxies`: addresses or networks of proxies that are believed when they say for whom they ask.
-    `grace`: seconds that requests have to end when the server is asked to stop. `upkeep`: it keeps the house, a round
-    every `upkeep_every` seconds.
+    `keys`: every request needs an API key. Without keys every client has full access, so this is refused unless the
+    address is loopback. `allowed_hosts`: accepted values of the Host header, in addition to the server's own address;
+    this prevents a web page from reaching a server on loopback through DNS rebinding. `trusted_proxies`: addresses or
+    networks of proxies whose X-Forwarded-For is trusted. `grace`: seconds that open requests have to end when the
+    server stops. `upkeep`: run a round of upkeep every `upkeep_every` seconds.
     """
 
     host: str = "127.0.0.1"
@@ -37,20 +36,22 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if not self.keys and not is_loopback(self.host):
             raise InvalidValue(
-                f"A server without keys on {self.host} would let everybody in.",
-                hint="Make keys with `dibs keys create`, or listen on 127.0.0.1.",
+                f"A server without keys on {self.host} would accept every request.",
+                hint="Create keys with `dibs keys create`, or listen on 127.0.0.1.",
             )
         if not 0 <= self.port <= 65535:
-            raise InvalidValue(f"There is no port {self.port}.", hint="Use one of 1 to 65535, or 0 for any free one.")
+            raise InvalidValue(
+                f"{self.port} is not a valid port.", hint="Use a port from 1 to 65535, or 0 for any free port."
+            )
         if not 0 <= self.grace < math.inf:
-            raise InvalidValue(f"A grace of {self.grace} seconds makes no sense.", hint="Use 0 or more seconds.")
+            raise InvalidValue(f"{self.grace} is not a valid grace.", hint="Use 0 or more seconds.")
         for host in self.allowed_hosts:
             _check_name(host)
         self.networks()
 
     @property
     def hosts(self) -> frozenset[str] | None:
-        """The names clients may call it by; None where nobody can know them all."""
+        """The accepted host names; None for any."""
         if "*" in self.allowed_hosts:
             return None
         own = LOOPBACK_NAMES if is_loopback(self.host) or is_any(self.host) else frozenset()
@@ -58,19 +59,19 @@ class ServerConfig:
 
     @property
     def any_address(self) -> bool:
-        """True if clients may call it by any address, because it listens on all that this machine has.
+        """True if any IP address is accepted as host, because the server listens on all addresses.
 
-        An address needs no name that somebody could point elsewhere, so rebinding cannot make use of it.
+        DNS rebinding needs a name, so IP addresses are safe.
         """
         return is_any(self.host)
 
     def networks(self) -> tuple[Network, ...]:
-        """Where trusted proxies are."""
+        """Return the networks of trusted proxies."""
         return tuple(_network(text) for text in self.trusted_proxies)
 
 
 def is_loopback(host: str) -> bool:
-    """True for an address that only this machine can reach."""
+    """Return True for an address that only this machine can reach."""
     if host == "localhost":
         return True
     try:
@@ -80,7 +81,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_any(host: str) -> bool:
-    """True for the address that stands for all of this machine's."""
+    """Return True for the unspecified address, which means all addresses of this machine."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -91,7 +92,7 @@ def _check_name(host: str) -> None:
     bare = host.strip("[]")
     if not bare or "/" in bare or (":" in bare and not _is_address(bare)):
         raise InvalidValue(
-            f"{host!r} is no name of a host.", hint="Give the name alone: dibs.example.com, without scheme and port."
+            f"{host!r} is not a valid host name.", hint="Use only the name, without scheme and port: dibs.example.com."
         )
 
 
@@ -108,5 +109,6 @@ def _network(text: str) -> Network:
         return ip_network(text)
     except ValueError:
         raise InvalidValue(
-            f"{text!r} is no address of a proxy.", hint="Use an address or a network: 10.0.0.5, 10.0.0.0/24, ::1."
+            f"{text!r} is not a valid address of a proxy.",
+            hint="Use an address or a network: 10.0.0.5, 10.0.0.0/24, ::1.",
         ) from None

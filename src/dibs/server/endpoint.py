@@ -16,15 +16,25 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from dibs.body.numbers import whole_numbers
 from dibs.errors import DibsError, StoreError, TaskNotFound
 from dibs.model.checks import is_trace
 from dibs.model.key import Scope as KeyScope
 from dibs.server.auth import Caller
-from dibs.server.http import Gone, Headers, Receive, Scope, Send, answer, header, read_body, refuse
-from dibs.server.refusing import Refusal
+from dibs.server.http import (
+    AsgiScope,
+    ClientDisconnected,
+    Headers,
+    Receive,
+    Send,
+    header,
+    read_body,
+    send_error,
+    send_json,
+)
 from dibs.server.service import Service
 from dibs.store.operation import Operation
+from dibs.wire.errors import RequestRefused
+from dibs.wire.fields import Query, whole_numbers
 
 T = TypeVar("T")
 ANY = frozenset(KeyScope)
@@ -55,7 +65,7 @@ class Call:
     path: Mapping[str, Any]
     query: Any
     body: Any
-    http: tuple[Scope, Receive, Send]
+    http: tuple[AsgiScope, Receive, Send]
 
     async def run(self, operation: Operation[T]) -> T:
         """Run the operation in the caller's name."""
@@ -131,7 +141,7 @@ class Endpoint:
         object.__setattr__(self, "_decoder", decoder)
         object.__setattr__(self, "_asked", as_text(self.query or NoQuery))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         service: Service = scope["dibs.service"]
         try:
@@ -140,27 +150,27 @@ class Endpoint:
             if self.body is not None:
                 call.body = self._decode(scope, await read_body(scope, receive))
             answered = await self.handle(call)
-        except Gone:
+        except ClientDisconnected:
             return
         except DibsError as error:
             if isinstance(error, StoreError):
-                service.tell_of_failure(error)
-            await refuse(send, error)
+                service.log_failure(error)
+            await send_error(send, error)
             return
         if answered is not None:
-            await answer(send, answered.status, answered.content, answered.headers)
+            await send_json(send, answered.status, answered.content, answered.headers)
 
-    def _query(self, scope: Scope) -> Any:
+    def _query(self, scope: AsgiScope) -> Any:
         text: bytes = scope["query_string"]
         if self.query is None and not text:
             return None
         return decode_query(text, self._asked)  # type: ignore[attr-defined]
 
-    def _decode(self, scope: Scope, body: bytes) -> Any:
+    def _decode(self, scope: AsgiScope, body: bytes) -> Any:
         if not body and self.body_optional:
             body = b"{}"
         elif not is_json(header(scope, b"content-type")):
-            raise Refusal(
+            raise RequestRefused(
                 "unsupported_media_type",
                 "The body must be JSON, and say so.",
                 hint="Send the header Content-Type: application/json.",
@@ -177,7 +187,7 @@ def endpoint(method: str, path: str, *scopes: KeyScope, **about: Any) -> Callabl
     return declare
 
 
-class NoQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NoQuery(Query, frozen=True):
     """No parameters."""
 
 
@@ -194,7 +204,8 @@ def _without_none(hint: Any) -> Any:
 
 
 def _default(about: Any) -> Any:
-    return msgspec.field() if about.required else msgspec.field(default=about.default)
+    name = about.encode_name
+    return msgspec.field(name=name) if about.required else msgspec.field(name=name, default=about.default)
 
 
 async def _departed(receive: Receive) -> None:
@@ -209,11 +220,11 @@ def decode_json(decoder: Any, body: bytes) -> Any:
     except DibsError:
         raise
     except RecursionError:
-        raise Refusal("bad_request", "The JSON is nested too deeply.") from None
+        raise RequestRefused("bad_request", "The JSON is nested too deeply.") from None
     except UnicodeDecodeError:
-        raise Refusal("bad_request", "The body is not UTF-8.") from None
+        raise RequestRefused("bad_request", "The body is not UTF-8.") from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise Refusal("bad_request", _malformed(decoder, body, error)) from None
+        raise RequestRefused("bad_request", _malformed(decoder, body, error)) from None
 
 
 def _malformed(decoder: Any, body: bytes, error: Exception) -> str:
@@ -242,10 +253,10 @@ def decode_query(text: bytes, model: Any) -> Any:
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, strict_parsing=bool(text), errors="strict")
         given = dict(pairs)
         if len(given) < len(pairs):
-            raise Refusal("bad_request", "A query parameter is given twice.")
+            raise RequestRefused("bad_request", "A query parameter is given twice.")
         return msgspec.convert(given, model, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
-        raise Refusal("bad_request", _sentence(error)) from None
+        raise RequestRefused("bad_request", _sentence(error)) from None
 
 
 def is_json(content_type: bytes | None) -> bool:

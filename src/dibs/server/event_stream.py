@@ -1,4 +1,4 @@
-"""Streams: server-sent events, said as they come, for as long as somebody listens and may."""
+"""Streams of server-sent events, for as long as the client is connected and its key is valid."""
 
 from __future__ import annotations
 
@@ -6,62 +6,62 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 
-from dibs.server.http import SAFE, Gone, Headers, Send
+from dibs.server.http import SAFE_HEADERS, ClientDisconnected, Headers, Send
 
-MEDIA = "text/event-stream"
+MEDIA_TYPE = "text/event-stream"
 HEADERS: Headers = (
-    (b"content-type", MEDIA.encode()),
+    (b"content-type", MEDIA_TYPE.encode()),
     (b"x-accel-buffering", b"no"),  # a proxy must pass each event on at once
-    *SAFE,
+    *SAFE_HEADERS,
 )
 RETRY = b"retry: 2000\n\n"
 
 KEEP_ALIVE = 15.0
-"""Seconds of silence after which something is said, so that nobody on the way takes the connection for dead."""
+"""Seconds without an event after which a comment is sent, so that proxies keep the connection open."""
 
-CHECK_EVERY = 2.0
-"""Seconds between two looks at whether the listener may still listen."""
+CHECK_INTERVAL = 2.0
+"""Seconds between two checks of the client's key."""
 
-STALL = 30.0
-"""Seconds for which a client may take nothing of what it is sent."""
+SEND_TIMEOUT = 30.0
+"""Seconds after which a client that reads nothing is disconnected."""
 
 
-class Stream(ABC):
-    """What one client is sent."""
+class EventStream(ABC):
+    """A stream of events to one client."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._spoke_at = self._checked_at = time.monotonic()
+        self._sent_at = self._checked_at = time.monotonic()
 
     @abstractmethod
     async def still_admitted(self) -> bool:
-        """False once the client may listen no more."""
+        """Return False if the client is no longer authorized."""
 
     async def begin(self) -> None:
-        """The first line."""
+        """Send the response headers and the first line."""
         await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-        await self.say(RETRY)
+        await self.write(RETRY)
 
-    async def go_on(self, content: bytes) -> bool:
-        """Say this, or something after a long silence; False if that was the last that the client may hear."""
+    async def continue_with(self, content: bytes) -> bool:
+        """Send the content, or a keep-alive after a long pause; return False if the client is no longer authorized."""
         if content:
-            await self.say(content)
-        elif time.monotonic() - self._spoke_at >= KEEP_ALIVE:
-            await self.say(b": keep-alive\n\n")
-        if time.monotonic() - self._checked_at < CHECK_EVERY:
+            await self.write(content)
+        elif time.monotonic() - self._sent_at >= KEEP_ALIVE:
+            await self.write(b": keep-alive\n\n")
+        if time.monotonic() - self._checked_at < CHECK_INTERVAL:
             return True
         self._checked_at = time.monotonic()
         return await self.still_admitted()
 
     async def end(self) -> None:
-        """The last line."""
-        await self.say(b"", more=False)
+        """End the response."""
+        await self.write(b"", more=False)
 
-    async def say(self, content: bytes, *, more: bool = True) -> None:
-        """Send it, to a client that takes it in time."""
-        self._spoke_at = time.monotonic()
+    async def write(self, content: bytes, *, more: bool = True) -> None:
+        """Send content; disconnect a client that does not read it in time."""
+        self._sent_at = time.monotonic()
         try:
-            async with asyncio.timeout(STALL):
+            async with asyncio.timeout(SEND_TIMEOUT):
                 await self._send({"type": "http.response.body", "body": content, "more_body": more})
         except TimeoutError:
-            raise Gone from None
+            raise ClientDisconnected from None

@@ -1,8 +1,8 @@
-"""The waiting room: claims that wait for a task, without a connection to the database while they do.
+"""Long polling: claims that wait for a task, without a database connection while they wait.
 
-Those who ask for the same kind of task wait in one line, oldest first. When something changes, the first in line
-claims; only if it got a task does the next one try. So a hundred idle workers cost one look at the store, and a new
-task goes to whoever has waited longest.
+Claims with the same queues and types wait in one queue, oldest first. When the store changes, the first one claims; the
+next one tries only if the first got a task. So a hundred idle workers cost one claim per change, and a new task goes to
+the claim that has waited longest.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from dibs.store.operation import drive_async
 
 logger = logging.getLogger("dibs.server")
 
-POLL = 0.25
-"""Seconds after which the first in line looks even if nothing woke it: a hint can be lost, and tasks become due."""
+POLL_INTERVAL = 0.25
+"""Seconds after which the first claim tries without a wake-up: a wake-up can be lost, and tasks become due."""
 
-REST = 0.005
-"""Seconds between two looks that find nothing: on a busy store most changes are not for those who wait."""
+EMPTY_PAUSE = 0.005
+"""Seconds between two claims without a task: on a busy store most changes do not concern the waiting claims."""
 
-Kind = tuple[Any, ...]
+ClaimKind = tuple[Any, ...]
 
 
 @dataclass(eq=False, slots=True)
-class Waiter:
-    """One request that waits."""
+class WaitingClaim:
+    """A claim that waits for a task."""
 
     request: ClaimRequest
     by: str | None
@@ -41,95 +41,101 @@ class Waiter:
     claims: asyncio.Future[list[Claim]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class WaitingRoom:
-    """All lines."""
+class LongPolls:
+    """The waiting claims of this process, in one queue for each kind of claim."""
 
     def __init__(self, store: DatabaseStore) -> None:
         self._store = store
-        self._lines: dict[Kind, deque[Waiter]] = {}
-        self._servers: set[asyncio.Task[None]] = set()
+        self._queues: dict[ClaimKind, deque[WaitingClaim]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.waiting = 0
-        """How many requests wait, with those that look at the store at this moment."""
+        """The number of waiting requests, including those that claim at this moment."""
 
     async def wait(
-        self, request: ClaimRequest, by: str | None, seconds: float, gone: asyncio.Future[Any]
+        self, request: ClaimRequest, by: str | None, seconds: float, disconnected: asyncio.Future[Any]
     ) -> list[Claim]:
-        """What could be claimed within so many seconds; nothing for a client that has gone in the meantime."""
+        """Claim tasks within the given time. Tasks for a client that disconnected meanwhile are released."""
         if self._closed:
             return []
-        waiter = Waiter(request, by)
+        waiter = WaitingClaim(request, by)
         self.waiting += 1
         try:
-            self._join(waiter)
-            await asyncio.wait({waiter.claims, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            claims = await self._leave(waiter)
+            self._add(waiter)
+            await asyncio.wait({waiter.claims, disconnected}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            claims = await self._remove(waiter)
         finally:
             self.waiting -= 1
-        if gone.done() and claims:
+        if disconnected.done() and claims:
             await self.release(claims)
             return []
         return claims
 
     async def release(self, claims: list[Claim]) -> None:
-        """Give tasks back that nobody will run; if that fails, they come back when their lease ends."""
+        """Release the tasks of a disconnected client; if that fails, they are recovered when their lease expires."""
         try:
             await self._store.run_async(self._store.queue.finish([(claim, Released()) for claim in claims]))
         except DibsError as error:
-            logger.warning("%d tasks of a client that is gone stay claimed: %s", len(claims), error.message)
+            logger.warning(
+                "%d tasks of a disconnected client stay claimed until their lease expires: %s",
+                len(claims),
+                error.message,
+            )
 
     def close(self) -> None:
-        """Let everybody go, empty-handed."""
+        """End all waiting requests without a task."""
         self._closed = True
-        for line in self._lines.values():
-            while line:
-                _settle(line.popleft(), [])
+        for queue in self._queues.values():
+            while queue:
+                _resolve(queue.popleft(), [])
 
     async def closed(self) -> None:
-        """Once nobody claims for those who waited any more."""
-        await asyncio.gather(*self._servers, return_exceptions=True)
+        """Wait for the end of running claims."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _join(self, waiter: Waiter) -> None:
+    def _add(self, waiter: WaitingClaim) -> None:
         request = waiter.request
         kind = (_names(request.queues), _names(request.types), request.max_attempts_remaining)
-        if kind in self._lines:
-            self._lines[kind].append(waiter)
+        if kind in self._queues:
+            self._queues[kind].append(waiter)
             return
-        self._lines[kind] = deque([waiter])
-        server = asyncio.create_task(self._serve(kind))
-        self._servers.add(server)
-        server.add_done_callback(self._servers.discard)
+        self._queues[kind] = deque([waiter])
+        task = asyncio.create_task(self._run_queue(kind))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _leave(self, waiter: Waiter) -> list[Claim]:
-        """Out of the line; one whose turn it is right now gets what comes of it."""
+    async def _remove(self, waiter: WaitingClaim) -> list[Claim]:
+        """Remove the claim from its queue; a claim that is running returns its result."""
         waiter.leaving = True
-        for line in self._lines.values():
-            if waiter in line:
-                line.remove(waiter)
+        for queue in self._queues.values():
+            if waiter in queue:
+                queue.remove(waiter)
                 return []
         return await waiter.claims
 
-    async def _serve(self, kind: Kind) -> None:
-        line = self._lines[kind]
+    async def _run_queue(self, kind: ClaimKind) -> None:
+        queue = self._queues[kind]
         try:
-            while line:
-                seen = self._store.wakeups.generation  # before looking: what comes while we look wakes us at once
-                await self._serve_line(line)
-                if line:  # nothing more for them now
-                    await asyncio.sleep(REST)
-                    await self._store.wakeups.wait_async(seen, POLL)
-        except Exception as error:  # whatever it is: nobody must wait for an answer that never comes
-            for waiter in line:
+            while queue:
+                seen = (
+                    self._store.wakeups.generation
+                )  # before claiming: a change during the claim ends the wait at once
+                await self._claim_in_order(queue)
+                if queue:  # no task is left for this kind of claim
+                    await asyncio.sleep(EMPTY_PAUSE)
+                    await self._store.wakeups.wait_async(seen, POLL_INTERVAL)
+        except Exception as error:  # on any error, all waiting requests must get an answer
+            for waiter in queue:
                 if not waiter.claims.done():
                     waiter.claims.set_exception(error)
-            line.clear()
+            queue.clear()
         finally:
-            del self._lines[kind]
+            del self._queues[kind]
 
-    async def _serve_line(self, line: deque[Waiter]) -> None:
-        """One after the other, until there is nothing left for their kind."""
-        while line:
-            waiter = line.popleft()
+    async def _claim_in_order(self, queue: deque[WaitingClaim]) -> None:
+        """Run the waiting claims in order until one gets no task."""
+        while queue:
+            waiter = queue.popleft()
             try:
                 run = partial(self._store.run_async, by=waiter.by)
                 claims = await drive_async(claim_now(self._store, waiter.request), run)
@@ -137,13 +143,13 @@ class WaitingRoom:
                 waiter.claims.set_exception(error)
                 raise
             if claims or waiter.leaving or self._closed:
-                _settle(waiter, claims)
+                _resolve(waiter, claims)
             else:
-                line.appendleft(waiter)
+                queue.appendleft(waiter)
                 return
 
 
-def _settle(waiter: Waiter, claims: list[Claim]) -> None:
+def _resolve(waiter: WaitingClaim, claims: list[Claim]) -> None:
     if not waiter.claims.done():
         waiter.claims.set_result(claims)
 

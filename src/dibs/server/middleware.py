@@ -1,8 +1,8 @@
-"""The gate: what holds for every request, before any endpoint sees it and after the last one has spoken.
+"""The middleware: checks before every request, security headers, error responses and the access log.
 
-A Host header that is not ours is refused (a web page could reach a server on loopback through a name of its own), and
-so is a write that a browser sends on behalf of another site. Whatever goes wrong inside becomes an answer, never a
-broken connection; and one line of the access log tells of it, which nobody outside can forge.
+An unknown Host header is refused: a web page could otherwise reach a server on loopback through DNS rebinding. A write
+that a browser sends for another site is refused. An unexpected error becomes a response instead of a broken
+connection. The access log has one line for each request, which clients cannot forge.
 """
 
 from __future__ import annotations
@@ -17,89 +17,94 @@ from urllib.parse import urlsplit
 
 from dibs.redaction import redact
 from dibs.server.config import Network
-from dibs.server.http import Message, Receive, Scope, Send, header, refuse
-from dibs.server.refusing import Refusal
+from dibs.server.http import AsgiScope, Message, Receive, Send, header, send_error
 from dibs.server.service import Service
+from dibs.wire.errors import RequestRefused
 
 logger = logging.getLogger("dibs.server")
 access = logging.getLogger("dibs.access")
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-FOR_PROBES = frozenset({b"/health", b"/ready"})
-"""They tell nothing, and who probes (a load balancer, an orchestrator) calls a server by whatever address it has."""
+PROBE_PATHS = frozenset({b"/health", b"/ready"})
+"""Paths without a check of the Host header: load balancers probe by any address, and the answers contain no data."""
 
 CLOSE = ((b"connection", b"close"),)
-FOR_HTML = (
+HTML_HEADERS = (
     (b"content-security-policy", b"default-src 'self'"),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),  # with none at all, a browser sends our own forms as if from nowhere
+    (
+        b"referrer-policy",
+        b"same-origin",
+    ),  # with no-referrer, browsers would send the dashboard's forms with the origin null
 )
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]*)?")
 _MAPPED = "::ffff:"
 
 
-class Gate:
-    """The whole application."""
+class Middleware:
+    """The outermost ASGI application."""
 
-    def __init__(self, service: Service, inside: object) -> None:
+    def __init__(self, service: Service, app: object) -> None:
         self.service = service
-        self._inside = inside
+        self._app = app
         self._hosts = service.config.hosts
         self._any_address = service.config.any_address
         self._proxies = service.config.networks()
         self._logs = service.config.access_log
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request (or the life of the server, which passes through)."""
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Handle a request; lifespan messages are passed on."""
         if scope["type"] != "http":
-            await self._inside(scope, receive, send)  # type: ignore[operator]
+            await self._app(scope, receive, send)  # type: ignore[operator]
             return
         began = time.perf_counter()
-        said = _Said(send)
+        response = _Response(send)
         try:
-            await self._pass(scope, receive, said)
+            await self._handle(scope, receive, response)
         except Exception as error:
-            about = {"event": "request.failed", "method": scope["method"], "path": _line(scope["path"])}
-            logger.exception("a request failed: %s %s", about["method"], about["path"], exc_info=error, extra=about)
-            await said.at_least(_our_fault())
+            fields = {"event": "request.failed", "method": scope["method"], "path": _escape(scope["path"])}
+            logger.exception("a request failed: %s %s", fields["method"], fields["path"], exc_info=error, extra=fields)
+            await response.ensure_error(_internal_error())
         except asyncio.CancelledError:
             if not self.service.stopping.is_set():
                 raise
-            await said.at_least(_cut_off())
+            await response.ensure_error(_stopped())
         finally:
             if self._logs and access.isEnabledFor(logging.INFO):
-                _tell(scope, said.status, time.perf_counter() - began)
+                _log_request(scope, response.status, time.perf_counter() - began)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
-        scope["path"] = raw.split(b"?", 1)[0].decode("latin-1")  # as sent: a slash inside a name stays part of it
+        scope["path"] = raw.split(b"?", 1)[0].decode("latin-1")  # undecoded: an encoded slash stays part of a name
         scope["client"] = self._client(scope)
         refusal = self._refusal(scope, raw)
         if refusal is not None:
-            await refuse(send, refusal)
+            await send_error(send, refusal)
             return
         scope["dibs.service"] = self.service
-        await self._inside(scope, receive, send)  # type: ignore[operator]
+        await self._app(scope, receive, send)  # type: ignore[operator]
 
-    def _refusal(self, scope: Scope, path: bytes) -> Refusal | None:
+    def _refusal(self, scope: AsgiScope, path: bytes) -> RequestRefused | None:
         if self.service.stopping.is_set():
-            return Refusal("stopping", "The server is stopping.", hint="Ask again in a moment.", headers=CLOSE)
+            return RequestRefused(
+                "stopping", "The server is stopping.", hint="Repeat the request in a moment.", headers=CLOSE
+            )
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) > 1:
-            return Refusal("bad_request", "A request has one Host header.", headers=CLOSE)
+            return RequestRefused("bad_request", "The request has several Host headers.", headers=CLOSE)
         host = hosts[0].decode("latin-1").lower() if hosts else ""
-        if not self._goes_by(host) and path not in FOR_PROBES:
-            return Refusal(
+        if not self._accepts_host(host) and path not in PROBE_PATHS:
+            return RequestRefused(
                 "unknown_host",
-                "This server does not go by that name.",
-                hint="Start it with --allowed-host NAME if it should.",
+                "The Host header is not a name of this server.",
+                hint="Start the server with --allowed-host NAME to accept it.",
             )
         if scope["method"] not in SAFE_METHODS and _is_foreign(scope, host):
-            return Refusal("wrong_origin", "Another site must not write here through somebody's browser.")
+            return RequestRefused("wrong_origin", "The request comes from a page of another site.")
         return None
 
-    def _goes_by(self, host: str) -> bool:
+    def _accepts_host(self, host: str) -> bool:
         if self._hosts is None:
             return True
         found = _HOST.fullmatch(host)
@@ -108,20 +113,20 @@ class Gate:
         name = found[1] or found[2]
         return name in self._hosts or (self._any_address and _address(name) is not None)
 
-    def _client(self, scope: Scope) -> tuple[str, int]:
-        """Who asks: the other end of the connection, or for whom it says it asks if it is a proxy that we trust."""
+    def _client(self, scope: AsgiScope) -> tuple[str, int]:
+        """Return the address of the client: the peer, or the address that a trusted proxy forwards."""
         address, port = scope.get("client") or ("-", 0)
         address = address.removeprefix(_MAPPED)
         if not self._proxies or not _within(address, self._proxies):
             return address, port
         if header(scope, b"x-forwarded-proto") == b"https":
-            scope["scheme"] = "https"  # a cookie that came by HTTPS must not leave by HTTP
-        named = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
-        return _last_stranger(named.decode("latin-1"), address, self._proxies), 0
+            scope["scheme"] = "https"  # cookies must get the attribute Secure
+        forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+        return _client_address(forwarded.decode("latin-1"), address, self._proxies), 0
 
 
-class _Said:
-    """`send`, which remembers the status, and which guards what a browser would show."""
+class _Response:
+    """A `send` that records the status and adds security headers to HTML."""
 
     __slots__ = ("_send", "status")
 
@@ -132,28 +137,28 @@ class _Said:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            _guard(message)
+            _add_html_headers(message)
         await self._send(message)
 
-    async def at_least(self, refusal: Refusal) -> None:
-        """This, if nothing else was said."""
+    async def ensure_error(self, refusal: RequestRefused) -> None:
+        """Send this error if no response was started."""
         if self.status == 0:
-            await refuse(self, refusal)
+            await send_error(self, refusal)
 
 
-def _guard(message: Message) -> None:
+def _add_html_headers(message: Message) -> None:
     for name, value in message.get("headers", ()):
         if name == b"content-type":
             if value.startswith(b"text/html"):
                 given = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(each for each in FOR_HTML if each[0] not in given)]
+                message["headers"] = [*message["headers"], *(each for each in HTML_HEADERS if each[0] not in given)]
             return
 
 
-def _tell(scope: Scope, status: int, took: float) -> None:
-    """One line: who, what, how it went, how long it took, with which key; `-` for who left without an answer."""
-    key, path = scope.get("dibs.key"), _line(scope["path"])
-    about = {
+def _log_request(scope: AsgiScope, status: int, took: float) -> None:
+    """Write a line of the access log; status `-` if the client disconnected before the response."""
+    key, path = scope.get("dibs.key"), _escape(scope["path"])
+    fields = {
         "event": "request.answered",
         "client": scope["client"][0],
         "method": scope["method"],
@@ -162,28 +167,27 @@ def _tell(scope: Scope, status: int, took: float) -> None:
         "seconds": round(took, 6),
     }
     if key is not None:
-        about["key"] = key
+        fields["key"] = key
     access.info(
         "%s %s %s %s %.1f ms%s",
-        about["client"],
+        fields["client"],
         scope["method"],
         path,
         status or "-",
         took * 1000,
         "" if key is None else f" key {key}",
-        extra=about,
+        extra=fields,
     )
 
 
-def _line(text: str) -> str:
-    """Text that cannot forge a line of the log, whatever a client sent, and that shows no key which is in a path by
-    mistake."""
+def _escape(text: str) -> str:
+    """Escape text of a client for the log, so that it cannot forge a line, and redact keys."""
     text = redact(text)
     return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode()
 
 
-def _is_foreign(scope: Scope, host: str) -> bool:
-    """True where a browser says that a page of another site wants this."""
+def _is_foreign(scope: AsgiScope, host: str) -> bool:
+    """Return True if the headers of the browser name another site as origin."""
     for name, value in scope["headers"]:
         if name == b"origin" and _netloc(value) != host:
             return True
@@ -199,10 +203,10 @@ def _netloc(origin: bytes) -> str | None:
         return None
 
 
-def _last_stranger(named: str, proxy: str, proxies: Sequence[Network]) -> str:
-    """Of `client, proxy, proxy`, the last that is no proxy of ours: what stands before, anybody could have written."""
+def _client_address(forwarded: str, proxy: str, proxies: Sequence[Network]) -> str:
+    """Return the last address in `client, proxy, proxy` that is not a trusted proxy: earlier ones could be forged."""
     nearest = proxy
-    for text in reversed(named.split(",")):
+    for text in reversed(forwarded.split(",")):
         found = _address(text.strip())
         if found is None:
             return nearest
@@ -214,28 +218,30 @@ def _last_stranger(named: str, proxy: str, proxies: Sequence[Network]) -> str:
 
 def _within(address: str, networks: Sequence[Network]) -> bool:
     try:
-        place = ip_address(address)
+        ip = ip_address(address)
     except ValueError:
         return False
-    return any(place in network for network in networks)
+    return any(ip in network for network in networks)
 
 
 def _address(text: str) -> str | None:
-    """The address as it is usually written; None for anything else."""
+    """Return the canonical form of an IP address; None for anything else."""
     try:
         return str(ip_address(text)).removeprefix(_MAPPED)
     except ValueError:
         return None
 
 
-def _our_fault() -> Refusal:
-    return Refusal("internal_error", "The server failed.", hint="Its log says how; report it if it is a bug.")
+def _internal_error() -> RequestRefused:
+    return RequestRefused(
+        "internal_error", "The server failed.", hint="See the log of the server; report the error if it is a bug."
+    )
 
 
-def _cut_off() -> Refusal:
-    return Refusal(
+def _stopped() -> RequestRefused:
+    return RequestRefused(
         "outcome_unknown",
-        "The server stopped before this was done; it may or may not have been.",
+        "The server stopped before the request ended; it may or may not have been executed.",
         hint="Repeat the call with the same key or token: dibs recognises what is already stored.",
         headers=CLOSE,
     )

@@ -1,7 +1,7 @@
-"""Running the application on uvicorn: in the foreground for a command, in a thread for a program or a test.
+"""Run the application on uvicorn: in the foreground for a command, in a thread for a program or a test.
 
-Asked to stop, the server stops listening, lets go of those who only wait, answers the requests that it has begun, and
-tells a client that is about to send another to come back later. Nothing that it has answered is undone.
+To stop, the server stops listening, ends waiting requests, answers open requests, and refuses new requests on open
+connections with a hint to repeat them. Nothing that was answered is undone.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import uvicorn
 from dibs.errors import DibsError, InvalidValue, StoreUnavailable
 from dibs.server.app import create_app
 from dibs.server.config import ServerConfig, is_any
-from dibs.server.middleware import Gate
-from dibs.server.protocol import MAX_CONNECTIONS, Connection
+from dibs.server.middleware import Middleware
+from dibs.server.protocol import MAX_CONNECTIONS, HttpConnection
 from dibs.store.contract import DatabaseStore
 
 if sys.platform != "win32":
@@ -36,54 +36,54 @@ if sys.platform != "win32":
 logger = logging.getLogger("dibs.server")
 
 KEEP_ALIVE = 75
-"""Seconds for which an idle connection is kept: longer than proxies keep theirs, so that they close first."""
+"""Seconds for which an idle connection is kept: longer than proxies keep theirs, so that the proxy closes first."""
 
-FAREWELL = 0.25
-"""Seconds for which idle connections stay open after we were asked to stop: a request that is already on its way then
-gets an answer instead of a broken connection, after which nobody could tell whether it was served."""
+IDLE_CLOSE_DELAY = 0.25
+"""Seconds for which idle connections stay open after the request to stop: a request that is already on its way gets an
+answer instead of a broken connection, after which its outcome would be unknown."""
 
-CLOSING = 3.0
-"""Seconds after the grace in which a process lets go of its store; a store that holds it for longer is left."""
+CLOSE_TIMEOUT = 3.0
+"""Seconds after the grace in which a process closes its store; then the process exits without closing it."""
 
-STUCK = 2.0
-"""Seconds after that in which a process must have ended. One whose event loop is stuck cannot even begin to stop."""
+STUCK_TIMEOUT = 2.0
+"""Seconds after that in which a process must have ended: a process with a stuck event loop cannot stop by itself."""
 
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
 
 
 class CannotListen(DibsError):
-    """The address is not free, or not ours to take."""
+    """The address is in use, or this process may not listen on it."""
 
     code = "cannot_listen"
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which stops as this module promises.
+    """The uvicorn server, with the shutdown that this module describes.
 
-    `alone`: the process is there for the server only, and ends with it, however long the store may take.
+    `alone`: the process serves only this purpose and exits after the shutdown, even if the store does not close.
     """
 
-    def __init__(self, app: Gate, started: Callable[[], None] | None = None, *, alone: bool = False) -> None:
+    def __init__(self, app: Middleware, started: Callable[[], None] | None = None, *, alone: bool = False) -> None:
         super().__init__(settings(app))
         self._service = app.service
-        self._tell_started = started
+        self._on_started = started
         self._alone = alone
         self._serving: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Start listening."""
         await super().startup(sockets)
-        if self.started and self._tell_started is not None:
-            self._tell_started()
+        if self.started and self._on_started is not None:
+            self._on_started()
 
     async def main_loop(self) -> None:
-        """Serve until asked to stop."""
+        """Serve until the server is stopped."""
         serving = asyncio.create_task(super().main_loop())
         self._serving = asyncio.get_running_loop(), serving
         await asyncio.wait([serving])
 
     def ask_to_stop(self) -> None:
-        """Ask from another thread. uvicorn looks ten times a second whether it should exit: end its pause."""
+        """Stop the server from another thread. uvicorn checks `should_exit` ten times a second: end its sleep."""
         self.should_exit = True
         if self._serving is not None:
             loop, serving = self._serving
@@ -91,36 +91,36 @@ class Server(uvicorn.Server):
                 loop.call_soon_threadsafe(serving.cancel)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, let requests end, close."""
+        """Stop listening, let open requests end, close."""
         if self._alone:
             grace = self._service.config.grace
-            about = {"event": "server.stop_requested", "grace": grace}
-            logger.info("stopping; requests have %g s to end", grace, extra=about)
-            _leave_after(self._service.config.grace + CLOSING)
+            fields = {"event": "server.stop_requested", "grace": grace}
+            logger.info("stopping; open requests have %g s to end", grace, extra=fields)
+            _exit_after(self._service.config.grace + CLOSE_TIMEOUT)
         self._service.stop_waiting()
         for server in self.servers:
             server.close()
-        await self._part()
+        await self._close_connections()
         await super().shutdown(sockets)
 
-    async def _part(self) -> None:
-        """Each answer from now on closes its connection; those who are idle have a moment to hear of it."""
+    async def _close_connections(self) -> None:
+        """Close each connection after its response; idle connections stay open for a moment."""
         connections = self._connections()
         for connection in connections:
             if not connection.idle:
                 connection.shutdown()
-        end = asyncio.get_running_loop().time() + min(FAREWELL, self._service.config.grace)
+        end = asyncio.get_running_loop().time() + min(IDLE_CLOSE_DELAY, self._service.config.grace)
         while any(connection.idle for connection in self._connections()):
             if asyncio.get_running_loop().time() >= end:
                 return
             await asyncio.sleep(0.01)
 
-    def _connections(self) -> list[Connection]:
-        return [each for each in self.server_state.connections if isinstance(each, Connection)]
+    def _connections(self) -> list[HttpConnection]:
+        return [each for each in self.server_state.connections if isinstance(each, HttpConnection)]
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Hear signals while the server runs. uvicorn would die of them in the end, and so spoil its exit code."""
+        """Handle signals while the server runs. uvicorn would raise them again at the end and change the exit code."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -133,25 +133,25 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal asks to stop; the second does not ask. What was answered is stored, so nothing is lost."""
+        """Stop with the first signal; exit at once with the second. Answered requests are already stored."""
         if self.should_exit:
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
         self.should_exit = True
         if self._alone:
-            # Whatever the event loop is doing. The watchdog is native: it needs neither the loop nor the interpreter's
-            # lock, and it writes where the threads are to stderr. What was answered is stored, so nothing is lost.
-            faulthandler.dump_traceback_later(self._service.config.grace + CLOSING + STUCK, exit=True)
+            # The watchdog is native: it needs neither the event loop nor the interpreter's lock, and it writes the
+            # stacks of the threads to stderr. Answered requests are stored, so nothing is lost.
+            faulthandler.dump_traceback_later(self._service.config.grace + CLOSE_TIMEOUT + STUCK_TIMEOUT, exit=True)
 
 
-def settings(app: Gate) -> uvicorn.Config:
-    """uvicorn as dibs wants it: its fastest parts where they are installed, no log and no headers of its own."""
+def settings(app: Middleware) -> uvicorn.Config:
+    """Return the configuration of uvicorn: its fastest parts if installed, no log and no headers of its own."""
     config = app.service.config
     return uvicorn.Config(
         app,
         host=config.host,
         port=config.port,
-        http=Connection,
+        http=HttpConnection,
         interface="asgi3",
         lifespan="on",
         ws="none",
@@ -160,12 +160,12 @@ def settings(app: Gate) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=config.grace,  # type: ignore[arg-type] # it only waits so long: fractions are fine
+        timeout_graceful_shutdown=config.grace,  # type: ignore[arg-type] # only used as a timeout: fractions work
     )
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket at this address, which several processes may share. Port 0 takes a free one."""
+    """Return a socket at this address, which several processes may share. Port 0: any free port."""
     family, address = _resolve(host, port)
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -183,13 +183,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(host: str, listening: socket.socket) -> str:
-    """Where clients of this machine reach what listens there."""
+    """Return the URL at which clients on this machine reach the socket."""
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - nothing is bound here
     return f"http://[{name}]:{_port(listening)}" if ":" in name else f"http://{name}:{_port(listening)}"
 
 
 def allow_many_connections() -> None:
-    """Ask the system for as many files as there may be connections, where it counts them."""
+    """Raise the limit of open files to the maximum number of connections."""
     if sys.platform == "win32":
         return
     with contextlib.suppress(OSError, ValueError):
@@ -202,14 +202,14 @@ def allow_many_connections() -> None:
 
 @contextmanager
 def serving(store: DatabaseStore, config: ServerConfig) -> Iterator[str]:
-    """A server in a thread of this process; its URL. Port 0 takes a free one."""
+    """Serve a store in a thread of this process; yield the URL. Port 0: any free port."""
     with running(create_app(store, config)) as url:
         yield url
 
 
 @contextmanager
-def running(app: Gate) -> Iterator[str]:
-    """The application, served in a thread of this process; its URL."""
+def running(app: Middleware) -> Iterator[str]:
+    """Serve an application in a thread of this process; yield the URL."""
     config = app.service.config
     listening = listen(config.host, config.port)
     server = Server(app)
@@ -223,15 +223,15 @@ def running(app: Gate) -> Iterator[str]:
         thread.join()
 
 
-def _leave_after(seconds: float) -> None:
-    """End the process after so long, if it has not ended by then. Whatever was answered is stored."""
+def _exit_after(seconds: float) -> None:
+    """Exit the process after `seconds` if it has not ended by then. Answered requests are stored."""
 
-    def leave() -> None:
-        about = {"event": "server.left_store", "seconds": seconds}
-        logger.error("the store does not let go; left it after %g s", seconds, extra=about)
+    def exit_process() -> None:
+        fields = {"event": "server.left_store", "seconds": seconds}
+        logger.error("the store did not close; exiting after %g s", seconds, extra=fields)
         os._exit(1)
 
-    timer = threading.Timer(seconds, leave)
+    timer = threading.Timer(seconds, exit_process)
     timer.daemon = True
     timer.start()
 
@@ -240,7 +240,7 @@ def _wait_until_started(server: Server, thread: threading.Thread) -> None:
     while not server.started:
         thread.join(0.005)
         if not thread.is_alive():
-            raise StoreUnavailable("The server could not start.", hint="Its log says why.")
+            raise StoreUnavailable("The server could not start.", hint="See the log of the server.")
 
 
 def _port(listening: socket.socket) -> int:
@@ -249,12 +249,12 @@ def _port(listening: socket.socket) -> int:
 
 
 def _resolve(host: str, port: int) -> tuple[int, Any]:
-    """The family and address of a host; of a name with several, the first of IPv4, which everybody can reach."""
+    """Return the family and address of a host; IPv4 is preferred for a name with several addresses."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        hint = "Use an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them."
-        raise InvalidValue(f"There is no host {host!r} to listen on ({error}).", hint=hint) from None
+        hint = "Use an address of this machine, for example 127.0.0.1, or 0.0.0.0 for all addresses."
+        raise InvalidValue(f"The host {host!r} cannot be resolved ({error}).", hint=hint) from None
     family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
     return family, address
 
@@ -262,11 +262,11 @@ def _resolve(host: str, port: int) -> tuple[int, Any]:
 def _cannot_listen(host: str, port: int, error: Exception) -> CannotListen:
     number = getattr(error, "errno", None)
     if number == errno.EADDRINUSE:
-        message, hint = "it is in use", "Stop what listens there, or choose another port with --port (0 for any)."
+        message, hint = "it is in use", "Stop the program that uses it, or choose another port with --port (0: any)."
     elif number == errno.EACCES:
-        message, hint = "this user may not", "Choose a port from 1024 on with --port, and put a proxy before it."
+        message, hint = "permission denied", "Choose a port from 1024 on with --port, and use a proxy in front."
     elif number == errno.EADDRNOTAVAIL:
-        message, hint = "this machine has no such address", "Choose one that it has with --host; 0.0.0.0 is all."
+        message, hint = "this machine has no such address", "Choose one of its addresses with --host; 0.0.0.0 for all."
     else:
         message, hint = os.strerror(number) if number else str(error), "Choose another with --host and --port."
     return CannotListen(f"The server cannot listen on {host} port {port}: {message}.", hint=hint)

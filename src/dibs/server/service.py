@@ -1,4 +1,4 @@
-"""What the endpoints share: the store, the keys, the limits, the waiting room; and what runs beside the requests."""
+"""The state that all endpoints share: store, keys, limits, long polls, statistics; and background tasks."""
 
 from __future__ import annotations
 
@@ -16,130 +16,130 @@ from dibs.model.claim import Finished
 from dibs.model.key import Scope as KeyScope
 from dibs.model.key import split
 from dibs.observe.metered import counted
-from dibs.server.auth import Caller, KeyRing, missing
+from dibs.server.auth import Caller, KeyCache, missing
 from dibs.server.config import ServerConfig
 from dibs.server.desk import Desk
-from dibs.server.events import Feed
-from dibs.server.http import Scope, header
+from dibs.server.events import EventFeed
+from dibs.server.http import AsgiScope, header
 from dibs.server.liveness import Liveness
-from dibs.server.long_poll import WaitingRoom
-from dibs.server.rate_limits import Limits, Strangers
-from dibs.server.refusing import Refusal
-from dibs.server.statistics.live_stats import Pulse
-from dibs.server.statistics.store_metrics import Metrics
-from dibs.server.upkeep import Keeper
+from dibs.server.long_poll import LongPolls
+from dibs.server.rate_limits import FailedAuthLimits, RateLimits
+from dibs.server.statistics.live_stats import LiveStats
+from dibs.server.statistics.store_metrics import MetricsPages
+from dibs.server.upkeep import ServerUpkeep
 from dibs.store.contract import DatabaseStore
 from dibs.store.doctor import warn_once
+from dibs.wire.errors import RequestRefused
 
 logger = logging.getLogger("dibs.server")
 
-FOLLOW_GAP = 0.02
-"""Seconds for which several changes count as one: on a busy store the keys are read 50 times a second, not more."""
+CHANGE_PAUSE = 0.02
+"""Seconds between two invalidations of the key cache: on a busy store, keys are read at most 50 times a second."""
 
-NOTE_EVERY = 2.0
+KEY_USE_INTERVAL = 2.0
 
-TELL_EVERY = 10.0
-"""Seconds between two lines about a store that fails: one tells enough, and every request would write one."""
+FAILURE_LOG_INTERVAL = 10.0
+"""Minimum seconds between two log entries about a failing store, because every request would write one."""
 
 
 class Service:
-    """One server process."""
+    """The shared state of one server process."""
 
     def __init__(self, store: DatabaseStore, config: ServerConfig) -> None:
         store = counted(store)
         self.store = store
         self.config = config
         self.process = secrets.token_hex(8)
-        self.ring = KeyRing(store)
-        self.limits = Limits(store)
-        self.strangers = Strangers()
-        self._keeper = Keeper(store, config)
+        self.key_cache = KeyCache(store)
+        self.rate_limits = RateLimits(store)
+        self.failed_auth = FailedAuthLimits()
+        self._upkeep = ServerUpkeep(store, config)
         self.desk = Desk(store, self.finalize_after)
-        self.room = WaitingRoom(store)
+        self.long_polls = LongPolls(store)
         self.stopping = asyncio.Event()
-        self.feed = Feed(store)
-        self.pulse = Pulse(store)
-        self.metrics = Metrics()
+        self.feed = EventFeed(store)
+        self.live_stats = LiveStats(store)
+        self.metrics = MetricsPages()
         self.liveness = Liveness()
-        self._beside: list[asyncio.Task[None]] = []
-        self._silent_until = 0.0
+        self._background: list[asyncio.Task[None]] = []
+        self._next_failure_log = 0.0
 
     async def start(self) -> None:
-        """Begin what runs beside the requests."""
+        """Start the background tasks."""
         warn_once(self.store.caution, logger)
-        self._beside = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._note_uses())]
-        self._keeper.start()
-        self.pulse.start()
+        self._background = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._write_key_uses())]
+        self._upkeep.start()
+        self.live_stats.start()
         self.liveness.start()
 
     def stop_waiting(self) -> None:
-        """The server is asked to stop: let go of those who wait, so that it can."""
+        """End all waiting requests, so that the server can stop."""
         self.stopping.set()
-        self.room.close()
+        self.long_polls.close()
         self.feed.close()
-        self.pulse.close()
+        self.live_stats.close()
 
     async def stop(self) -> None:
-        """End what runs beside the requests, and let go of the store."""
+        """Stop the background tasks and close the store."""
         self.stop_waiting()
-        await self.room.closed()
+        await self.long_polls.closed()
         await self.feed.closed()
-        await self.pulse.closed()
-        for task in self._beside:
+        await self.live_stats.closed()
+        for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._beside, self._keeper.stop(), self.liveness.stop(), return_exceptions=True)
+        await asyncio.gather(*self._background, self._upkeep.stop(), self.liveness.stop(), return_exceptions=True)
         with contextlib.suppress(DibsError):
-            await self._note_used()
+            await self._write_used_keys()
         await self.store.close_async()
 
-    async def admit(self, scope: Scope, scopes: frozenset[KeyScope]) -> Caller:
-        """Who calls, if it may: the key before the limit, the limit before the scope."""
+    async def admit(self, scope: AsgiScope, scopes: frozenset[KeyScope]) -> Caller:
+        """Authenticate the caller: check the key, then the rate limit, then the scopes."""
         if not scopes:
             return Caller()
         signature = _signature(header(scope, b"x-dibs-signature"))
         if not self.config.keys:
             return Caller(signature=signature)
-        text = _presented(scope)
+        text = _key_text(scope)
         address = (scope.get("client") or ("",))[0]
-        if self.strangers.blocked(address) and not self.ring.trusts(text):
-            raise self.strangers.refusal(address)
-        key = await self.ring.find(text)
+        if self.failed_auth.blocked(address) and not self.key_cache.trusts(text):
+            raise self.failed_auth.refusal(address)
+        key = await self.key_cache.find(text)
         if key is None:
-            # One that was good once is no guess: a worker that still has it must not shut out its neighbours.
-            self.strangers.failed(address, guessed=split(text) is not None and not self.ring.trusts(text))
+            # A key that was valid once is not a guess: a worker that still uses it must not block its whole network.
+            self.failed_auth.failed(address, guessed=split(text) is not None and not self.key_cache.trusts(text))
             raise _unauthorized(text)
         scope["dibs.key"] = key.id  # for the access log
-        await self.limits.spend(key)
+        await self.rate_limits.spend(key)
         if (refusal := missing(scopes, key)) is not None:
             raise refusal
         return Caller(key, signature)
 
     def finalize(self, workflow_id: int) -> None:
-        """See to a workflow that has nothing more to run: who speaks HTTP leaves it to us."""
-        self._keeper.finalize(workflow_id)
+        """Finalize a workflow without open steps: HTTP clients leave this to the server."""
+        self._upkeep.finalize(workflow_id)
 
     def finalize_after(self, answers: Sequence[Any]) -> None:
-        """See to the workflows that have nothing more to run because of these outcomes."""
+        """Finalize the workflows whose last step these outcomes finished."""
         for answer in answers:
             if isinstance(answer, Finished) and answer.finalize is not None:
                 self.finalize(answer.finalize)
 
-    async def check_still_admitted(self, scope: Scope, caller: Caller) -> None:
-        """Refuse a caller whose key was revoked or has expired while it waited."""
-        text = _presented(scope)
-        if caller.key is not None and await self.ring.find(text) is None:
+    async def check_still_admitted(self, scope: AsgiScope, caller: Caller) -> None:
+        """Raise Refusal if the key of the caller was revoked or has expired while it waited."""
+        text = _key_text(scope)
+        if caller.key is not None and await self.key_cache.find(text) is None:
             raise _unauthorized(text)
 
-    def tell_of_failure(self, error: StoreError) -> None:
-        """Say in the log why requests are refused that nothing is wrong with."""
+    def log_failure(self, error: StoreError) -> None:
+        """Log why valid requests fail, at most once in FAILURE_LOG_INTERVAL seconds."""
         now = time.monotonic()
-        if now >= self._silent_until:
-            self._silent_until = now + TELL_EVERY
-            about = {"event": "store.failed", "code": error.code, "reason": error.message}
-            logger.warning("the store fails (%s): %s", error.code, error.message, extra=about)
+        if now >= self._next_failure_log:
+            self._next_failure_log = now + FAILURE_LOG_INTERVAL
+            fields = {"event": "store.failed", "code": error.code, "reason": error.message}
+            logger.warning("the store fails (%s): %s", error.code, error.message, extra=fields)
 
     async def _follow_changes(self) -> None:
-        """Let the keys be read again after a change; a hint can be lost, so they also age by themselves."""
+        """Invalidate the key cache after each change of the store. A wake-up can be lost, so entries also expire."""
         while True:
             try:
                 seen = self.store.wakeups.generation
@@ -147,25 +147,25 @@ class Service:
             except DibsError as error:
                 logger.debug("no wake-ups: %s", error.message)
                 await asyncio.sleep(1.0)
-            self.ring.look_again()
-            await asyncio.sleep(FOLLOW_GAP)
+            self.key_cache.invalidate()
+            await asyncio.sleep(CHANGE_PAUSE)
 
-    async def _note_uses(self) -> None:
+    async def _write_key_uses(self) -> None:
         while True:
-            await asyncio.sleep(NOTE_EVERY)
-            self.ring.forget_old()
-            self.limits.forget_old()
-            with contextlib.suppress(DibsError):  # it is only a note; the next one says the same
-                await self._note_used()
+            await asyncio.sleep(KEY_USE_INTERVAL)
+            self.key_cache.forget_old()
+            self.rate_limits.forget_old()
+            with contextlib.suppress(DibsError):  # the next update includes the same keys
+                await self._write_used_keys()
 
-    async def _note_used(self) -> None:
-        if used := sorted(self.ring.used):
-            self.ring.used.clear()
+    async def _write_used_keys(self) -> None:
+        if used := sorted(self.key_cache.used):
+            self.key_cache.used.clear()
             await self.store.run_async(self.store.keys.note_keys_used(used))
 
 
-def _presented(scope: Scope) -> str | None:
-    """The key that a request brings. `X-API-Key` goes first: a proxy may need `Authorization` for a word of its own."""
+def _key_text(scope: AsgiScope) -> str | None:
+    """Return the key of a request. `X-API-Key` takes precedence: a proxy may use `Authorization` for itself."""
     if (own := header(scope, b"x-api-key")) is not None:
         return own.decode("latin-1")
     kind, _, text = (header(scope, b"authorization") or b"").decode("latin-1").partition(" ")
@@ -181,9 +181,9 @@ def _signature(value: bytes | None) -> str | None:
         raise InvalidValue("The signature is not UTF-8.") from None
 
 
-def _unauthorized(text: str | None) -> Refusal:
+def _unauthorized(text: str | None) -> RequestRefused:
     if text is None:
-        message, hint = "This needs an API key.", "Send it in the header X-API-Key; `dibs keys create` makes one."
+        message, hint = "This needs an API key.", "Send it in the header X-API-Key. Create one with `dibs keys create`."
     else:
-        message, hint = "This API key is not valid.", "It is wrong, expired or revoked; `dibs keys list` tells which."
-    return Refusal("unauthorized", message, hint=hint, headers=((b"www-authenticate", b"ApiKey, Bearer"),))
+        message, hint = "This API key is not valid.", "It is wrong, expired or revoked. See `dibs keys list`."
+    return RequestRefused("unauthorized", message, hint=hint, headers=((b"www-authenticate", b"ApiKey, Bearer"),))

@@ -1,5 +1,5 @@
-"""The server keeps the house by itself: what is due is promoted, what is lost comes back, what is old goes, workflows
-are finalized, whether or not a worker is there to see to it."""
+"""Upkeep in the server: promote due tasks, recover lost tasks, prune old records, finalize workflows, also without a
+worker."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dibs.worker.upkeep import UpkeepService, WorkflowFinalizer
 
 logger = logging.getLogger("dibs.server")
 
-PATIENCE = 5.0
-"""Seconds that a round of upkeep has to end when the server stops. It may be cut short anywhere: each of its statements
-stands on its own."""
+STOP_TIMEOUT = 5.0
+"""Seconds that a round of upkeep has to end when the server stops. It may be interrupted anywhere: each of its
+statements is complete in itself."""
 
 
-class Keeper:
-    """A worker's upkeep and finalizer, without a worker: in threads, since they must go on when the event loop is busy.
+class ServerUpkeep:
+    """The upkeep and the finalizer of a worker, without a worker. They run in threads, independent of the event loop.
 
-    Those who speak HTTP never finalize; the server does, the moment they report the last outcome of a workflow.
+    HTTP clients never finalize. The server does so when a client reports the last outcome of a workflow.
     """
 
     def __init__(self, store: Store, config: ServerConfig) -> None:
@@ -35,20 +35,20 @@ class Keeper:
         self._upkeep = UpkeepService(access, settings, processor) if config.upkeep else None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         for part in self._parts():
             part.start()
 
     def finalize(self, workflow_id: int) -> None:
-        """See to this workflow, which has nothing more to run."""
+        """Finalize this workflow, which has no open steps."""
         if self._finalizer is not None:
             self._finalizer.put(workflow_id)
 
     async def stop(self) -> None:
-        """End, without keeping the event loop from its last requests. What is not finalized by then, upkeep finds."""
-        ends = [asyncio.to_thread(part.end, PATIENCE) for part in self._parts()]
+        """Stop the threads without blocking the event loop. Upkeep finds workflows that are not finalized later."""
+        ends = [asyncio.to_thread(part.end, STOP_TIMEOUT) for part in self._parts()]
         if not all(await asyncio.gather(*ends)):
-            logger.warning("the upkeep did not end in time; it is left behind")
+            logger.warning("the upkeep did not end in time; stopping without it")
 
     def _parts(self) -> list[ServiceThread]:
         return [part for part in (self._finalizer, self._upkeep) if part is not None]

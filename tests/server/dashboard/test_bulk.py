@@ -52,7 +52,7 @@ def test_ticked_boxes_come_as_a_form_sends_them_and_are_asked_about_first(site: 
     assert states(app) == {"failed": 3}
     done = visitor.http.post("/tasks/bulk", data={**form, "ids": f"{tasks[0]},{tasks[1]}", "sure": "yes"})
     assert done.url.path == "/tasks"
-    assert "Sent 2 tasks back to be claimed." in text_of(done)
+    assert "Retried 2 tasks." in text_of(done)
     assert states(app) == {"failed": 1, "pending": 2}
 
 
@@ -60,16 +60,16 @@ def test_all_that_match_are_asked_about_by_their_filter(site: Site, app: dibs.Di
     dead(app, 3)
     visitor = site.visitor("admin")
     sure = visitor.post("/tasks/bulk", action="redrive", which="matching", type="resize", state="failed")
-    assert "Redrive all tasks that match? state:failed type:resize" in text_of(sure)
+    assert "Retry all tasks that match? state:failed type:resize" in text_of(sure)
     done = visitor.post(
         "/tasks/bulk", action="redrive", which="matching", type="resize", state="failed", sure="yes", to="dead"
     )
     assert done.url.path == "/dead"
-    assert "Sent 3 tasks back to be claimed." in text_of(done)
+    assert "Retried 3 tasks." in text_of(done)
 
 
 def test_all_that_match_are_moved_batch_by_batch(site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "FOR_A_SCRIPT", 0.0)
+    monkeypatch.setattr(bulk, "SCRIPT_SECONDS", 0.0)
     tasks = dead(app, 300)
     others = dead(app, 20, type="other")
     moved, batches = do_all(site.visitor("admin"), action="redrive", type="resize")
@@ -80,7 +80,7 @@ def test_all_that_match_are_moved_batch_by_batch(site: Site, app: dibs.Dibs, mon
 
 
 def test_what_is_enqueued_meanwhile_is_left_alone(site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "FOR_A_SCRIPT", 0.0)
+    monkeypatch.setattr(bulk, "SCRIPT_SECONDS", 0.0)
     before = enqueue_all(app, [dibs.NewTask("resize") for _ in range(200)])
     later: list[int] = []
     moved, _ = do_all(site.visitor("read", "enqueue"), lambda: later.append(app.enqueue("resize").id), action="cancel")
@@ -92,7 +92,7 @@ def test_what_is_enqueued_meanwhile_is_left_alone(site: Site, app: dibs.Dibs, mo
 def test_what_fails_again_meanwhile_is_not_sent_back_a_second_time(
     site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "FOR_A_SCRIPT", 0.0)
+    monkeypatch.setattr(bulk, "SCRIPT_SECONDS", 0.0)
     tasks = dead(app, 200)
 
     def fail_again() -> None:
@@ -108,7 +108,7 @@ def test_what_fails_again_meanwhile_is_not_sent_back_a_second_time(
 def test_a_worker_beside_it_loses_nothing(
     site: Site, app: dibs.Dibs, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "FOR_A_SCRIPT", 0.0)
+    monkeypatch.setattr(bulk, "SCRIPT_SECONDS", 0.0)
     tasks = [task.id for task in enqueue_all(app, [dibs.NewTask("resize") for _ in range(300)])]
     stop, done = threading.Event(), list[int]()
 
@@ -216,9 +216,9 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_done(site: Site, app: dib
 def test_for_who_has_no_script_it_works_for_some_seconds_and_says_that_there_may_be_more(
     site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "FOR_A_READER", 0.0)
+    monkeypatch.setattr(bulk, "PAGE_SECONDS", 0.0)
     dead(app, 60)
     visitor = site.visitor("admin")
     form = {"action": "redrive", "which": "matching", "sure": "yes"}
-    assert "Sent 50 tasks back to be claimed. There may be more" in text_of(visitor.post("/tasks/bulk", **form))
-    assert "Sent 10 tasks back to be claimed." in text_of(visitor.post("/tasks/bulk", **form))
+    assert "Retried 50 tasks. More tasks may match" in text_of(visitor.post("/tasks/bulk", **form))
+    assert "Retried 10 tasks." in text_of(visitor.post("/tasks/bulk", **form))

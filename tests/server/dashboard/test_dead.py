@@ -123,9 +123,9 @@ def test_errors_of_several_lines_are_sent_back_by_a_form_without_scripts(
     visitor = site.visitor("admin")
     fields = {name: as_a_browser_sends(value) for name, value in group_with(visitor, tasks[-1]).items()}
     sure = visitor.post("/tasks/bulk", **fields)
-    assert "Redrive all tasks that match?" in text_of(sure)
-    assert f"such as #{tasks[-1]}" in text_of(sure)
-    assert "Sent 2 tasks back" in text_of(visitor.post("/tasks/bulk", **fields, sure="yes"))
+    assert "Retry all tasks that match?" in text_of(sure)
+    assert f"for example #{tasks[-1]}" in text_of(sure)
+    assert "Retried 2 tasks" in text_of(visitor.post("/tasks/bulk", **fields, sure="yes"))
 
 
 def as_a_browser_sends(value: str) -> str:
@@ -138,7 +138,7 @@ def test_an_error_that_nobody_could_have_been_shown_is_refused(site: Site, app: 
     visitor = site.visitor("admin")
     for kind in ("Error: broken", "abc", "A" * 32, "a" * 33):
         answer = visitor.post_json("/tasks/bulk", action="redrive", which="matching", alike=kind)
-        assert (answer.status_code, "kind of error" in answer.json()["error"]) == (400, True)
+        assert (answer.status_code, "error group" in answer.json()["error"]) == (400, True)
     assert states(app) == {"failed": 1}
 
 
@@ -169,7 +169,7 @@ def test_filters_leave_the_rest_alone_and_hold_for_redriving_all(site: Site, app
         sure="yes",
         to="dead",
     )
-    assert "Sent 1 task back" in text_of(done)
+    assert "Retried 1 task" in text_of(done)
     assert done.url.query.decode() == "queue=mail&error=route"
     assert [events(app, task)[-1] for task in (*wanted, *rest)] == ["retried", "failed", "failed"]
 
@@ -217,7 +217,7 @@ def test_hostile_errors_are_shown_as_text_and_can_be_sent_back(site: Site, app: 
 def test_a_filter_is_asked_about_with_its_turning_marks_to_be_seen(site: Site, app: dibs.Dibs) -> None:
     failed(app, "before \u202egnp.exe")
     page = site.visitor("admin").get("/dead", params={"error": "\u202egnp"})
-    [question] = re.findall(r'data-confirm="(Redrive all[^"]*)"', page.text)
+    [question] = re.findall(r'data-confirm="(Retry all[^"]*)"', page.text)
     assert "\\u202egnp" in question
     assert "\u202e" not in question
 

@@ -30,7 +30,7 @@ def test_a_form_without_its_token_is_refused_before_anything_is_done(site: Site,
     for token in ("", "0" * 64, others):
         answer = visitor.post(filled(path), csrf=token)
         assert answer.status_code == 403
-        assert "This form is too old, or not ours." in text_of(answer)
+        assert "The form has expired, or comes from another site." in text_of(answer)
 
 
 @pytest.mark.parametrize("path", FORMS)
@@ -85,7 +85,7 @@ def test_without_keys_a_form_needs_its_token_as_well(serve: Callable[..., Served
 def test_an_address_where_nothing_is_gives_a_page_to_a_browser_and_json_to_a_program(site: Site) -> None:
     answer = site.visitor("read").get("/nowhere")
     assert answer.status_code == 404
-    assert "There is nothing at this address." in text_of(answer)
+    assert "This page does not exist." in text_of(answer)
     answer = site.visitor("read").get("/nowhere", headers={"accept": "*/*"})
     assert answer.json()["code"] == "not_found"
 
@@ -99,7 +99,7 @@ def test_a_store_that_does_not_answer_is_told_of_on_a_page(site: Site, monkeypat
     monkeypatch.setattr(site.served.service.store.keys, "get_session", fail)
     answer = visitor.get("/tasks")
     assert answer.status_code == 503
-    assert "That did not work No connection. Wait." in text_of(answer)
+    assert "The request failed No connection. Wait." in text_of(answer)
 
 
 def test_an_address_that_makes_no_sense_is_told_so(site: Site) -> None:
@@ -107,7 +107,7 @@ def test_an_address_that_makes_no_sense_is_told_so(site: Site) -> None:
     for path in ("/workers?what=1", "/tasks?state=%00&state=x", "/tasks/99999999999999999999", "/signin?next=a&next=b"):
         answer = visitor.get(path)
         assert answer.status_code in {400, 404}
-        assert "That did not work" in text_of(answer)
+        assert "The request failed" in text_of(answer)
 
 
 def test_files_are_kept_by_browsers_under_an_address_that_changes_with_them(site: Site) -> None:

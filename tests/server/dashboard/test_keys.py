@@ -77,7 +77,7 @@ def test_a_revoked_key_is_of_no_use_any_more(site: Site, app: dibs.Dibs) -> None
     holder.sign_in(made.key)
     assert holder.get("/workflows").url.path == "/workflows"
     page = site.visitor("admin").post(f"/keys/{made.about.id}/revoke")
-    assert f"The key {made.about.id} for fleet is revoked." in text_of(page)
+    assert f"Key {made.about.id} for fleet is revoked." in text_of(page)
     assert holder.get("/workflows").url.path == "/signin"
 
 
@@ -85,7 +85,7 @@ def test_who_revokes_the_own_key_is_signed_out(site: Site, app: dibs.Dibs) -> No
     made = app.create_key("mine", ["admin"], rate_limit="none")
     visitor = site.visitor()
     visitor.sign_in(made.key)
-    assert "and you are signed out: it is yours." in visitor.get("/keys").text
+    assert "and you are signed out: this session uses it." in visitor.get("/keys").text
     assert visitor.post(f"/keys/{made.about.id}/revoke").url.path == "/signin"
 
 

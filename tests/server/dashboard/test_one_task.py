@@ -27,7 +27,7 @@ def test_a_running_task_says_who_holds_it_until_when_and_how_far_it_is(site: Sit
     app.progress(claim, 40, "page 4 of 10")
     page = site.visitor("read").get(f"/tasks/{task.id}")
     words = text_of(page)
-    assert re.search(r"Held by worker-7 , its lease ends in (9\d s|1 min)", words)
+    assert re.search(r"Claimed by worker-7 , its lease ends in (9\d s|1 min)", words)
     assert '<progress max="100" value="40"' in page.text
     assert "40 % · page 4 of 10" in words
     for fact in ('"width": 640', "Queue media", "Key photo-7", "Priority 5", "Token 1"):
@@ -99,9 +99,9 @@ def test_a_task_is_cancelled_and_sent_back(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize")
     visitor = site.visitor("read", "enqueue")
     assert "Cancelled." in text_of(visitor.post(f"/tasks/{task.id}/cancel"))
-    assert "It is pending, with all its attempts." in text_of(visitor.post(f"/tasks/{task.id}/retry"))
+    assert "Retried: the task is pending, with all its attempts." in text_of(visitor.post(f"/tasks/{task.id}/retry"))
     app.claim_by_id(task.id, "w-1")
-    assert "Its worker is asked to stop." in text_of(visitor.post(f"/tasks/{task.id}/cancel"))
+    assert "The worker was asked to stop." in text_of(visitor.post(f"/tasks/{task.id}/cancel"))
     assert events(app, task.id) == ["enqueued", "cancelled", "retried", "claimed", "cancel_requested"]
     refused = visitor.post(f"/tasks/{task.id}/retry")
     assert (refused.status_code, "cannot be retried: it is claimed" in text_of(refused)) == (409, True)
@@ -130,7 +130,7 @@ def test_of_a_removed_task_its_history_is_left(site: Site, app: dibs.Dibs) -> No
     assert app.get(task.id) is None
     page = site.visitor("read").get(f"/tasks/{task.id}")
     assert page.status_code == 200
-    assert "This task was removed after its retention." in text_of(page)
+    assert "This task was pruned: its retention has ended." in text_of(page)
     assert re.findall(r'<rect class="(\w+) run"', page.text) == ["completed"]
     assert buttons(page.text) == []
     assert site.visitor("read", queues=["default"]).get(f"/tasks/{task.id}").status_code == 404
@@ -152,7 +152,7 @@ def test_a_step_leads_to_its_workflow_if_all_of_it_may_be_seen(site: Site, app: 
 def test_a_tick_leads_to_its_schedule(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("report", key="schedule:every night:2026-11-15T00:00:00Z")
     page = site.visitor("read").get(f"/tasks/{task.id}")
-    assert "Schedule every night its tick of 2026-11-15T00:00:00Z" in text_of(page)
+    assert "Schedule every night tick of 2026-11-15T00:00:00Z" in text_of(page)
     assert 'href="/schedules?show=every%20night#schedule-every%20night"' in page.text
 
 
@@ -177,7 +177,7 @@ def test_long_texts_are_cut_and_there_as_a_whole_as_a_file(site: Site, app: dibs
     visitor = site.visitor("read")
     page = visitor.get(f"/tasks/{task.id}")
     assert len(page.content) < 120_000
-    assert "All of it as a file" in page.text
+    assert "Download all" in page.text
     whole = visitor.get(f"/tasks/{task.id}/whole/params")
     assert json.loads(whole.text) == params
     assert whole.headers["content-type"] == "text/plain; charset=utf-8"
@@ -235,9 +235,9 @@ def test_a_long_history_is_shown_from_its_end_until_all_is_asked_for(site: Site,
     visitor = site.visitor("read")
     page = visitor.get(f"/tasks/{task.id}")
     assert "the last 200 of 261 entries" in text_of(page)
-    assert page.text.count('data-label="When"') == 200
+    assert page.text.count('data-label="Time"') == 200
     assert re.findall(r'data-label="Attempt">(\d+)<', page.text) == [str(number) for number in range(92, 131)]
-    assert visitor.get(f"/tasks/{task.id}?history=all").text.count('data-label="When"') == 261
+    assert visitor.get(f"/tasks/{task.id}?history=all").text.count('data-label="Time"') == 261
 
 
 def test_no_history_is_too_long_for_its_page(site: Site, app: dibs.Dibs) -> None:
@@ -248,4 +248,4 @@ def test_no_history_is_too_long_for_its_page(site: Site, app: dibs.Dibs) -> None
     some, most = visitor.get(f"/tasks/{task.id}"), visitor.get(f"/tasks/{task.id}?history=all")
     assert "the last 200 of 2,011 entries · more" in text_of(some)
     assert "the last 2,000 of 2,011 entries" in text_of(most)
-    assert most.text.count('data-label="When"') == 2000
+    assert most.text.count('data-label="Time"') == 2000

@@ -39,10 +39,10 @@ def test_a_schedule_is_run_now_disabled_and_enabled(site: Site, app: dibs.Dibs) 
     assert re.search(r"Task \d+ is pending\.", text_of(visitor.post("/schedules/run", name="a/b c")))
     assert [task.type for task in app.list_tasks()] == ["report"]
     disabled = visitor.post("/schedules/disable", name="a/b c")
-    assert "a/b c is disabled." in text_of(disabled)
+    assert "Schedule a/b c is disabled." in text_of(disabled)
     assert "/schedules/enable" in actions(disabled.text)
     assert not app.get_schedule("a/b c").enabled
-    assert "a/b c is enabled." in text_of(visitor.post("/schedules/enable", name="a/b c"))
+    assert "Schedule a/b c is enabled." in text_of(visitor.post("/schedules/enable", name="a/b c"))
     assert app.get_schedule("a/b c").enabled
 
 

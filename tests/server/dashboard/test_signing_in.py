@@ -59,7 +59,7 @@ def test_a_key_that_may_not_look_does_not_come_in(site: Site) -> None:
     visitor = site.visitor()
     answer = visitor.sign_in(site.served.key("enqueue", "work").key)
     assert answer.status_code == 403
-    assert "it has enqueue, work" in text_of(answer)
+    assert "this key has enqueue, work" in text_of(answer)
     assert visitor.get("/").url.path == "/signin"
 
 
@@ -86,7 +86,7 @@ def test_a_revoked_key_ends_its_sessions(site: Site, app: dibs.Dibs) -> None:
     visitor.sign_in(minted.key)
     assert visitor.get("/").url.path == "/"
     app.revoke_key(minted.about.id)
-    site.served.service.ring.look_again()
+    site.served.service.key_cache.invalidate()
     assert visitor.get("/").url.path == "/signin"
 
 

@@ -108,15 +108,15 @@ def test_a_search_that_makes_no_sense_is_told_so(site: Site, search: str) -> Non
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("id:abc", "There is no task with the id 'abc'."),
-        ("id:1.5", "There is no task with the id '1.5'."),
-        ("id:-1", "There is no task with the id '-1'."),
-        ("id:" + "9" * 30, "There is no task with the id"),
-        ("alike:abc", "alike is no kind of error: 'abc'."),
+        ("id:abc", "'abc' is not a task id."),
+        ("id:1.5", "'1.5' is not a task id."),
+        ("id:-1", "'-1' is not a task id."),
+        ("id:" + "9" * 30, "is not a task id."),
+        ("alike:abc", "alike is not an error group: 'abc'."),
         ("queue:mail queue:secret", "queue is written twice: 'mail' and 'secret'."),
         ("last:hour within:day", "within is written twice: 'hour' and 'day'."),
         ("text:a text:b", "text is written twice: 'a' and 'b'."),
-        ('queue:""', "There is nothing after queue:."),
+        ('queue:""', "queue: has no value."),
         ("until:9999-12-31T23:59-23:00", "until is outside the years 1 to 9999 in UTC."),
     ],
 )
@@ -173,12 +173,12 @@ def test_a_search_that_takes_long_says_how_far_it_came_and_where_to_go_on(
 ) -> None:
     rare = app.enqueue("rare")
     enqueue_all(app, [dibs.NewTask("resize") for _ in range(500)])
-    monkeypatch.setattr(search, "ENOUGH", 0.0)
-    monkeypatch.setattr(search.look, "__defaults__", (search.PAGE, 0.0))
+    monkeypatch.setattr(search, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(search.search_tasks, "__defaults__", (search.PAGE, 0.0))
     monkeypatch.setattr(batch_size, "FIRST_SPAN", 200)
     visitor = site.visitor("read")
     page = visitor.get("/tasks?type=rare")
-    assert "Looked through 200 tasks, found 0." in text_of(page)
+    assert "Searched 200 tasks, found 0." in text_of(page)
     assert 'id="found" data-looked="200">' in page.text  # and is not live: it would be looked for again and again
     hops = 0
     while not ids(page):
@@ -209,7 +209,7 @@ def test_a_key_for_some_queues_sees_their_tasks_alone(site: Site, app: dibs.Dibs
         assert "theirs" not in page.text
     assert ids(visitor.get(f"/tasks?id={theirs.id}")) == []
     refused = visitor.get("/tasks?queue=theirs")
-    assert (refused.status_code, "This key is not for the queue" in text_of(refused)) == (403, True)
+    assert (refused.status_code, "This key may not use queue" in text_of(refused)) == (403, True)
 
 
 @pytest.mark.parametrize(

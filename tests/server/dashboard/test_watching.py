@@ -66,7 +66,7 @@ def fail_for_good(app: dibs.Dibs, task: dibs.Task, message: str = "no") -> None:
 
 def test_an_empty_store_tells_how_to_begin(site: Site) -> None:
     page = once_counted(site.visitor("read"), "/")
-    assert "enqueue a first task" in text_of(page)
+    assert "enqueue the first task" in text_of(page)
     assert "dibs enqueue" in text_of(page)
 
 
@@ -77,7 +77,7 @@ def test_the_figures_are_those_of_the_store(site: Site, app: dibs.Dibs) -> None:
     app.claim("worker-1")
     beat(app, "worker-1")
     page = once_counted(site.visitor("read"), "/")
-    assert "enqueue a first task" not in text_of(page)
+    assert "enqueue the first task" not in text_of(page)
     figures = {name: figure(page, name) for name in ("pending", "claimed", "dead", "workers")}
     assert figures == {"pending": "2", "claimed": "1", "dead": "1", "workers": "1"}
     assert figure(page, "oldest") != "\N{EN DASH}"
@@ -104,10 +104,10 @@ def test_who_may_see_some_queues_sees_the_figures_of_those(site: Site, app: dibs
 
 def test_who_may_see_some_queues_is_told_why_two_charts_are_missing(site: Site, app: dibs.Dibs) -> None:
     page = site.visitor("read", queues=["mine"]).get("/")
-    assert "shown to keys that may see all of them" in text_of(page)
+    assert "shown only to keys without a limit to queues" in text_of(page)
     assert 'id="chart-wait"' not in page.text
     whole = site.visitor("read").get("/")
-    assert "shown to keys that may see all of them" not in text_of(whole)
+    assert "shown only to keys without a limit to queues" not in text_of(whole)
     assert 'id="chart-wait"' in whole.text
 
 
@@ -154,7 +154,13 @@ def test_every_queue_is_shown_with_its_depth_and_its_workers(site: Site, app: di
     beat(app, "worker-2")
     page = once_counted(site.visitor("read"), "/queues")
     images, mail = row(page, "images"), row(page, "mail")
-    assert [images[name] for name in ("Pending", "Running", "Waiting", "Dead", "Workers")] == ["3", "0", "1", "0", "2"]
+    assert [images[name] for name in ("Pending", "Claimed", "Waiting", "Dead letter", "Workers")] == [
+        "3",
+        "0",
+        "1",
+        "0",
+        "2",
+    ]
     assert (mail["Pending"], mail["Workers"]) == ("1", "1")
 
 

@@ -194,7 +194,7 @@ def test_how_far_it_is_and_what_follows_is_told(site: Site, app: dibs.Dibs) -> N
     complete(app, flow, "fetch")
     text = text_of(site.visitor("read").get(f"/workflows/{flow}"))
     assert "Complete 25 % (1 of 4 ended)" in text
-    assert "Status has ready steps Next recheck later" in text
+    assert "Execution has ready steps Next recheck later" in text
     assert re.search(r"Deadline in \d+ min", text)
     assert "Key order-7" in text
 
@@ -246,7 +246,7 @@ def test_many_equal_steps_are_one_box_with_their_counts(site: Site, app: dibs.Di
     [box] = {link for link in links(page) if "of=" in link}
     assert box.endswith("#steps")
     members = visitor.get(box)
-    assert "those of page (298)" in text_of(members)
+    assert "in page (298)" in text_of(members)
     assert len(re.findall(r'<tr data-row id="step-', members.text)) == 100
     failed = visitor.get(f"/workflows/{flow}?state=failed")
     assert re.findall(r'id="step-(\d+)"', failed.text) == [str(held[15].task.id)]
@@ -310,7 +310,7 @@ def test_a_workflow_is_cancelled_and_retried_by_a_button(site: Site, app: dibs.D
     assert "Cancelled." in text_of(cancelled)
     assert state(app, flow) == "cancelled"
     assert buttons(cancelled) == {f"/workflows/{flow}/retry"}
-    assert "It goes on from where it stopped." in text_of(visitor.post(f"/workflows/{flow}/retry"))
+    assert "Retried: the workflow continues from where it stopped." in text_of(visitor.post(f"/workflows/{flow}/retry"))
     assert state(app, flow) == "running"
 
 

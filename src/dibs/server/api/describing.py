@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from dibs.server.endpoint import Call, endpoint
-from dibs.server.http import JSON, answer_bytes, encode, header
+from dibs.server.http import JSON, encode, header, send_bytes
 from dibs.server.openapi.document import describe
 
 TAG = "description"
@@ -50,7 +50,7 @@ def stylesheet() -> bytes:
 @endpoint("GET", "/api/openapi.json", tag=TAG, answers={200: (dict[str, Any], "The description.")})
 async def openapi(call: Call) -> None:
     """This API in OpenAPI 3.1, for programs."""
-    await answer_bytes(call.http[2], 200, await asyncio.to_thread(document), (JSON,))
+    await send_bytes(call.http[2], 200, await asyncio.to_thread(document), (JSON,))
 
 
 @endpoint("GET", "/api/docs", tag=TAG, media="text/html", answers={200: (str, "A page.")})
@@ -59,13 +59,13 @@ async def docs(call: Call) -> None:
     scope, _, send = call.http
     host = (header(scope, b"host") or b"").decode("latin-1")
     content = await asyncio.to_thread(page, f"{scope['scheme']}://{host}")
-    await answer_bytes(send, 200, content, (HTML,))
+    await send_bytes(send, 200, content, (HTML,))
 
 
 @endpoint("GET", "/api/docs.css", tag=TAG, media="text/css", answers={200: (str, "A stylesheet.")})
 async def style(call: Call) -> None:
     """How the page looks."""
-    await answer_bytes(call.http[2], 200, stylesheet(), (CSS,))
+    await send_bytes(call.http[2], 200, stylesheet(), (CSS,))
 
 
 ENDPOINTS = [openapi, docs, style]

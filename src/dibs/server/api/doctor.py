@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
-from dibs import shape
 from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.wire.admin import Checks
 
 TAG = "health"
-
-
-class Checks(msgspec.Struct, frozen=True):
-    """Everything that was looked at."""
-
-    checks: list[shape.CheckShape]
 
 
 @endpoint("GET", "/api/doctor", Scope.ADMIN, tag=TAG, answers={200: (Checks, "Each check with its verdict.")})
@@ -24,7 +16,7 @@ async def doctor(call: Call) -> Answer:
     """Look for damage, and for settings that would cost a guarantee. This reads the whole database."""
     call.caller.check_whole_store()
     checks = await asyncio.to_thread(call.service.store.doctor)
-    return Answer(Checks([shape.check(found) for found in checks]))
+    return Answer(Checks.from_model(checks))
 
 
 ENDPOINTS = [doctor]

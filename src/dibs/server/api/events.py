@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta
 
 from dibs.errors import DibsError, StoreError
 from dibs.model.key import Scope
-from dibs.model.task import Event
 from dibs.server.endpoint import Call, endpoint
-from dibs.server.event_stream import CHECK_EVERY, MEDIA, Stream
-from dibs.server.events import Feed, Follower, Wants
+from dibs.server.event_stream import CHECK_INTERVAL, MEDIA_TYPE, EventStream
+from dibs.server.events import EventFeed, EventFilter, EventSubscriber
 from dibs.server.http import header
-from dibs.server.refusing import Refusal
+from dibs.wire.errors import RequestRefused
+from dibs.wire.history import EventsQuery
 
 TAG = "events"
 LAST_EVENT_ID = {
@@ -23,30 +19,6 @@ LAST_EVENT_ID = {
     "description": "The id of the last event that was heard; what came after it is told first.",
     "schema": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
 }
-_WORD = "|".join(Event)
-
-
-class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which events."""
-
-    types: (
-        Annotated[
-            str,
-            Meta(
-                pattern=f"^({_WORD})(,({_WORD}))*$",
-                description=f"Some of {', '.join(Event)}, with commas between them; all if left out.",
-                examples=["completed,failed"],
-            ),
-        ]
-        | None
-    ) = None
-
-    def events(self) -> frozenset[Event] | None:
-        """The events that are asked for."""
-        try:
-            return None if self.types is None else frozenset(Event(word) for word in self.types.split(","))
-        except ValueError as error:  # a line break at the end, which the pattern lets pass
-            raise Refusal("bad_request", f"{error}.") from None
 
 
 @endpoint(
@@ -56,7 +28,7 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tag=TAG,
     query=EventsQuery,
     headers=(LAST_EVENT_ID,),
-    media=MEDIA,
+    media=MEDIA_TYPE,
     answers={200: (str, "Server-sent events, until the client leaves, the key is revoked or the server stops.")},
 )
 async def events(call: Call) -> None:
@@ -69,19 +41,19 @@ async def events(call: Call) -> None:
     after = _last_event_id(call)
     query: EventsQuery = call.query or EventsQuery()
     feed = call.service.feed
-    with feed.following(Wants(query.events(), call.caller.queues)) as follower:
+    with feed.subscribe(EventFilter(query.to_model(), call.caller.queues)) as follower:
         async with call.departure() as gone:
             gone.add_done_callback(lambda _: follower.end())
             await _Events(call, follower).run(feed, after)
 
 
-class _Events(Stream):
-    def __init__(self, call: Call, follower: Follower) -> None:
+class _Events(EventStream):
+    def __init__(self, call: Call, follower: EventSubscriber) -> None:
         super().__init__(call.http[2])
         self._call = call
         self._follower = follower
 
-    async def run(self, feed: Feed, after: int | None) -> None:
+    async def run(self, feed: EventFeed, after: int | None) -> None:
         """From the first line to the last. Who has read the first gets everything that happens after it."""
         if after is None:
             await feed.join(self._follower)
@@ -89,10 +61,10 @@ class _Events(Stream):
         if after is not None:
             await self._catch_up(feed, after)
         while not self._follower.ended:
-            await self._tell(await self._follower.take(CHECK_EVERY))
+            await self._tell(await self._follower.take(CHECK_INTERVAL))
         await self.end()
 
-    async def _catch_up(self, feed: Feed, after: int) -> None:
+    async def _catch_up(self, feed: EventFeed, after: int) -> None:
         try:
             async with aclosing(feed.rejoin(self._follower, after)) as pages:
                 async for frames in pages:
@@ -101,7 +73,7 @@ class _Events(Stream):
             self._follower.end()
 
     async def _tell(self, frames: list[bytes]) -> None:
-        if not await self.go_on(b"".join(frames)):
+        if not await self.continue_with(b"".join(frames)):
             self._follower.end()
 
     async def still_admitted(self) -> bool:
@@ -110,7 +82,7 @@ class _Events(Stream):
             await self._call.service.check_still_admitted(self._call.http[0], self._call.caller)
         except StoreError:  # while the database is away there is nothing to tell either
             return True
-        except Refusal:
+        except RequestRefused:
             return False
         return True
 
@@ -120,7 +92,9 @@ def _last_event_id(call: Call) -> int | None:
     if text is None:
         return None
     if not text.isdigit() or len(text) > 19 or int(text) >= 2**63:
-        raise Refusal("bad_request", "Last-Event-ID must be the id of an event.", hint="Leave it out to begin now.")
+        raise RequestRefused(
+            "bad_request", "Last-Event-ID must be the id of an event.", hint="Leave it out to begin now."
+        )
     return int(text)
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta
-
-from dibs.body.fields import Body, TaskId, Token, WorkerId
 from dibs.errors import DibsError, TaskNotFound
-from dibs.model.claim import MAX_BATCH, ClaimRef
+from dibs.model.claim import ClaimRef
 from dibs.server.endpoint import Call
-from dibs.server.refusing import Refusal, RefusalShape, refusal
 from dibs.store.operation import Operation
+from dibs.wire.claims import ClaimFields, OfClaim
+from dibs.wire.errors import Refusal, RequestRefused
 
 TAG = "claims"
 FENCED = {
@@ -23,41 +21,26 @@ FENCED = {
 }
 HELD = {"worker_id": "worker-youtube-01", "token": 1}
 Write = Callable[[list[ClaimRef]], Operation[Any]]
-Text = Annotated[str, Meta(description="Kept whatever it contains; a very long text keeps its end.")]
 OF_WORKFLOW = re.compile("workflow-[0-9]+")
-Batch = Meta(max_length=MAX_BATCH)
-
-
-class OfClaim(Body, frozen=True):
-    """Who writes, under which token."""
-
-    worker_id: WorkerId
-    token: Token
-
-
-class OneClaim(Body, frozen=True):
-    """A claim by its name."""
-
-    task_id: TaskId
-    token: Token
 
 
 def ref_of(call: Call, body: OfClaim) -> ClaimRef:
     """The claim of the task in the path."""
-    return ClaimRef(call.task_id, body.token, check_worker(body.worker_id))
+    check_worker(body.worker_id)
+    return body.ref(call.task_id)
 
 
-def refs_of(worker_id: str, claims: Sequence[OneClaim]) -> list[ClaimRef]:
+def refs_of(worker_id: str, claims: Sequence[ClaimFields]) -> list[ClaimRef]:
     """The claims of a worker."""
     check_worker(worker_id)
-    return [ClaimRef(each.task_id, each.token, worker_id) for each in claims]
+    return [each.ref(worker_id) for each in claims]
 
 
 def check_worker(worker_id: str) -> str:
     """A worker, and not the name under which a workflow holds the step that it is."""
     if OF_WORKFLOW.fullmatch(worker_id):
         hint = f"Call your worker something else than {worker_id}."
-        raise Refusal("forbidden", "Workflows end their own steps.", hint=hint)
+        raise RequestRefused("forbidden", "Workflows end their own steps.", hint=hint)
     return worker_id
 
 
@@ -88,6 +71,6 @@ def or_raise(answer: Any) -> Any:
     return answer
 
 
-def or_refusal(answer: Any, shaped: Callable[[Any], Any]) -> Any | RefusalShape:
+def or_refusal(answer: Any, shaped: Callable[[Any], Any]) -> Any | Refusal:
     """The answer to one of many claims, for JSON."""
-    return refusal(answer) if isinstance(answer, DibsError) else shaped(answer)
+    return Refusal.from_model(answer) if isinstance(answer, DibsError) else shaped(answer)

@@ -6,20 +6,16 @@ The server finalizes by itself what is reported to it; these endpoints are for p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-from msgspec import Meta
-
-from dibs import shape
-from dibs.body.fields import Body, Lease, ProcessorId, Token
 from dibs.errors import WorkflowNotFound
-from dibs.model.claim import MAX_BATCH, check_lease
-from dibs.model.finalization import DEFAULT_FINALIZATION_LEASE, ClaimReason, FinalizationClaim
+from dibs.model.claim import check_lease
+from dibs.model.finalization import ClaimReason, FinalizationClaim
 from dibs.model.key import Scope
 from dibs.server.api.workflows import MISSING, seen, workflow_id
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.store.operation import Operation
+from dibs.wire import finalization as wire
 
 TAG = "finalization"
 Wish = Callable[[int], Operation[FinalizationClaim]]
@@ -27,74 +23,11 @@ PROCESSOR = {"processor_id": "billing-7c1f"}
 HOLDER = {**PROCESSOR, "token": 1}
 
 
-class UnknownWorkflow(shape.FinalizationClaimShape, frozen=True):
-    """The answer to a wish to finalize what does not exist."""
-
-
-class NotClaimed(shape.FinalizationClaimShape, frozen=True):
-    """The answer to a wish that was not granted."""
-
-
 ANSWERS = {
-    200: (shape.FinalizationClaimShape, "The finalization is yours."),
-    404: (UnknownWorkflow, "There is no such workflow."),
-    409: (NotClaimed, "It is not yours; `reason` and `message` say why."),
+    200: (wire.FinalizationClaim, "The finalization is yours."),
+    404: (wire.UnknownWorkflow, "There is no such workflow."),
+    409: (wire.NotClaimed, "It is not yours; `reason` and `message` say why."),
 }
-
-
-class ProcessorBody(Body, frozen=True):
-    """Who asks."""
-
-    processor_id: ProcessorId
-
-
-class WishBody(ProcessorBody, frozen=True):
-    """Who wants to finalize, and for how long."""
-
-    timeout_seconds: Lease = DEFAULT_FINALIZATION_LEASE
-
-
-class HolderBody(ProcessorBody, frozen=True):
-    """The claim: its processor and its token."""
-
-    token: Token
-
-
-class ExtendBody(HolderBody, frozen=True):
-    """The claim, and for how long to extend it."""
-
-    timeout_seconds: Lease = DEFAULT_FINALIZATION_LEASE
-
-
-class ReleasedShape(msgspec.Struct, frozen=True):
-    """Whether the claim was this processor's under this token; if not, nothing changed."""
-
-    success: bool
-    released: bool
-
-
-class OneContext(msgspec.Struct, frozen=True):
-    """How a workflow stands."""
-
-    context: shape.ContextShape
-
-
-class Attempts(msgspec.Struct, frozen=True):
-    """Every recorded wish to finalize a workflow."""
-
-    attempts: list[shape.AttemptShape]
-
-
-class DueQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="At most so many.")] = 100
-
-
-class DueWorkflows(msgspec.Struct, frozen=True):
-    """The ids of workflows that wait for their finalization, the longest wait first."""
-
-    workflows: list[int]
 
 
 @endpoint(
@@ -102,7 +35,7 @@ class DueWorkflows(msgspec.Struct, frozen=True):
     "/api/workflows/{id:int}/finalization/claim",
     Scope.WORK,
     tag=TAG,
-    body=WishBody,
+    body=wire.WishBody,
     answers=ANSWERS,
     refuses={404: "What the path says is no id."},
     examples={"for half a minute": {**PROCESSOR, "timeout_seconds": 30}},
@@ -114,7 +47,7 @@ async def claim(call: Call) -> Answer:
     the same `processor_id` extends the claim under the same token: give every process a name of its own. Every attempt
     is recorded with its reason.
     """
-    lease = check_lease(call.body.timeout_seconds)
+    lease = check_lease(call.body.lease)
     store = call.service.store
     return await _ask(call, lambda found: store.finalization.claim_finalization(found, _processor(call), lease))
 
@@ -124,7 +57,7 @@ async def claim(call: Call) -> Answer:
     "/api/workflows/{id:int}/finalization/renew",
     Scope.WORK,
     tag=TAG,
-    body=ExtendBody,
+    body=wire.ExtendBody,
     answers=ANSWERS,
     refuses={404: "What the path says is no id."},
     examples={"another half minute": {**HOLDER, "timeout_seconds": 30}},
@@ -134,11 +67,11 @@ async def renew(call: Call) -> Answer:
 
     Grants no new claim: `reason` is `already_claimed` where the claim is another one, `not_claimed` where none exists.
     """
-    body: ExtendBody = call.body
-    lease = check_lease(body.timeout_seconds)
+    body: wire.ExtendBody = call.body
+    lease = check_lease(body.lease)
     store = call.service.store
     return await _ask(
-        call, lambda found: store.finalization.renew_finalization(found, body.processor_id, body.token, lease)
+        call, lambda found: store.finalization.renew_finalization(found, body.processor, body.token, lease)
     )
 
 
@@ -147,8 +80,8 @@ async def renew(call: Call) -> Answer:
     "/api/workflows/{id:int}/finalization/release",
     Scope.WORK,
     tag=TAG,
-    body=HolderBody,
-    answers={200: (ReleasedShape, "Given up, or never had.")},
+    body=wire.HolderBody,
+    answers={200: (wire.Released, "Given up, or never had.")},
     refuses=MISSING,
     examples={"give it up": HOLDER},
 )
@@ -159,7 +92,7 @@ async def release(call: Call) -> Answer:
     )
     released = await call.run(seen(call, releasing))
     await _check_there(call, released)
-    return Answer(ReleasedShape(released, released))
+    return Answer(wire.Released.from_model(released))
 
 
 @endpoint(
@@ -167,8 +100,8 @@ async def release(call: Call) -> Answer:
     "/api/workflows/{id:int}/finalize",
     Scope.WORK,
     tag=TAG,
-    body=HolderBody,
-    answers={200: (shape.FinalizedShape, "Acted upon; the claim has ended.")},
+    body=wire.HolderBody,
+    answers={200: (wire.Finalized, "Acted upon; the claim has ended.")},
     refuses={**MISSING, 409: "The claim is another's, or has ended. Nothing was changed."},
     examples={"as its holder": HOLDER},
 )
@@ -181,7 +114,7 @@ async def finalize(call: Call) -> Answer:
     done = await call.run(seen(call, acting))
     for due in done.due:  # the workflow that it is a part of, above all
         call.service.finalize(due)
-    return Answer(shape.finalized(done))
+    return Answer(wire.Finalized.from_model(done))
 
 
 @endpoint(
@@ -189,13 +122,13 @@ async def finalize(call: Call) -> Answer:
     "/api/workflows/{id:int}/context",
     Scope.READ,
     tag=TAG,
-    answers={200: (OneContext, "As of now.")},
+    answers={200: (wire.OneContext, "As of now.")},
     refuses=MISSING,
 )
 async def context(call: Call) -> Answer:
     """How the steps of a workflow stand, and what follows from that."""
     found = await call.run(seen(call, call.service.store.finalization.execution_context(workflow_id(call))))
-    return Answer(OneContext(shape.context(found)))
+    return Answer(wire.OneContext.from_model(found))
 
 
 @endpoint(
@@ -203,14 +136,14 @@ async def context(call: Call) -> Answer:
     "/api/workflows/{id:int}/attempts",
     Scope.READ,
     tag=TAG,
-    answers={200: (Attempts, "In order.")},
+    answers={200: (wire.Attempts, "In order.")},
     refuses=MISSING,
 )
 async def attempts(call: Call) -> Answer:
     """Every recorded wish to finalize a workflow, also of those that were refused."""
     await _check_there(call, None)
     found = await call.run(seen(call, call.service.store.finalization.finalization_attempts(workflow_id(call))))
-    return Answer(Attempts([shape.attempt(one) for one in found]))
+    return Answer(wire.Attempts.from_model(found))
 
 
 @endpoint(
@@ -218,18 +151,18 @@ async def attempts(call: Call) -> Answer:
     "/api/finalizations/due",
     Scope.ADMIN,
     tag="upkeep",
-    query=DueQuery,
-    answers={200: (DueWorkflows, "Only a look.")},
+    query=wire.DueQuery,
+    answers={200: (wire.DueWorkflows, "Only a look.")},
 )
 async def due_finalizations(call: Call) -> Answer:
     """The workflows that wait for their finalization and that nobody holds. The server finalizes them by itself."""
     call.caller.check_whole_store()
-    query: DueQuery = call.query or DueQuery()
-    return Answer(DueWorkflows(await call.run(call.service.store.finalization.due_finalizations(query.limit))))
+    query: wire.DueQuery = call.query or wire.DueQuery()
+    return Answer(wire.DueWorkflows(await call.run(call.service.store.finalization.due_finalizations(query.limit))))
 
 
 def _processor(call: Call) -> str:
-    found: str = call.body.processor_id
+    found: str = call.body.processor
     return found
 
 
@@ -238,7 +171,7 @@ async def _ask(call: Call, wish: Wish) -> Answer:
         answer = await call.run(seen(call, wish(workflow_id(call))))
     except WorkflowNotFound as error:  # a foreign one: to this caller it is one that does not exist
         answer = not_found(error.workflow_id, _processor(call))
-    return Answer(shape.finalization_claim(answer), _status(answer))
+    return Answer(wire.FinalizationClaim.from_model(answer), _status(answer))
 
 
 async def _check_there(call: Call, found: Any) -> None:

@@ -5,30 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Literal
-
-import msgspec
 
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.liveness import threads_answer
-from dibs.server.refusing import Refusal
 from dibs.store.operation import Mode, Operation
+from dibs.wire.admin import Alive, Ready
+from dibs.wire.errors import RequestRefused
 
 TAG = "health"
 PATIENCE = 2.0
 """Seconds for which the database, or the server's own threads, may keep silent."""
-
-
-class Alive(msgspec.Struct, frozen=True):
-    """The process answers."""
-
-    status: Literal["alive"] = "alive"
-
-
-class Ready(msgspec.Struct, frozen=True):
-    """The database answers as well."""
-
-    status: Literal["ready"] = "ready"
 
 
 @endpoint("GET", "/health", tag=TAG, answers={200: (Alive, "The process is alive.")})
@@ -50,9 +36,9 @@ async def health(call: Call) -> Answer:
 async def ready(call: Call) -> Answer:
     """Would a request get an answer now?"""
     if call.service.stopping.is_set():
-        raise Refusal("stopping", "The server is about to stop.", hint="Send requests to another one.")
+        raise RequestRefused("stopping", "The server is about to stop.", hint="Send requests to another one.")
     if (trouble := call.service.liveness.trouble()) is not None:
-        raise Refusal("stuck", trouble, hint="Its log says where it was stuck.")
+        raise RequestRefused("stuck", trouble, hint="Its log says where it was stuck.")
     await _answers(threads_answer(), "stuck", "The threads of the server have", "Its log says what it is doing.")
     # On SQLite as a write: requests that write wait for the lock of the file, and for the thread that commits. On
     # PostgreSQL as a read, which is repeated where a connection turns out to be broken.
@@ -71,7 +57,7 @@ async def _answers(waited_for: Awaitable[object], code: str, what: str, hint: st
         async with asyncio.timeout(PATIENCE):
             await waited_for
     except TimeoutError:
-        raise Refusal(code, f"{what} not answered within {PATIENCE:g} seconds.", hint=hint) from None
+        raise RequestRefused(code, f"{what} not answered within {PATIENCE:g} seconds.", hint=hint) from None
 
 
 ENDPOINTS = [health, ready]

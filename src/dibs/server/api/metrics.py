@@ -5,8 +5,8 @@ from __future__ import annotations
 from dibs.model.key import Scope
 from dibs.observe.exposition import FORMAT
 from dibs.server.endpoint import Call, endpoint
-from dibs.server.http import answer_bytes
-from dibs.server.statistics.store_metrics import House, Snapshot, by_queue
+from dibs.server.http import send_bytes
+from dibs.server.statistics.store_metrics import StoreNumbers, StoreSnapshot, by_queue
 
 TAG = "health"
 
@@ -28,32 +28,32 @@ async def metrics(call: Call) -> None:
     Prometheus sends the key as `Authorization: Bearer` (`credentials_file` in a scrape config).
     """
     page = await call.service.metrics.page(call.caller.queues, lambda: _look(call))
-    await answer_bytes(call.http[2], 200, page, ((b"content-type", FORMAT.encode()),))
+    await send_bytes(call.http[2], 200, page, ((b"content-type", FORMAT.encode()),))
 
 
-async def _look(call: Call) -> Snapshot:
+async def _look(call: Call) -> StoreSnapshot:
     store, only = call.service.store, call.caller.queues
-    await call.service.pulse.refreshed()
-    board = await call.service.pulse.call_roll()
+    await call.service.live_stats.refreshed()
+    board = await call.service.live_stats.refresh_workers()
     names = [name for name in board.queues() if call.caller.serves(name)]
     latencies = await call.run(store.statistics.latencies(only))
     finished = await call.run(store.statistics.finished_within(60_000_000, only))
-    return Snapshot(
+    return StoreSnapshot(
         queues=by_queue(board, names),
         oldest=board.oldest(only) or 0.0,
         finished_last_minute=finished,
         wait=latencies.wait,
         run=latencies.run,
-        workers=board.staff.of(only),
-        house=await _look_at_house(call) if only is None else None,
+        workers=board.workers.of(only),
+        whole_store=await _read_whole_store(call) if only is None else None,
     )
 
 
-async def _look_at_house(call: Call) -> House:
+async def _read_whole_store(call: Call) -> StoreNumbers:
     store = call.service.store
     schedules = await call.run(store.schedules.list_schedules())
     workflows = await call.service.metrics.workflows(lambda: call.run(store.workflows.workflow_counts()))
-    return House(schedules, workflows, await call.run(store.statistics.database_health()))
+    return StoreNumbers(schedules, workflows, await call.run(store.statistics.database_health()))
 
 
 ENDPOINTS = [metrics]

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-from msgspec import Meta
-
-from dibs import procedures, shape
-from dibs.body.fields import Body, Seconds, WorkerId
-from dibs.body.graphs import StepBody, steps_of
+from dibs import procedures
 from dibs.errors import DibsError, InvalidGraph, InvalidValue
-from dibs.model.claim import Cancelled, ClaimRef, Completed, Failed, Outcome, Released
+from dibs.model.claim import ClaimRef, Completed, Outcome
 from dibs.model.key import Scope
-from dibs.model.task import Failure
 from dibs.model.workflow import NewStep, tasks_in
-from dibs.server.api.claims import ClaimWish, request_of
+from dibs.server.api.claims import request_of
 from dibs.server.api.fencing import (
     FENCED,
     HELD,
     TAG,
-    Batch,
-    OfClaim,
-    OneClaim,
-    Text,
     fenced,
     or_refusal,
     ref_of,
@@ -34,141 +24,16 @@ from dibs.server.api.fencing import (
 )
 from dibs.server.api.graphs import check_params, check_queues
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.refusing import Refusal
 from dibs.store.operation import drive_async
+from dibs.wire import claims as wire
+from dibs.wire.errors import RequestRefused
+from dibs.wire.tasks import Task
 
 ENDED = {
     **FENCED,
     409: "The token is stale: the lease ran out or the task was taken back (`claim_lost`), or the claim has ended with "
     "another result or error (`outcome_conflict`). Nothing was changed.",
 }
-Result = Annotated[Any, Meta(description="Any JSON value.")]
-Retryable = Annotated[bool, Meta(description="False: straight to the dead letter.")]
-RetryIn = Annotated[Seconds, Meta(description="Seconds until it is tried again, instead of the task's backoff.")]
-Rest = Annotated[Seconds, Meta(description="Seconds until it may be claimed again.")]
-AddedSteps = Annotated[
-    list[StepBody],
-    Meta(description="What it adds to its workflow, each named after it; what waits for it waits for these as well."),
-]
-OneResult = Annotated[
-    Any,
-    Meta(
-        description="Any JSON value. One that dibs does not store (NUL, integers beyond 64 bits) is refused by itself.",
-        extra_json_schema={"type": ["null", "boolean", "number", "string", "array", "object"]},
-    ),
-]
-
-
-class CompleteBody(OfClaim, frozen=True):
-    """The task is done."""
-
-    result: Result = None
-    steps: AddedSteps = msgspec.field(default_factory=list)
-
-    def outcome(self) -> Outcome:
-        """What the worker says."""
-        return Completed(self.result, steps_of(self.steps))
-
-
-class FailBody(OfClaim, frozen=True):
-    """The attempt failed."""
-
-    error_message: Text
-    error_code: Text = "Error"
-    traceback: Text | None = None
-    retryable: Retryable = True
-    retry_in_seconds: RetryIn | None = None
-
-    def outcome(self) -> Outcome:
-        """What the worker says."""
-        failure = Failure(self.error_code, self.error_message, self.traceback)
-        return Failed(failure, self.retry_in_seconds, not self.retryable)
-
-
-class ReleaseBody(OfClaim, frozen=True):
-    """Not done and not failed: back to the queue, no attempt spent."""
-
-    delay_seconds: Rest = 0
-
-    def outcome(self) -> Outcome:
-        """What the worker says."""
-        return Released(self.delay_seconds)
-
-
-class CompletedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="completed"):
-    """Done."""
-
-    result: OneResult = None
-    steps: AddedSteps = msgspec.field(default_factory=list)
-
-    def outcome(self) -> Outcome:
-        """What the worker says."""
-        return Completed(self.result, steps_of(self.steps))
-
-
-class FailedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="failed"):
-    """Failed."""
-
-    error_message: Text
-    error_code: Text = "Error"
-    traceback: Text | None = None
-    retryable: Retryable = True
-    retry_in_seconds: RetryIn | None = None
-
-    def outcome(self) -> Outcome:
-        """What the worker says."""
-        failure = Failure(self.error_code, self.error_message, self.traceback)
-        return Failed(failure, self.retry_in_seconds, not self.retryable)
-
-
-class ReleasedOutcome(OneClaim, frozen=True, tag_field="outcome", tag="released"):
-    """Given back."""
-
-    delay_seconds: Rest = 0
-
-    def outcome(self) -> Outcome:
-        """What the worker says."""
-        return Released(self.delay_seconds)
-
-
-class CancelledOutcome(OneClaim, frozen=True, tag_field="outcome", tag="cancelled"):
-    """Stopped, as somebody asked."""
-
-    def outcome(self) -> Outcome:
-        """What the worker says."""
-        return Cancelled()
-
-
-AnyOutcome = CompletedOutcome | FailedOutcome | ReleasedOutcome | CancelledOutcome
-Outcomes = Annotated[list[AnyOutcome], Batch, Meta(description="How each claim ended; one outcome for each.")]
-
-
-class FinishBody(Body, frozen=True):
-    """How many tasks ended."""
-
-    worker_id: WorkerId
-    outcomes: Outcomes
-
-
-class ExchangeBody(FinishBody, frozen=True):
-    """How the last tasks ended, and which ones to have next."""
-
-    claim: Annotated[ClaimWish, Meta(description="What to claim next.")]
-
-
-class FinishedAnswers(msgspec.Struct, frozen=True):
-    """An answer to each outcome, in the order of the request."""
-
-    success: bool
-    answers: list[shape.FinishedShape | Any]
-
-
-class Exchanged(msgspec.Struct, frozen=True):
-    """An answer to each outcome, and the next tasks, if there are any."""
-
-    success: bool
-    answers: list[shape.FinishedShape | Any]
-    tasks: list[shape.TaskShape]
 
 
 @endpoint(
@@ -176,8 +41,8 @@ class Exchanged(msgspec.Struct, frozen=True):
     "/api/tasks/{id:int}/complete",
     Scope.WORK,
     tag=TAG,
-    body=CompleteBody,
-    answers={200: (shape.FinishedShape, "The result is stored.")},
+    body=wire.CompleteBody,
+    answers={200: (wire.Finished, "The result is stored.")},
     refuses=ENDED,
     examples={
         "done": {**HELD, "result": {"views": 12345}},
@@ -195,8 +60,8 @@ async def complete(call: Call) -> Answer:
     "/api/tasks/{id:int}/fail",
     Scope.WORK,
     tag=TAG,
-    body=FailBody,
-    answers={200: (shape.FinishedShape, "Noted; `will_retry` and `run_at` say what comes next.")},
+    body=wire.FailBody,
+    answers={200: (wire.Finished, "Noted; `will_retry` and `run_at` say what comes next.")},
     refuses=ENDED,
     examples={"try again": {**HELD, "error_message": "503 from upstream", "error_code": "Upstream"}},
 )
@@ -210,8 +75,8 @@ async def fail(call: Call) -> Answer:
     "/api/tasks/{id:int}/release",
     Scope.WORK,
     tag=TAG,
-    body=ReleaseBody,
-    answers={200: (shape.FinishedShape, "Back in the queue.")},
+    body=wire.ReleaseBody,
+    answers={200: (wire.Finished, "Back in the queue.")},
     refuses=FENCED,
     examples={"give it back": HELD},
 )
@@ -225,8 +90,8 @@ async def release(call: Call) -> Answer:
     "/api/tasks/finish",
     Scope.WORK,
     tag=TAG,
-    body=FinishBody,
-    answers={200: (FinishedAnswers, "Each outcome is answered on its own.")},
+    body=wire.FinishBody,
+    answers={200: (wire.FinishedAnswers, "Each outcome is answered on its own.")},
     examples={
         "two": {
             "worker_id": "worker-youtube-01",
@@ -239,13 +104,13 @@ async def release(call: Call) -> Answer:
 )
 async def finish(call: Call) -> Answer:
     """Write many outcomes in one transaction, each fenced by its token."""
-    body: FinishBody = call.body
+    body: wire.FinishBody = call.body
     told, refused = await _told(call, body)
     done = await fenced(
         call, list(told), lambda refs: call.service.store.queue.finish([(ref, told[ref]) for ref in refs])
     )
     call.service.finalize_after(done)
-    return Answer(FinishedAnswers(True, _answers(body, {**refused, **dict(zip(told, done, strict=True))})))
+    return Answer(wire.FinishedAnswers(True, _answers(body, {**refused, **dict(zip(told, done, strict=True))})))
 
 
 @endpoint(
@@ -253,8 +118,8 @@ async def finish(call: Call) -> Answer:
     "/api/tasks/exchange",
     Scope.WORK,
     tag=TAG,
-    body=ExchangeBody,
-    answers={200: (Exchanged, "The outcomes are answered; `tasks` may be empty.")},
+    body=wire.ExchangeBody,
+    answers={200: (wire.Exchanged, "The outcomes are answered; `tasks` may be empty.")},
     examples={
         "one for one": {
             "worker_id": "worker-youtube-01",
@@ -265,7 +130,7 @@ async def finish(call: Call) -> Answer:
 )
 async def exchange(call: Call) -> Answer:
     """Finish the last tasks and claim the next ones, in one request and one transaction."""
-    body: ExchangeBody = call.body
+    body: wire.ExchangeBody = call.body
     request = request_of(call, body.claim, body.worker_id)
     told, refused = await _told(call, body)
     refs = list(told)
@@ -274,19 +139,19 @@ async def exchange(call: Call) -> Answer:
     done, claims = await drive_async(procedure, call.run)
     call.service.finalize_after(done)
     answers = {**refused, **dict(zip(refs, with_unseen(refs, visible, done), strict=True))}
-    return Answer(Exchanged(True, _answers(body, answers), [shape.task(claim.task) for claim in claims]))
+    return Answer(wire.Exchanged(True, _answers(body, answers), [Task.from_model(claim.task) for claim in claims]))
 
 
 async def _finish_one(call: Call) -> Answer:
     await call.check_visible(call.task_id)
     ref = ref_of(call, call.body)
     done = await call.service.desk.finish(ref, await _outcome(call, ref, call.body), call.caller.by)
-    return Answer(shape.finished(done))
+    return Answer(wire.Finished.from_model(done))
 
 
 async def _outcome(call: Call, ref: ClaimRef, said: Any) -> Outcome:
     """What the worker says, if it may say so."""
-    outcome: Outcome = said.outcome()
+    outcome: Outcome = said.to_model()
     if isinstance(outcome, Completed) and outcome.steps:
         check_queues(call, tasks_in(outcome.steps))
         check_params(tasks_in(outcome.steps))
@@ -300,7 +165,7 @@ async def _check_parents(call: Call, ref: ClaimRef, steps: Sequence[NewStep]) ->
         await call.run(call.service.store.workflows.check_parents(ref.task_id, steps, call.caller.queues))
 
 
-async def _told(call: Call, body: FinishBody) -> tuple[dict[ClaimRef, Outcome], dict[ClaimRef, DibsError]]:
+async def _told(call: Call, body: wire.FinishBody) -> tuple[dict[ClaimRef, Outcome], dict[ClaimRef, DibsError]]:
     """The outcome of each claim, of several for one claim the first; and those whose steps are refused, each by itself:
     a request that is not even what is expected here is refused whole."""
     told: dict[ClaimRef, Outcome] = {}
@@ -309,16 +174,16 @@ async def _told(call: Call, body: FinishBody) -> tuple[dict[ClaimRef, Outcome], 
         if ref not in told and ref not in refused:
             try:
                 told[ref] = await _outcome(call, ref, each)
-            except (InvalidGraph, Refusal) as error:
+            except (InvalidGraph, RequestRefused) as error:
                 refused[ref] = error
     return told, refused
 
 
-def _answers(body: FinishBody, answers: dict[ClaimRef, Any]) -> list[Any]:
+def _answers(body: wire.FinishBody, answers: dict[ClaimRef, Any]) -> list[Any]:
     """An answer to each outcome; a claim ends once, so a second outcome for it is refused."""
     left = dict(answers)
     refs = refs_of(body.worker_id, body.outcomes)
-    return [or_refusal(left.pop(ref, None) or _ended_twice(ref), shape.finished) for ref in refs]
+    return [or_refusal(left.pop(ref, None) or _ended_twice(ref), wire.Finished.from_model) for ref in refs]
 
 
 def _ended_twice(ref: ClaimRef) -> DibsError:

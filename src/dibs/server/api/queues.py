@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from dibs import shape
-from dibs.body.fields import Empty
 from dibs.codec import check_name
 from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.wire.admin import Gated, Queues
+from dibs.wire.fields import Empty
 
 TAG = "queues"
-
-
-class Queues(msgspec.Struct, frozen=True):
-    """Every queue that holds a task or has been paused."""
-
-    queues: list[shape.QueueShape]
-
-
-class Gated(msgspec.Struct, frozen=True):
-    """The queue, and whether it is paused now."""
-
-    success: bool
-    queue: str
-    paused: bool
 
 
 @endpoint("GET", "/api/queues", Scope.READ, tag=TAG, answers={200: (Queues, "By name.")})
 async def list_queues(call: Call) -> Answer:
     """Every queue with its depth by state."""
     queues = await call.run(call.service.store.registry.queues())
-    return Answer(Queues([shape.queue(info) for info in queues if call.caller.serves(info.name)]))
+    return Answer(Queues.from_model([info for info in queues if call.caller.serves(info.name)]))
 
 
 @endpoint(
@@ -47,7 +31,7 @@ async def pause(call: Call) -> Answer:
     """Let nobody claim from the queue until it is resumed. Running tasks go on, new ones can be enqueued."""
     name = _queue(call)
     await call.run(call.service.store.registry.pause(name))
-    return Answer(Gated(True, name, True))
+    return Answer(Gated.from_model(name, True))
 
 
 @endpoint(
@@ -63,7 +47,7 @@ async def resume(call: Call) -> Answer:
     """Let the queue be claimed from again."""
     name = _queue(call)
     await call.run(call.service.store.registry.resume(name))
-    return Answer(Gated(True, name, False))
+    return Answer(Gated.from_model(name, False))
 
 
 def _queue(call: Call) -> str:

@@ -1,4 +1,4 @@
-"""Schedules: tasks that are enqueued again and again, by a cron expression.
+"""wire.Schedules: tasks that are enqueued again and again, by a cron expression.
 
 To a key that is limited to queues, the schedules of other queues do not exist.
 """
@@ -6,128 +6,30 @@ To a key that is limited to queues, the schedules of other queues do not exist.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
-from msgspec import Meta
-
-from dibs import shape
-from dibs.body.fields import (
-    BackoffBody,
-    Body,
-    Empty,
-    MaxAttempts,
-    Moment,
-    Name,
-    Params,
-    Priority,
-    ScheduleName,
-    Timeout,
-)
 from dibs.errors import ScheduleNotFound
 from dibs.model.checks import check_moment
 from dibs.model.key import Scope
-from dibs.model.retry import Backoff
-from dibs.model.schedule import CatchUp, DueSchedule, NewSchedule, Schedule, ScheduleSource
-from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE
-from dibs.server.api.answers import Counted, Done
-from dibs.server.api.tasks import ChangedTask
+from dibs.model.schedule import DueSchedule, Schedule
 from dibs.server.endpoint import Answer, Call, endpoint
-from dibs.server.refusing import Refusal
 from dibs.store.operation import Operation
+from dibs.wire import schedules as wire
+from dibs.wire.errors import RequestRefused
+from dibs.wire.fields import Counted, Done, Empty
+from dibs.wire.tasks import ChangedTask
 
 T = TypeVar("T")
 
 TAG = "schedules"
-Cron = Annotated[Name, Meta(description="Five fields, six with seconds first, or a nickname.", examples=["0 3 * * *"])]
-Zone = Annotated[Name, Meta(description="The name of a time zone.", examples=["Europe/Berlin"])]
-
-
-class ScheduleBody(Body, frozen=True):
-    """A schedule to store; one of the same name is changed to it."""
-
-    name: ScheduleName
-    cron: Cron
-    task_type: Name
-    params: Params = msgspec.field(default_factory=dict)
-    timezone: Zone = "UTC"
-    catch_up: Annotated[CatchUp, Meta(description="What becomes of ticks that were missed.")] = CatchUp.ONE
-    enabled: Annotated[bool, Meta(description="Left out, it stays as it is; a new one is enabled.")] | None = None
-    queue: Name = DEFAULT_QUEUE
-    priority: Priority = 0
-    max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
-    timeout_seconds: Timeout | None = None
-    backoff: BackoffBody | None = None
-    source: Annotated[ScheduleSource, Meta(description="Who says so: somebody, or a program's own code.")] = "command"
-
-    def schedule(self) -> NewSchedule:
-        """The schedule, checked."""
-        rest = Backoff() if self.backoff is None else self.backoff.backoff()
-        return NewSchedule(
-            name=self.name,
-            cron=self.cron,
-            type=self.task_type,
-            params=self.params,
-            timezone=self.timezone,
-            catch_up=self.catch_up,
-            enabled=self.enabled,
-            queue=self.queue,
-            priority=self.priority,
-            max_attempts=self.max_attempts,
-            timeout=self.timeout_seconds,
-            backoff=rest,
-        )
-
-
-class TickBody(Body, frozen=True):
-    """The tick that has come, as it was read with the schedule: if the schedule moved on since, nothing happens."""
-
-    next_at: Moment
-    now: Moment
-    cron: Cron
-    timezone: Zone
-
-
-class Schedules(msgspec.Struct, frozen=True):
-    """All schedules."""
-
-    schedules: list[shape.ScheduleShape]
-
-
-class OneSchedule(msgspec.Struct, frozen=True):
-    """A schedule."""
-
-    schedule: shape.ScheduleShape
-
-
-class ChangedSchedule(msgspec.Struct, frozen=True):
-    """The schedule as it is now."""
-
-    success: bool
-    schedule: shape.ScheduleShape
-
-
-class DueShape(msgspec.Struct, frozen=True):
-    """A schedule whose tick has come, and the database's time when it was read."""
-
-    schedule: shape.ScheduleShape
-    now: shape.Moment
-
-
-class DueSchedules(msgspec.Struct, frozen=True):
-    """The schedules whose tick has come."""
-
-    due: list[DueShape]
-
-
 MISSING = {404: "There is no schedule of this name."}
 
 
-@endpoint("GET", "/api/schedules", Scope.READ, tag=TAG, answers={200: (Schedules, "By name.")})
+@endpoint("GET", "/api/schedules", Scope.READ, tag=TAG, answers={200: (wire.Schedules, "By name.")})
 async def list_schedules(call: Call) -> Answer:
     """All schedules, when each ticks next, and what became of its last tick."""
     plans = await call.run(call.service.store.schedules.list_schedules())
-    return Answer(Schedules([shape.schedule(plan) for plan in plans if call.caller.serves(plan.queue)]))
+    return Answer(wire.Schedules.from_model([plan for plan in plans if call.caller.serves(plan.queue)]))
 
 
 @endpoint(
@@ -135,8 +37,8 @@ async def list_schedules(call: Call) -> Answer:
     "/api/schedules",
     Scope.ENQUEUE,
     tag=TAG,
-    body=ScheduleBody,
-    answers={200: (ChangedSchedule, "Stored.")},
+    body=wire.ScheduleBody,
+    answers={200: (wire.ChangedSchedule, "Stored.")},
     examples={
         "every night": {
             "name": "nightly-report",
@@ -152,7 +54,7 @@ async def put(call: Call) -> Answer:
 
     Each tick is enqueued once, however many servers and workers look after it.
     """
-    new = call.body.schedule()
+    new = call.body.to_model()
     call.caller.check_queue(new.queue)
     storing = call.service.store.schedules.put_schedule(new, call.body.source)
     return _changed(await call.run(_after_look(call, new.name, storing, _check_ours_or_new)))
@@ -163,14 +65,14 @@ async def put(call: Call) -> Answer:
     "/api/schedules/{name:name}",
     Scope.READ,
     tag=TAG,
-    answers={200: (OneSchedule, "The schedule.")},
+    answers={200: (wire.OneSchedule, "The schedule.")},
     refuses=MISSING,
 )
 async def get(call: Call) -> Answer:
     """One schedule."""
     plan = await call.run(call.service.store.schedules.get_schedule(call.path["name"]))
     _check_ours(call, plan.name, plan)
-    return Answer(OneSchedule(shape.schedule(plan)))
+    return Answer(wire.OneSchedule.from_model(plan))
 
 
 @endpoint(
@@ -184,7 +86,7 @@ async def get(call: Call) -> Answer:
 async def remove(call: Call) -> Answer:
     """Forget a schedule. What it has enqueued stays."""
     await do(call, call.path["name"], call.service.store.schedules.remove_schedule(call.path["name"]))
-    return Answer(Done(True))
+    return Answer(Done.from_model())
 
 
 @endpoint(
@@ -194,7 +96,7 @@ async def remove(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (ChangedSchedule, "It ticks.")},
+    answers={200: (wire.ChangedSchedule, "It ticks.")},
     refuses=MISSING,
 )
 async def enable(call: Call) -> Answer:
@@ -209,7 +111,7 @@ async def enable(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (ChangedSchedule, "It does not tick.")},
+    answers={200: (wire.ChangedSchedule, "It does not tick.")},
     refuses=MISSING,
 )
 async def disable(call: Call) -> Answer:
@@ -230,15 +132,17 @@ async def disable(call: Call) -> Answer:
 async def run(call: Call) -> Answer:
     """Enqueue the schedule's task now, beside its ticks; also when it is disabled."""
     task = await do(call, call.path["name"], call.service.store.schedules.run_schedule(call.path["name"]))
-    return Answer(ChangedTask(True, shape.task(task)), 201)
+    return Answer(ChangedTask.from_model(task), 201)
 
 
-@endpoint("GET", "/api/upkeep/due-schedules", Scope.ADMIN, tag="upkeep", answers={200: (DueSchedules, "Only a look.")})
+@endpoint(
+    "GET", "/api/upkeep/due-schedules", Scope.ADMIN, tag="upkeep", answers={200: (wire.DueSchedules, "Only a look.")}
+)
 async def due(call: Call) -> Answer:
     """The schedules whose next tick has come. The server ticks them by itself."""
     call.caller.check_whole_store()
     found = await call.run(call.service.store.schedules.due_schedules())
-    return Answer(DueSchedules([_due(each) for each in found]))
+    return Answer(wire.DueSchedules.from_model(found))
 
 
 @endpoint(
@@ -246,7 +150,7 @@ async def due(call: Call) -> Answer:
     "/api/schedules/{name:name}/tick",
     Scope.ADMIN,
     tag="upkeep",
-    body=TickBody,
+    body=wire.TickBody,
     answers={200: (Counted, "So many tasks were enqueued; 0 where somebody else did it first.")},
     refuses=MISSING,
     examples={
@@ -261,15 +165,17 @@ async def due(call: Call) -> Answer:
 async def tick(call: Call) -> Answer:
     """Enqueue what is due of a schedule and move it on, unless somebody else did. The server does so by itself."""
     call.caller.check_whole_store()
-    body: TickBody = call.body
+    body: wire.TickBody = call.body
     read = (body.cron, body.timezone, check_moment(body.next_at, "next_at"))
     plan = await call.run(call.service.store.schedules.get_schedule(call.path["name"]))
     found = [each for each in await call.run(call.service.store.schedules.due_schedules()) if each.schedule == plan]
     if not found or read != (plan.cron, plan.timezone, plan.next_at):
-        return Answer(Counted(True, 0))
+        return Answer(Counted.from_model(0))
     # Whatever the caller takes for now: no tick comes before its time, and none is gone back to.
     now = max(plan.next_at, min(check_moment(body.now, "now"), found[0].now))
-    return Answer(Counted(True, await call.run(call.service.store.schedules.tick_schedule(DueSchedule(plan, now)))))
+    return Answer(
+        Counted.from_model(await call.run(call.service.store.schedules.tick_schedule(DueSchedule(plan, now))))
+    )
 
 
 async def do(call: Call, name: str, verb: Operation[T]) -> T:
@@ -304,17 +210,11 @@ def _check_ours_or_new(call: Call, name: str, plan: Schedule | None) -> None:
     """A key must not turn a schedule of a foreign queue into one of its own."""
     if plan is not None and not call.caller.serves(plan.queue):
         message = f"A schedule {name!r} exists that this key is not for."
-        raise Refusal("queue_not_allowed", message, hint="Use another name.")
-
-
-def _due(found: DueSchedule) -> DueShape:
-    now = shape.moment(found.now)
-    assert now is not None
-    return DueShape(shape.schedule(found.schedule), now)
+        raise RequestRefused("queue_not_allowed", message, hint="Use another name.")
 
 
 def _changed(plan: Schedule) -> Answer:
-    return Answer(ChangedSchedule(True, shape.schedule(plan)))
+    return Answer(wire.ChangedSchedule.from_model(plan))
 
 
 ENDPOINTS = [list_schedules, put, get, remove, enable, disable, run, due, tick]

@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Annotated, Any
 
-import msgspec
-from msgspec import Meta
-
-from dibs import shape
-from dibs.body.fields import Name
 from dibs.errors import TaskNotFound
 from dibs.model.key import Scope
-from dibs.server.api.fencing import FENCED, HELD, TAG, OfClaim, ref_of
+from dibs.server.api.fencing import FENCED, HELD, TAG, ref_of
 from dibs.server.endpoint import Answer, Call, endpoint
-
-
-class CheckpointBody(OfClaim, frozen=True):
-    """A value to keep for later attempts."""
-
-    name: Annotated[Name, Meta(description="What it is called within the task.")]
-    value: Annotated[Any, Meta(description="Any JSON value.")]
-
-
-class Results(msgspec.Struct, frozen=True):
-    """What the parents of a step came to."""
-
-    results: list[shape.StepResultShape]
-
-
-class Checkpoints(msgspec.Struct, frozen=True):
-    """What is kept, by name."""
-
-    checkpoints: shape.JsonObject
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """The value that is kept."""
-
-    success: bool
-    value: Any
+from dibs.wire.claims import CheckpointBody, Checkpoints, Kept
+from dibs.wire.workflows import Results
 
 
 @endpoint(
@@ -59,7 +29,7 @@ async def results(call: Call) -> Answer:
     await call.check_visible(call.task_id)
     found = await call.run(call.service.store.workflows.results(call.task_id, call.caller.queues))
     await _check_there(call, found)
-    return Answer(Results([shape.step_result(one) for one in found]))
+    return Answer(Results.from_model(found))
 
 
 @endpoint(

@@ -2,52 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import msgspec
-from msgspec import Meta
-
-from dibs import shape
-from dibs.body.fields import Body, Name, Params
 from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.wire.admin import NewTypeBody, OneType, RegisteredType, TaskTypes, TypeQuery
 
 TAG = "task types"
-
-
-class NewTypeBody(Body, frozen=True):
-    """A task type to register."""
-
-    name: Name
-    schema: Annotated[dict[str, Any] | bool | None, Meta(description="A JSON Schema for the params.")] = None
-    defaults: Annotated[Params, Meta(description="Params that a task has where it does not give them.")] = (
-        msgspec.field(default_factory=dict)
-    )
-
-
-class TypeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which version."""
-
-    version: Annotated[int, Meta(ge=1, le=2**31 - 1, description="The newest if left out.")] | None = None
-
-
-class RegisteredType(msgspec.Struct, frozen=True):
-    """The version that now holds."""
-
-    success: bool
-    task_type: shape.TaskTypeShape
-
-
-class OneType(msgspec.Struct, frozen=True):
-    """One version of a task type."""
-
-    task_type: shape.TaskTypeShape
-
-
-class TaskTypes(msgspec.Struct, frozen=True):
-    """All versions of all task types."""
-
-    task_types: list[shape.TaskTypeShape]
 
 
 @endpoint(
@@ -74,15 +33,14 @@ async def register(call: Call) -> Answer:
     call.caller.check_whole_store()
     body: NewTypeBody = call.body
     kind = await call.run(call.service.store.registry.register_type(body.name, body.schema, body.defaults))
-    return Answer(RegisteredType(True, shape.task_type(kind)), 201)
+    return Answer(RegisteredType.from_model(kind), 201)
 
 
 @endpoint("GET", "/api/task-types", Scope.READ, tag=TAG, answers={200: (TaskTypes, "By name, newest version first.")})
 async def list_types(call: Call) -> Answer:
     """All versions of all task types."""
-    return Answer(
-        TaskTypes([shape.task_type(kind) for kind in await call.run(call.service.store.registry.list_types())])
-    )
+    kinds = await call.run(call.service.store.registry.list_types())
+    return Answer(TaskTypes.from_model(kinds))
 
 
 @endpoint(
@@ -98,7 +56,7 @@ async def get(call: Call) -> Answer:
     """One task type, in its newest version or the given one."""
     query: TypeQuery = call.query or TypeQuery()
     kind = await call.run(call.service.store.registry.get_type(call.path["name"], query.version))
-    return Answer(OneType(shape.task_type(kind)))
+    return Answer(OneType.from_model(kind))
 
 
 ENDPOINTS = [register, list_types, get]

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
-from dibs import procedures, shape
-from dibs.body.fields import AttemptsRemaining, Body, Count, Empty, Names, TaskId
-from dibs.body.matching import (
-    MatchBody,
-    OfKey,
-    OfQueue,
-    OfText,
-    OfType,
-    OfWorker,
-    SinceWritten,
-    Status,
-    UntilWritten,
-    match,
-)
-from dibs.body.tasks import NewTaskBody
+from dibs import procedures
 from dibs.errors import TaskNotFound
-from dibs.model.claim import MAX_BATCH, Filters
 from dibs.model.key import Scope
 from dibs.model.search import BulkResult, TaskFilter, TaskMatch, check_not_everything
 from dibs.observe import tracing
-from dibs.server.api.ordering import Ordered, order_of
 from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
 from dibs.store.operation import drive_async
+from dibs.wire import tasks as wire
+from dibs.wire.claims import PeekBody
+from dibs.wire.fields import Empty
+from dibs.wire.history import OneHistory
 
 TAG = "tasks"
 LOOK = 1.0
@@ -39,98 +24,16 @@ limit of 100 requests a minute."""
 EXAMPLE = {"task_type": "youtube_video_scrape", "params": {"video_id": "abc123"}, "priority": 5}
 
 
-class BatchBody(Body, frozen=True):
-    """Tasks to enqueue together, all or none."""
-
-    tasks: Annotated[list[NewTaskBody], Meta(min_length=1, max_length=MAX_BATCH, description="The tasks.")]
-
-
-class Created(msgspec.Struct, frozen=True):
-    """The stored task; `deduplicated` says that its idempotency key was used before, and that this is that task."""
-
-    success: bool
-    task: shape.TaskShape
-    deduplicated: bool
-
-
-class CreatedBatch(msgspec.Struct, frozen=True):
-    """The stored tasks, in the order in which they were sent, and which of them there were already."""
-
-    success: bool
-    tasks: list[shape.TaskShape]
-    deduplicated: list[bool]
-
-
-class OneTask(msgspec.Struct, frozen=True):
-    """A task."""
-
-    task: shape.TaskShape
-
-
-class ManyTasks(msgspec.Struct, frozen=True):
-    """Some tasks."""
-
-    tasks: list[shape.TaskShape]
-
-
-class ChangedTask(msgspec.Struct, frozen=True):
-    """The task as it is now."""
-
-    success: bool
-    task: shape.TaskShape
-
-
-class MovedTasks(msgspec.Struct, frozen=True):
-    """How many tasks were changed. `next_cursor`: where to continue; null: all tasks have been looked through."""
-
-    success: bool
-    count: int
-    next_cursor: int | None
-
-
-class OneHistory(msgspec.Struct, frozen=True):
-    """Everything that happened to a task, in order."""
-
-    history: list[shape.HistoryEntryShape]
-
-
-class OneExplanation(msgspec.Struct, frozen=True):
-    """Why a task is not running."""
-
-    explanation: shape.ExplanationShape
-
-
-class ListQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tasks to list."""
-
-    status: Status | None = None
-    task_type: OfType | None = None
-    queue: OfQueue | None = None
-    key: OfKey | None = None
-    worker: OfWorker | None = None
-    since: SinceWritten | None = None
-    until: UntilWritten | None = None
-    text: OfText | None = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Tasks on a page.")] = 100
-    cursor: Annotated[TaskId, Meta(description="`next_cursor` of the page before.")] | None = None
-
-
-class PeekBody(Ordered, frozen=True):
-    """Which pending tasks to look at, and in which order."""
-
-    queues: Annotated[Names, Meta(description="Only tasks of these queues.")] | None = None
-    task_types: Annotated[Names, Meta(description="Only tasks of these types.")] | None = None
-    max_attempts_remaining: AttemptsRemaining | None = None
-    count: Annotated[Count, Meta(description="Up to so many.")] = 1
-
-
 @endpoint(
     "POST",
     "/api/tasks",
     Scope.ENQUEUE,
     tag=TAG,
-    body=NewTaskBody,
-    answers={201: (Created, "The task is stored, durably."), 200: (Created, "The key was used before: this is it.")},
+    body=wire.NewTaskBody,
+    answers={
+        201: (wire.Created, "The task is stored, durably."),
+        200: (wire.Created, "The key was used before: this is it."),
+    },
     refuses={409: "The idempotency key belongs to a task of this queue with another type or other params."},
     examples={"a task": EXAMPLE, "in an hour": {**EXAMPLE, "delay_seconds": 3600, "idempotency_key": "video-abc123"}},
     headers=(TRACEPARENT,),
@@ -141,10 +44,10 @@ async def create(call: Call) -> Answer:
     The task is durable when the answer arrives. With an `idempotency_key` it is safe to repeat the request: the same
     key with the same type and params answers with the existing task. Each queue has its own keys.
     """
-    new = tracing.stamped(call.body.task(), call.trace)
+    new = tracing.stamped(call.body.to_model(), call.trace)
     call.caller.check_queue(new.queue)
     task = await call.service.desk.enqueue(new, call.caller.by)
-    return Answer(Created(True, shape.task(task), task.deduplicated), 200 if task.deduplicated else 201)
+    return Answer(wire.Created.from_model(task), 200 if task.deduplicated else 201)
 
 
 @endpoint(
@@ -152,54 +55,55 @@ async def create(call: Call) -> Answer:
     "/api/tasks/batch",
     Scope.ENQUEUE,
     tag=TAG,
-    body=BatchBody,
-    answers={201: (CreatedBatch, "All are stored, durably."), 200: (CreatedBatch, "All were there already.")},
+    body=wire.BatchBody,
+    answers={201: (wire.CreatedBatch, "All are stored, durably."), 200: (wire.CreatedBatch, "All were there already.")},
     refuses={409: "An idempotency key belongs to a task with another type or other params; nothing was stored."},
     examples={"two tasks": {"tasks": [EXAMPLE, {**EXAMPLE, "params": {"video_id": "def456"}}]}},
     headers=(TRACEPARENT,),
 )
 async def create_batch(call: Call) -> Answer:
     """Enqueue up to 1000 tasks in one transaction, all or none."""
-    new = tracing.stamped_tasks([body.task() for body in call.body.tasks], call.trace)
+    new = tracing.stamped_tasks(call.body.to_model(), call.trace)
     for each in new:
         call.caller.check_queue(each.queue)
     tasks = await call.run(call.service.store.queue.enqueue(new))
-    repeated = [task.deduplicated for task in tasks]
-    return Answer(CreatedBatch(True, [shape.task(task) for task in tasks], repeated), 200 if all(repeated) else 201)
+    return Answer(wire.CreatedBatch.from_model(tasks), 200 if all(task.deduplicated for task in tasks) else 201)
 
 
-@endpoint("GET", "/api/tasks/{id:int}", Scope.READ, tag=TAG, answers={200: (OneTask, "The task.")}, refuses={404: ""})
+@endpoint(
+    "GET", "/api/tasks/{id:int}", Scope.READ, tag=TAG, answers={200: (wire.OneTask, "The task.")}, refuses={404: ""}
+)
 async def get(call: Call) -> Answer:
     """One task."""
     task = await call.run(call.service.store.tasks.get(call.task_id))
     if task is None or not call.caller.serves(task.queue):
         raise TaskNotFound(call.task_id)
-    return Answer(OneTask(shape.task(task)))
+    return Answer(wire.OneTask.from_model(task))
 
 
-@endpoint("GET", "/api/tasks", Scope.READ, tag=TAG, query=ListQuery, answers={200: (shape.PageShape, "A page.")})
+@endpoint("GET", "/api/tasks", Scope.READ, tag=TAG, query=wire.ListQuery, answers={200: (wire.Page, "A page.")})
 async def list_tasks(call: Call) -> Answer:
     """Tasks, newest first, page by page.
 
     With `worker`, `since`, `until` or `text` the server looks through the tasks for about a second. A page then may
     have fewer tasks than `limit`, or none, and still a `next_cursor`: continue with it until it is null.
     """
-    query: ListQuery = call.query or ListQuery()
+    query: wire.ListQuery = call.query or wire.ListQuery()
     which = _matching(call, query)
     if which.needs_search:
         plan = procedures.find(call.service.store, which, query.cursor, query.limit, LOOK)
         found = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
-        return Answer(shape.PageShape([shape.task(task) for task in found.tasks], found.cursor))
+        return Answer(wire.Page.from_model(found))
     listed = TaskFilter(**which.filters(), limit=query.limit, cursor=query.cursor)
     tasks = await call.run(call.service.store.tasks.list_tasks(listed))
-    return Answer(shape.page(tasks, query.limit))
+    return Answer(wire.Page.from_models(tasks, query.limit))
 
 
-def _matching(call: Call, asked: ListQuery | MatchBody) -> TaskMatch:
+def _matching(call: Call, asked: wire.ListQuery | wire.MatchBody) -> TaskMatch:
     """The filters of a request, limited to the queues of the caller."""
     if asked.queue is not None:
         call.caller.check_queue(asked.queue)
-    return match(asked, call.caller.queues if asked.queue is None else None)
+    return asked.to_model(call.caller.queues if asked.queue is None else None)
 
 
 @endpoint(
@@ -216,7 +120,7 @@ async def history(call: Call) -> Answer:
     entries = await call.run(call.service.store.history.task_history(call.task_id))
     if not entries:
         raise TaskNotFound(call.task_id)
-    return Answer(OneHistory([shape.history_entry(entry) for entry in entries]))
+    return Answer(OneHistory.from_model(entries))
 
 
 @endpoint(
@@ -224,14 +128,14 @@ async def history(call: Call) -> Answer:
     "/api/tasks/{id:int}/explain",
     Scope.READ,
     tag=TAG,
-    answers={200: (OneExplanation, "As of now.")},
+    answers={200: (wire.OneExplanation, "As of now.")},
     refuses={404: ""},
 )
 async def explain(call: Call) -> Answer:
     """Why is this task not running?"""
     await call.check_visible(call.task_id)
     explaining = call.service.store.tasks.explain(call.task_id, call.caller.queues)
-    return Answer(OneExplanation(shape.explanation(await call.run(explaining))))
+    return Answer(wire.OneExplanation.from_model(await call.run(explaining)))
 
 
 @endpoint(
@@ -241,14 +145,14 @@ async def explain(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (ChangedTask, "Cancelled, or asked to stop.")},
+    answers={200: (wire.ChangedTask, "Cancelled, or asked to stop.")},
     refuses={404: "", 409: "The task is finished."},
 )
 async def cancel(call: Call) -> Answer:
     """Cancel a waiting task at once; ask the worker of a running one to stop."""
     await call.check_visible(call.task_id)
     task = await call.run(call.service.store.tasks.cancel(call.task_id, call.caller.queues))
-    return Answer(ChangedTask(True, shape.task(task)))
+    return Answer(wire.ChangedTask.from_model(task))
 
 
 @endpoint(
@@ -258,14 +162,14 @@ async def cancel(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (ChangedTask, "Pending, with all its attempts.")},
+    answers={200: (wire.ChangedTask, "Pending, with all its attempts.")},
     refuses={404: "", 409: "The task is neither failed nor cancelled nor scheduled."},
 )
 async def retry(call: Call) -> Answer:
     """Send a failed, cancelled or scheduled task back to be claimed now."""
     await call.check_visible(call.task_id)
     task = await call.run(call.service.store.tasks.retry(call.task_id, call.caller.queues))
-    return Answer(ChangedTask(True, shape.task(task)))
+    return Answer(wire.ChangedTask.from_model(task))
 
 
 @endpoint(
@@ -273,8 +177,8 @@ async def retry(call: Call) -> Answer:
     "/api/tasks/cancel",
     Scope.ENQUEUE,
     tag=TAG,
-    body=MatchBody,
-    answers={200: (MovedTasks, "How many were cancelled or asked to stop.")},
+    body=wire.MatchBody,
+    answers={200: (wire.MovedTasks, "How many were cancelled or asked to stop.")},
     examples={"all of a type": {"task_type": "youtube_video_scrape", "status": "pending"}},
 )
 async def cancel_matching(call: Call) -> Answer:
@@ -292,8 +196,8 @@ async def cancel_matching(call: Call) -> Answer:
     "/api/tasks/retry",
     Scope.ENQUEUE,
     tag=TAG,
-    body=MatchBody,
-    answers={200: (MovedTasks, "How many are pending again.")},
+    body=wire.MatchBody,
+    answers={200: (wire.MovedTasks, "How many are pending again.")},
     examples={"those of one error": {"status": "failed", "text": "503 Service Unavailable"}},
 )
 async def retry_matching(call: Call) -> Answer:
@@ -314,7 +218,7 @@ def _acting_on(call: Call) -> TaskMatch:
 
 async def _moved(call: Call, plan: procedures.Procedure[BulkResult]) -> Answer:
     moved = await drive_async(plan, call.run)  # type: ignore[arg-type]  # this plan never waits
-    return Answer(MovedTasks(True, moved.moved, moved.cursor))
+    return Answer(wire.MovedTasks.from_model(moved))
 
 
 @endpoint(
@@ -323,21 +227,14 @@ async def _moved(call: Call, plan: procedures.Procedure[BulkResult]) -> Answer:
     Scope.READ,
     tag=TAG,
     body=PeekBody,
-    answers={200: (ManyTasks, "Best first.")},
+    answers={200: (wire.ManyTasks, "Best first.")},
     examples={"the next three": {"count": 3}},
 )
 async def peek(call: Call) -> Answer:
     """What would be claimed next. Only a look: somebody else may claim it first."""
     body: PeekBody = call.body
-    filters = Filters(
-        queues=call.caller.narrow(body.queues),
-        types=body.task_types,
-        max_attempts_remaining=body.max_attempts_remaining,
-        order=order_of(body),
-        count=body.count,
-    )
-    tasks = await call.run(call.service.store.queue.peek(filters))
-    return Answer(ManyTasks([shape.task(task) for task in tasks]))
+    tasks = await call.run(call.service.store.queue.peek(body.to_model(call.caller.narrow(body.queues))))
+    return Answer(wire.ManyTasks.from_model(tasks))
 
 
 ENDPOINTS = [

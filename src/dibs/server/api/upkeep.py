@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
-from dibs.body.fields import BatchLimit, Body, Empty
 from dibs.model.key import Scope
-from dibs.model.upkeep import BATCH, PrunePosition
-from dibs.server.api.answers import Counted
 from dibs.server.endpoint import Answer, Call, Endpoint, Handle, endpoint
 from dibs.store.operation import Operation
+from dibs.wire.admin import LimitBody, PruneBody, PrunedAnswer
+from dibs.wire.fields import Counted, Empty, RequestBody
 
 TAG = "upkeep"
 
 
-class LimitBody(Body, frozen=True):
-    """How many at most."""
-
-    limit: BatchLimit = BATCH
-
-
-class PruneBody(LimitBody, frozen=True):
-    """How many at most, and from where."""
-
-    after: Annotated[str, Meta(max_length=1000, description="`next` of the answer before.")] | None = None
-
-
-class PrunedAnswer(msgspec.Struct, frozen=True):
-    """One batch of pruning is done."""
-
-    success: bool
-    count: Annotated[int, Meta(description="Rows deleted.")]
-    next: Annotated[str, Meta(description="Pass it as `after` for the next batch. Null: the pass is complete.")] | None
-
-
 def _chore(
-    name: str, body: type[Body], done: str, answer: type[msgspec.Struct] = Counted
+    name: str, body: type[RequestBody], done: str, answer: type[msgspec.Struct] = Counted
 ) -> Callable[[Handle], Endpoint]:
     """An endpoint for a piece of upkeep, whose answer is a number."""
     path, answers = f"/api/upkeep/{name}", {200: (answer, done)}
@@ -64,9 +41,8 @@ async def prune(call: Call) -> Answer:
     rules for types, queues or workflows are set, a batch looks at a bounded number of tasks, and may delete none while
     `next` leads to more."""
     call.caller.check_whole_store()
-    after = None if call.body.after is None else PrunePosition.read(call.body.after)
-    done = await call.run(call.service.store.upkeep.prune(call.body.limit, after))
-    return Answer(PrunedAnswer(True, done.count, None if done.next is None else done.next.write()))
+    done = await call.run(call.service.store.upkeep.prune(call.body.limit, call.body.to_model()))
+    return Answer(PrunedAnswer.from_model(done))
 
 
 @_chore("prune-history", LimitBody, "So many are gone.")
@@ -95,7 +71,7 @@ async def mend_workflows(call: Call) -> Answer:
 
 async def _count(call: Call, operation: Operation[int]) -> Answer:
     call.caller.check_whole_store()
-    return Answer(Counted(True, await call.run(operation)))
+    return Answer(Counted.from_model(await call.run(operation)))
 
 
 ENDPOINTS = [promote, recover, prune, prune_history, prune_workers, expire_workflows, mend_workflows]

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-from msgspec import Meta
-
-from dibs.body.fields import MAX_WAIT
 from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.server.service import Service
+from dibs.wire.history import WakeupsQuery, Woken
 
 TAG = "events"
-
-
-class WakeupsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the client knows already, and how long it waits for more."""
-
-    process: Annotated[str, Meta(max_length=64, description="`process` of the last answer.")] | None = None
-    generation: Annotated[int, Meta(ge=0, le=2**63 - 1, description="`generation` of the last answer.")] = 0
-    wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT, description="Seconds to wait for a change.")] = 0
-
-
-class Woken(msgspec.Struct, frozen=True):
-    """How many changes this server process has noticed; another process counts anew."""
-
-    process: str
-    generation: int
 
 
 @endpoint(
@@ -46,7 +28,7 @@ async def wakeups(call: Call) -> Answer:
     nothing about what changed.
     """
     query: WakeupsQuery = call.query or WakeupsQuery()
-    if query.process == call.service.process and query.wait_seconds > 0:
+    if query.process == call.service.process and query.wait > 0:
         async with call.departure() as gone:
             await _change(call.service, query, gone)
     return Answer(Woken(call.service.process, call.service.store.wakeups.generation))
@@ -54,7 +36,7 @@ async def wakeups(call: Call) -> Answer:
 
 async def _change(service: Service, query: WakeupsQuery, gone: asyncio.Future[None]) -> None:
     """Until something changes, the client leaves, the server stops, or the time is over."""
-    changed = asyncio.ensure_future(service.store.wakeups.wait_async(query.generation, query.wait_seconds))
+    changed = asyncio.ensure_future(service.store.wakeups.wait_async(query.generation, query.wait))
     stopping = asyncio.ensure_future(service.stopping.wait())
     waits: set[asyncio.Future[Any]] = {changed, stopping, gone}
     try:

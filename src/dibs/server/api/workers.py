@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
-from dibs import shape
-from dibs.body.fields import Body, Name, Params, WorkerId
 from dibs.model.key import Scope
-from dibs.model.registry import Heartbeat, WorkerInfo
-from dibs.server.api.answers import Done
+from dibs.model.registry import WorkerInfo
 from dibs.server.auth import Caller
 from dibs.server.endpoint import Answer, Call, endpoint
+from dibs.wire.admin import HeartbeatBody, Workers
+from dibs.wire.fields import Done
 
 TAG = "workers"
-Served = Annotated[list[Name], Meta(description="What the worker serves; left out, everything.")]
-
-
-class HeartbeatBody(Body, frozen=True):
-    """A worker's sign of life."""
-
-    worker_id: WorkerId
-    incarnation: Annotated[Name, Meta(description="Tells two lives of a worker of the same name apart.")] | None = None
-    queues: Served | None = None
-    task_types: Served | None = None
-    metadata: Annotated[Params, Meta(description="Whatever helps to find the worker.")] = msgspec.field(
-        default_factory=dict
-    )
-    leaving: Annotated[bool, Meta(description="True: it says goodbye.")] = False
-
-
-class Workers(msgspec.Struct, frozen=True):
-    """Every worker that was heard of."""
-
-    workers: list[shape.WorkerShape]
 
 
 @endpoint(
@@ -57,22 +33,15 @@ async def heartbeat(call: Call) -> Answer:
     records, so a worker of the same name elsewhere is neither overwritten nor seen.
     """
     body: HeartbeatBody = call.body
-    beat = Heartbeat(
-        worker_id=body.worker_id,
-        incarnation=body.incarnation or "",
-        queues=call.caller.narrow(body.queues),
-        types=body.task_types,
-        metadata=body.metadata,
-        leaving=body.leaving,
-    )
+    beat = body.to_model(call.caller.narrow(body.queues))
     await call.run(call.service.store.registry.heartbeat(beat, call.caller.queues))
-    return Answer(Done(True))
+    return Answer(Done.from_model())
 
 
 @endpoint("GET", "/api/workers", Scope.READ, tag=TAG, answers={200: (Workers, "Oldest first.")})
 async def list_workers(call: Call) -> Answer:
     """Every worker that was heard of, with the ids of the tasks that it holds."""
-    return Answer(Workers([shape.worker(info) for info in await seen_workers(call)]))
+    return Answer(Workers.from_model(await seen_workers(call)))
 
 
 async def seen_workers(call: Call) -> list[WorkerInfo]:

@@ -6,24 +6,19 @@ To a key that is limited to queues, a workflow with a task in any other queue do
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
-from msgspec import Meta
-
-from dibs import shape
-from dibs.body.fields import Body, Empty, Name
-from dibs.body.graphs import StepBody, WorkflowBody, steps_of
 from dibs.errors import InvalidGraph, WorkflowNotFound
-from dibs.model.claim import MAX_BATCH
 from dibs.model.key import Scope
 from dibs.model.task import DEFAULT_QUEUE
-from dibs.model.workflow import NewStep, Workflow, WorkflowFilter, WorkflowState, tasks_in
+from dibs.model.workflow import NewStep, Workflow, WorkflowState, tasks_in
 from dibs.observe import tracing
 from dibs.server.api.graphs import check_queues
 from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
-from dibs.server.refusing import Refusal
 from dibs.store.operation import Operation
+from dibs.wire import workflows as wire
+from dibs.wire.errors import RequestRefused
+from dibs.wire.fields import Empty
 
 T = TypeVar("T")
 
@@ -47,60 +42,15 @@ NESTED = {
 }
 
 
-class MoreStepsBody(Body, frozen=True):
-    """Steps to add."""
-
-    steps: Annotated[
-        list[StepBody],
-        Meta(min_length=1, max_length=MAX_BATCH, description="They may be after each other, or after steps it has."),
-    ]
-
-
-class WorkflowsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which workflows to list."""
-
-    status: Annotated[WorkflowState, Meta(description="Only those in this state.")] | None = None
-    name: Annotated[Name, Meta(description="Only those of this name.")] | None = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Workflows on a page.")] = 100
-    cursor: Annotated[int, Meta(ge=0, le=2**63 - 1, description="`next_cursor` of the page before.")] | None = None
-
-
-class StartedWorkflow(msgspec.Struct, frozen=True):
-    """The stored workflow; `deduplicated` says that its idempotency key was used before, and that this is that one."""
-
-    success: bool
-    workflow: shape.WorkflowShape
-    deduplicated: bool
-
-
-class OneWorkflow(msgspec.Struct, frozen=True):
-    """A workflow."""
-
-    workflow: shape.WorkflowShape
-
-
-class ChangedWorkflow(msgspec.Struct, frozen=True):
-    """The workflow as it is now."""
-
-    success: bool
-    workflow: shape.WorkflowShape
-
-
-class Steps(msgspec.Struct, frozen=True):
-    """The steps of a workflow."""
-
-    steps: list[shape.StepShape]
-
-
 @endpoint(
     "POST",
     "/api/workflows",
     Scope.ENQUEUE,
     tag=TAG,
-    body=WorkflowBody,
+    body=wire.WorkflowBody,
     answers={
-        201: (StartedWorkflow, "The whole graph is stored, durably."),
-        200: (StartedWorkflow, "The key was used before: this is it."),
+        201: (wire.StartedWorkflow, "The whole graph is stored, durably."),
+        200: (wire.StartedWorkflow, "The key was used before: this is it."),
     },
     refuses={409: "The idempotency key belongs to another graph."},
     examples={"fan out and in": EXAMPLE, "with a workflow in it, a finalizer and a deadline": NESTED},
@@ -112,15 +62,14 @@ async def start(call: Call) -> Answer:
     A step is a task that can be claimed once the steps in `after` are done. A graph whose steps wait for each other, or
     for one that does not exist, is refused. An idempotency key belongs to the set of queues that the graph names.
     """
-    new = tracing.stamped_workflow(call.body.workflow(), call.trace)
+    new = tracing.stamped_workflow(call.body.to_model(), call.trace)
     tasks = list(new.tasks())
     check_queues(call, tasks)
     if not tasks:
         call.caller.check_queue(DEFAULT_QUEUE)  # a workflow without tasks belongs there
     workflow = await call.run(_if_seen(call, call.service.store.workflows.start_workflow(new)))
     _see_to(call, workflow)
-    started = StartedWorkflow(True, shape.workflow(workflow), workflow.deduplicated)
-    return Answer(started, 200 if workflow.deduplicated else 201)
+    return Answer(wire.StartedWorkflow.from_model(workflow), 200 if workflow.deduplicated else 201)
 
 
 @endpoint(
@@ -128,17 +77,14 @@ async def start(call: Call) -> Answer:
     "/api/workflows",
     Scope.READ,
     tag=TAG,
-    query=WorkflowsQuery,
-    answers={200: (shape.WorkflowPageShape, "A page.")},
+    query=wire.WorkflowsQuery,
+    answers={200: (wire.WorkflowPage, "A page.")},
 )
 async def list_workflows(call: Call) -> Answer:
     """Workflows, newest first, page by page. Those inside others are left out."""
-    query: WorkflowsQuery = call.query or WorkflowsQuery()
-    which = WorkflowFilter(
-        state=query.status, name=query.name, limit=query.limit, cursor=query.cursor, only=call.caller.queues
-    )
-    found = await call.run(call.service.store.workflows.list_workflows(which))
-    return Answer(shape.workflows(found, query.limit))
+    query: wire.WorkflowsQuery = call.query or wire.WorkflowsQuery()
+    found = await call.run(call.service.store.workflows.list_workflows(query.to_model(call.caller.queues)))
+    return Answer(wire.WorkflowPage.from_models(found, query.limit))
 
 
 @endpoint(
@@ -146,13 +92,13 @@ async def list_workflows(call: Call) -> Answer:
     "/api/workflows/{id:int}",
     Scope.READ,
     tag=TAG,
-    answers={200: (OneWorkflow, "The workflow.")},
+    answers={200: (wire.OneWorkflow, "The workflow.")},
     refuses=MISSING,
 )
 async def get(call: Call) -> Answer:
     """One workflow."""
     workflow = await call.run(call.service.store.workflows.get_workflow(workflow_id(call)))
-    return Answer(OneWorkflow(shape.workflow(_check_seen(call, workflow_id(call), workflow))))
+    return Answer(wire.OneWorkflow.from_model(_check_seen(call, workflow_id(call), workflow)))
 
 
 @endpoint(
@@ -160,13 +106,13 @@ async def get(call: Call) -> Answer:
     "/api/workflows/{id:int}/steps",
     Scope.READ,
     tag=TAG,
-    answers={200: (Steps, "In the order in which they were added.")},
+    answers={200: (wire.Steps, "In the order in which they were added.")},
     refuses=MISSING,
 )
 async def steps(call: Call) -> Answer:
     """The steps of a workflow, and how each stands."""
     found = await call.run(seen(call, call.service.store.workflows.steps(workflow_id(call))))
-    return Answer(Steps([shape.step(one) for one in found]))
+    return Answer(wire.Steps.from_model(found))
 
 
 @endpoint(
@@ -174,21 +120,21 @@ async def steps(call: Call) -> Answer:
     "/api/workflows/{id:int}/steps",
     Scope.ENQUEUE,
     tag=TAG,
-    body=MoreStepsBody,
-    answers={200: (ChangedWorkflow, "All are stored.")},
+    body=wire.MoreStepsBody,
+    answers={200: (wire.ChangedWorkflow, "All are stored.")},
     refuses={**MISSING, 409: "It has ended, or begins nothing more."},
     examples={"one more": {"steps": [{"name": "extra", "task_type": "render", "params": {"page": 3}}]}},
     headers=(TRACEPARENT,),
 )
 async def add_steps(call: Call) -> Answer:
     """Add steps to a workflow that still runs, all or none. A running step adds its own when it completes."""
-    new = await _named_steps(call, call.body.steps)
+    new = await _named_steps(call, call.body)
     check_queues(call, tasks_in(new))
     for _ in range(RENAMINGS):
         try:
             return await _add(call, new)
         except InvalidGraph:  # somebody may have been faster with a name that was made up here
-            again = await _named_steps(call, call.body.steps)
+            again = await _named_steps(call, call.body)
             if again == new:
                 raise
             new = again
@@ -202,7 +148,7 @@ async def add_steps(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (ChangedWorkflow, "Nothing more is begun; running steps are asked to stop.")},
+    answers={200: (wire.ChangedWorkflow, "Nothing more is begun; running steps are asked to stop.")},
     refuses={**MISSING, 409: "It has ended otherwise."},
 )
 async def cancel(call: Call) -> Answer:
@@ -217,7 +163,7 @@ async def cancel(call: Call) -> Answer:
     tag=TAG,
     body=Empty,
     body_optional=True,
-    answers={200: (ChangedWorkflow, "It runs.")},
+    answers={200: (wire.ChangedWorkflow, "It runs.")},
     refuses={**MISSING, 409: "It is neither failed nor cancelled."},
 )
 async def retry(call: Call) -> Answer:
@@ -274,18 +220,18 @@ def _if_seen(call: Call, starting: Operation[Workflow]) -> Operation[Workflow]:
         workflow = starting.result(told)
         if not _is_ours(call, workflow):
             message = f"The key {workflow.key!r} is taken."
-            raise Refusal("key_conflict", message, hint="Use another idempotency key.")
+            raise RequestRefused("key_conflict", message, hint="Use another idempotency key.")
         return told
 
     return starting.around(begin)
 
 
-async def _named_steps(call: Call, bodies: list[StepBody]) -> list[NewStep]:
+async def _named_steps(call: Call, body: wire.MoreStepsBody) -> list[NewStep]:
     """The steps, checked; whoever names all of them spares the look at the names that there are."""
-    if all(body.name is not None for body in bodies):
-        return steps_of(bodies)
+    if all(step.name is not None for step in body.steps):
+        return body.to_model()
     known = await call.run(seen(call, call.service.store.workflows.steps(workflow_id(call))))
-    return steps_of(bodies, {step.name for step in known})
+    return body.to_model({step.name for step in known})
 
 
 async def _add(call: Call, new: list[NewStep]) -> Answer:
@@ -294,7 +240,7 @@ async def _add(call: Call, new: list[NewStep]) -> Answer:
 
 
 async def _changed(call: Call, verb: Operation[Workflow]) -> Answer:
-    return Answer(ChangedWorkflow(True, shape.workflow(await change(call, verb))))
+    return Answer(wire.ChangedWorkflow.from_model(await change(call, verb)))
 
 
 def _see_to(call: Call, workflow: Workflow) -> None:

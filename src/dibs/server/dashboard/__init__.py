@@ -1,1 +1,1 @@
-"""The dashboard: pages for people, in the server itself, with nothing to build and nothing from elsewhere."""
+"""The dashboard: HTML pages that the server renders itself, without a build step and without external resources."""

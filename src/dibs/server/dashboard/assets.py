@@ -1,4 +1,4 @@
-"""The dashboard's own files: style, scripts, icon. A browser keeps them, under an address that changes with them."""
+"""The static files of the dashboard: styles, scripts, icon. Their URL changes with their content."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import cache
 from importlib import resources
 
 from dibs.server.dashboard.plain_page import PlainPage
-from dibs.server.http import Receive, Scope, Send, refuse
-from dibs.server.refusing import Refusal
+from dibs.server.http import AsgiScope, Receive, Send, send_error
+from dibs.wire.errors import RequestRefused
 
 KINDS = {
     "css": b"text/css; charset=utf-8",
@@ -18,9 +18,9 @@ KINDS = {
 
 
 def asset(name: str) -> str:
-    """The address of a file."""
+    """Return the URL of a file."""
     assert name in _files(), name
-    return f"/static/{_edition()}/{name}"
+    return f"/static/{_version()}/{name}"
 
 
 @cache
@@ -30,29 +30,29 @@ def _files() -> dict[str, bytes]:
 
 
 @cache
-def _edition() -> str:
-    """One for all files, so that a script finds those that it imports beside it."""
-    whole = hashlib.sha256()
+def _version() -> str:
+    """Return a hash of all files: one for all, so that relative imports of scripts work."""
+    digest = hashlib.sha256()
     for name, content in sorted(_files().items()):
-        whole.update(name.encode() + b"\0" + content)
-    return whole.hexdigest()[:16]
+        digest.update(name.encode() + b"\0" + content)
+    return digest.hexdigest()[:16]
 
 
-async def _serve(scope: Scope, receive: Receive, send: Send) -> None:
-    name, edition = scope["path_params"]["name"], scope["path_params"]["edition"]
+async def _serve(scope: AsgiScope, receive: Receive, send: Send) -> None:
+    name, version = scope["path_params"]["name"], scope["path_params"]["version"]
     content = _files().get(name)
     if content is None:
-        await refuse(send, Refusal("not_found", "There is no such file."))
+        await send_error(send, RequestRefused("not_found", "This file does not exist."))
         return
-    kept = b"public, max-age=31536000, immutable" if edition == _edition() else b"no-cache"
+    caching = b"public, max-age=31536000, immutable" if version == _version() else b"no-cache"
     headers = [
         (b"content-type", KINDS[name.rpartition(".")[2]]),
         (b"content-length", str(len(content)).encode()),
-        (b"cache-control", kept),
+        (b"cache-control", caching),
         (b"x-content-type-options", b"nosniff"),
     ]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": content})
 
 
-files = PlainPage("GET", "/static/{edition:name}/{name:name}", _serve)
+files = PlainPage("GET", "/static/{version:name}/{name:name}", _serve)

@@ -1,4 +1,4 @@
-"""The attempts of a task, told by its history: how long each waited, who ran it for how long, how it ended."""
+"""The attempts of a task, derived from its history: wait, worker, duration and outcome of each attempt."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from dibs.model.history import HistoryEntry
 from dibs.model.task import FINAL, Event, State
 
-THIN = 0.5
-"""Percent of the line that the shortest piece takes, so that it can be seen."""
+MIN_WIDTH = 0.5
+"""Minimum width of a bar in percent, so that a short phase is visible."""
 
-DRAWN = 40
-"""Attempts that are drawn, the last ones."""
+MAX_DRAWN = 40
+"""Maximum number of attempts in the timeline; older ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A time in one state. `kind`: the state, or how it ended for the time in which it ran."""
+class Phase:
+    """A period in one state. `kind`: the state, or for a run the state that shows its outcome."""
 
     kind: str
     began: datetime
@@ -27,69 +27,71 @@ class Piece:
 
     @property
     def seconds(self) -> float:
-        """How long."""
+        """The duration in seconds."""
         return max(0.0, (self.ended - self.began).total_seconds())
 
 
 @dataclass(slots=True)
-class Attempt:
-    """One claim, and the wait before it; without a worker: the wait for the next."""
+class AttemptView:
+    """One claim and the wait before it. Without a worker: the wait for the next claim."""
 
     number: int
-    waits: list[Piece] = field(default_factory=list)
+    waits: list[Phase] = field(default_factory=list)
     worker: str | None = None
     token: int | None = None
-    run: Piece | None = None
+    run: Phase | None = None
     outcome: str | None = None
     error: dict[str, Any] | None = None
 
     @property
     def waited(self) -> float:
-        """Seconds before it was claimed, since it could be."""
-        return sum(piece.seconds for piece in self.waits if piece.kind == State.PENDING)
+        """Seconds from pending to claimed."""
+        return sum(phase.seconds for phase in self.waits if phase.kind == State.PENDING)
 
     @property
-    def pieces(self) -> list[Piece]:
-        """All of it, in order."""
+    def phases(self) -> list[Phase]:
+        """All phases, in order."""
         return [*self.waits, *([self.run] if self.run else [])]
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A piece on the line: `x` and `width` in percent of it."""
+class PhaseBar:
+    """A phase in the timeline. `x` and `width` are percentages of its width."""
 
     kind: str
     x: str
     width: str
-    words: str
+    label: str
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """The attempts over the same stretch of time."""
+class Timeline:
+    """The attempts as bars over a common time axis."""
 
-    rows: list[tuple[Attempt, list[Bar]]]
+    rows: list[tuple[AttemptView, list[PhaseBar]]]
     began: datetime
     seconds: float
     left_out: int
 
     @property
     def marks(self) -> list[tuple[str, float]]:
-        """Places on the line (percent, seconds since its beginning)."""
+        """The marks of the time axis: position in percent, seconds since the start."""
         return [(f"{percent}%", self.seconds * percent / 100) for percent in (0, 25, 50, 75, 100)]
 
 
-def attempts_of(history: Sequence[HistoryEntry], now: datetime) -> list[Attempt]:
-    """The attempts in order; a task that waits has one more, which has not begun. Every claim has a token of its own,
-    one more than the one before: so their numbers are right also where the beginning of the history is missing."""
-    attempts = [Attempt(_first_number(history))]
+def attempts_of(history: Sequence[HistoryEntry], now: datetime) -> list[AttemptView]:
+    """Return the attempts in order, plus one that has not started for a waiting task.
+
+    The token of a claim is its number, so attempts are numbered correctly when the oldest history was pruned.
+    """
+    attempts = [AttemptView(_first_number(history))]
     for entry, after in _pairs(history):
         if entry.event is Event.PRUNED:
             break
         ended = after.at if after else max(now, entry.at)
-        _note(attempts, entry, ended, after)
-    return attempts if attempts[-1].pieces else attempts[:-1]
+        _add_entry(attempts, entry, ended, after)
+    return attempts if attempts[-1].phases else attempts[:-1]
 
 
 def _first_number(history: Sequence[HistoryEntry]) -> int:
@@ -99,61 +101,63 @@ def _first_number(history: Sequence[HistoryEntry]) -> int:
     return entry.token + 1
 
 
-def _note(attempts: list[Attempt], entry: HistoryEntry, ended: datetime, after: HistoryEntry | None) -> None:
+def _add_entry(attempts: list[AttemptView], entry: HistoryEntry, ended: datetime, after: HistoryEntry | None) -> None:
     attempt = attempts[-1]
     if entry.to_state is State.CLAIMED:
         if entry.event is Event.CLAIMED:
             attempt.worker, attempt.token = entry.worker_id, entry.token
-        _note_run(attempt, entry, ended, after)
+        _add_run(attempt, entry, ended, after)
         if attempt.outcome is not None:
-            attempts.append(Attempt(attempt.number + 1))
+            attempts.append(AttemptView(attempt.number + 1))
     elif entry.to_state not in FINAL:
-        attempt.waits.append(Piece(entry.to_state, entry.at, ended))
+        attempt.waits.append(Phase(entry.to_state, entry.at, ended))
 
 
-def _note_run(attempt: Attempt, entry: HistoryEntry, ended: datetime, after: HistoryEntry | None) -> None:
+def _add_run(attempt: AttemptView, entry: HistoryEntry, ended: datetime, after: HistoryEntry | None) -> None:
     began = attempt.run.began if attempt.run else entry.at
     if after is None or after.to_state is State.CLAIMED:
-        attempt.run = Piece(State.CLAIMED, began, ended)
+        attempt.run = Phase(State.CLAIMED, began, ended)
         return
-    attempt.run = Piece(_colour(after), began, ended)
+    attempt.run = Phase(_outcome_state(after), began, ended)
     attempt.outcome = after.event.value
     attempt.error = after.detail if after.event is Event.FAILED else None
 
 
-def _colour(end: HistoryEntry) -> str:
-    """The state that says how an attempt ended."""
+def _outcome_state(end: HistoryEntry) -> str:
+    """Return the state whose colour shows how the attempt ended."""
     kinds = {Event.COMPLETED: State.COMPLETED, Event.RELEASED: State.BLOCKED, Event.CANCELLED: State.CANCELLED}
     return kinds.get(end.event, State.FAILED)
 
 
-def line_of(attempts: Sequence[Attempt]) -> Line | None:
-    """The line on which the attempts are drawn: from the moment when it could first run."""
-    shown = [attempt for attempt in attempts if attempt.pieces][-DRAWN:]
-    if not any(attempt.run for attempt in shown):
+def timeline_of(attempts: Sequence[AttemptView]) -> Timeline | None:
+    """Return the timeline of the attempts, from the time when the task first became pending."""
+    drawn = [attempt for attempt in attempts if attempt.phases][-MAX_DRAWN:]
+    if not any(attempt.run for attempt in drawn):
         return None
-    first = [piece for piece in shown[0].pieces if piece.kind not in (State.SCHEDULED, State.BLOCKED)]
-    began = (first or shown[0].pieces)[0].began
-    ended = max(piece.ended for attempt in shown for piece in attempt.pieces)
+    first = [phase for phase in drawn[0].phases if phase.kind not in (State.SCHEDULED, State.BLOCKED)]
+    began = (first or drawn[0].phases)[0].began
+    ended = max(phase.ended for attempt in drawn for phase in attempt.phases)
     length = max((ended - began).total_seconds(), 0.000_001)
-    rows = [(attempt, [_bar(p, began, length) for p in attempt.pieces if p.ended > began]) for attempt in shown]
-    return Line(rows, began, length, len(attempts) - len(shown))
+    rows = [(attempt, [_bar(p, began, length) for p in attempt.phases if p.ended > began]) for attempt in drawn]
+    return Timeline(rows, began, length, len(attempts) - len(drawn))
 
 
-def _bar(piece: Piece, began: datetime, length: float) -> Bar:
-    start = max(piece.began - began, timedelta(0)).total_seconds()
-    width = max(100 * (piece.ended - max(piece.began, began)).total_seconds() / length, THIN)
+def _bar(phase: Phase, began: datetime, length: float) -> PhaseBar:
+    start = max(phase.began - began, timedelta(0)).total_seconds()
+    width = max(100 * (phase.ended - max(phase.began, began)).total_seconds() / length, MIN_WIDTH)
     x = min(100 * start / length, 100 - min(width, 100))
-    return Bar(piece.kind, f"{x:.3f}%", f"{min(width, 100):.3f}%", _WORDS.get(piece.kind, "ran"), piece.seconds)
+    return PhaseBar(
+        phase.kind, f"{x:.3f}%", f"{min(width, 100):.3f}%", _LABELS.get(phase.kind, "claimed for"), phase.seconds
+    )
 
 
-_WORDS: dict[str, str] = {
-    State.SCHEDULED: "waited for its time",
-    State.BLOCKED: "ran, released",
-    State.PENDING: "waited for a worker",
+_LABELS: dict[str, str] = {
+    State.SCHEDULED: "scheduled for",
+    State.BLOCKED: "claimed, then released, for",
+    State.PENDING: "pending for",
 }
 
 
 def _pairs(history: Sequence[HistoryEntry]) -> Iterator[tuple[HistoryEntry, HistoryEntry | None]]:
-    """Each entry, and the one after it."""
+    """Yield each entry with its successor."""
     yield from zip(history, [*history[1:], None], strict=False)

@@ -1,7 +1,7 @@
-"""Many tasks at once: those that somebody picked, or all that match, in small batches.
+"""Bulk actions on tasks: on selected tasks, or in small batches on all tasks that match a query.
 
-The page asks for one batch after the other and can stop between them. A batch begins below the last task of the one
-before, so that nothing is done twice, and nothing to what was enqueued after the first.
+The page requests one batch after the other and can stop between them. A batch starts below the last id of the previous
+batch, so that no task is changed twice, and no task that was enqueued after the first batch is changed.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dibs.model.key import Scope
 from dibs.model.search import TaskSearch, TaskSummary
 from dibs.model.task import CANCELLABLE, RETRYABLE, State
 from dibs.server.auth import missing
-from dibs.server.dashboard.page import Content, Visit, page, wants_json
-from dibs.server.dashboard.search import Wish, look
-from dibs.server.refusing import Refusal
+from dibs.server.dashboard.page import PageRequest, PageResult, page, wants_json
+from dibs.server.dashboard.search import TaskQuery, search_tasks
 from dibs.store.operation import Operation
+from dibs.wire.errors import RequestRefused
 
-PICKED_AT_MOST = 100
-FOR_A_SCRIPT = 0.08
-"""Seconds of work for a script, which asks again until all is done."""
+MAX_PICKED = 100
+SCRIPT_SECONDS = 0.08
+"""Seconds of work in a request of a script, which sends requests until all tasks are done."""
 
-FOR_A_READER = 5.0
-"""Seconds of work for who has no script, and waits for the next page."""
+PAGE_SECONDS = 5.0
+"""Seconds of work in a request of a browser without scripts."""
 
 Action = Literal["retry", "cancel", "redrive", "discard"]
 STATES = {
@@ -35,15 +35,17 @@ STATES = {
     "redrive": frozenset({State.FAILED}),
     "discard": frozenset({State.FAILED}),
 }
-OF_THE_DEAD = frozenset({"redrive", "discard"})
+DEAD_LETTER_ACTIONS = frozenset({"redrive", "discard"})
 """Actions on tasks of the dead letter only."""
 
 NEEDS = {"retry": Scope.ENQUEUE, "cancel": Scope.ENQUEUE, "redrive": Scope.ADMIN, "discard": Scope.ADMIN}
 
 
-class Deed(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do, to which tasks: those with the `ids`, or all that match. `sure`: asked before. `to`: where to go on
-    afterwards."""
+class BulkRequest(TaskQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bulk action on the tasks with `ids`, or on all that match.
+
+    `sure`: the user has confirmed. `to`: the page to return to after the action.
+    """
 
     action: Action
     which: Literal["picked", "matching"] = "picked"
@@ -53,109 +55,120 @@ class Deed(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
     to: Literal["tasks", "dead"] = "tasks"
 
     @property
-    def place(self) -> str:
-        """Where it was said."""
+    def return_path(self) -> str:
+        """The page to return to after the action."""
         if self.to == "tasks":
             return self.address()
-        asked = Wish(queue=self.queue, type=None if self.alike else self.type, error=self.error)
-        return asked.address("/dead")
+        query = TaskQuery(queue=self.queue, type=None if self.alike else self.type, error=self.error)
+        return query.address("/dead")
 
     def picked(self) -> list[int]:
-        """The ids."""
+        """Return the ids of the selected tasks, newest first."""
         ids = [part for part in self.ids.split(",") if part]
-        if len(ids) > PICKED_AT_MOST or not all(part.isdecimal() and len(part) < 19 for part in ids):
-            raise Refusal("bad_request", f"Pick up to {PICKED_AT_MOST} tasks at a time.")
+        if len(ids) > MAX_PICKED or not all(part.isdecimal() and len(part) < 19 for part in ids):
+            raise RequestRefused("bad_request", f"The ids are not valid: a request takes up to {MAX_PICKED} task ids.")
         return sorted({int(part) for part in ids}, reverse=True)
 
 
-class Done(msgspec.Struct, frozen=True):
-    """What a batch came to. `cursor`: go on from there; None: that was all."""
+class BatchResult(msgspec.Struct, frozen=True):
+    """The result of a batch. `cursor`: where the next batch starts; None: all tasks are done."""
 
     moved: int
     looked: int
     cursor: int | None
 
 
-@page("POST", "/tasks/bulk", Scope.ENQUEUE, Scope.ADMIN, form=Deed)
-async def bulk(visit: Visit) -> Content:
-    """Do it, a batch for a script, some seconds' worth for who has none and has said yes."""
-    deed: Deed = visit.body
-    _check_scope(visit, deed.action)
-    if wants_json(visit.http[0]):
-        return visit.json(await do(visit, deed, FOR_A_SCRIPT))
-    if deed.sure is None:
-        return visit.render("sure.html", deed=deed, count=len(deed.picked()), example=await _example(visit, deed))
-    done = await do(visit, deed, FOR_A_READER)
-    return visit.back(deed.place, told(deed.action, done))
+@page("POST", "/tasks/bulk", Scope.ENQUEUE, Scope.ADMIN, form=BulkRequest)
+async def bulk(request: PageRequest) -> PageResult:
+    """Run a bulk action: one batch for a script; for a browser without scripts a confirmation page, then the action."""
+    bulk_request: BulkRequest = request.body
+    _check_scope(request, bulk_request.action)
+    if wants_json(request.http[0]):
+        return request.json(await run_bulk(request, bulk_request, SCRIPT_SECONDS))
+    if bulk_request.sure is None:
+        return request.render(
+            "confirm.html",
+            bulk_request=bulk_request,
+            count=len(bulk_request.picked()),
+            example=await _example(request, bulk_request),
+        )
+    done = await run_bulk(request, bulk_request, PAGE_SECONDS)
+    return request.redirect_with_notice(bulk_request.return_path, summarize(bulk_request.action, done))
 
 
-async def _example(visit: Visit, deed: Deed) -> TaskSummary | None:
-    """A task with an error of the kind that is meant: its name alone says nothing to who is asked about it."""
-    return next(iter((await look(visit, deed, None, 1)).tasks), None) if deed.alike else None
+async def _example(request: PageRequest, bulk_request: BulkRequest) -> TaskSummary | None:
+    """Return a task with the error of the query: the name of an error group alone does not describe it."""
+    return next(iter((await search_tasks(request, bulk_request, None, 1)).tasks), None) if bulk_request.alike else None
 
 
-async def do(visit: Visit, deed: Deed, enough: float) -> Done:
-    """The work of up to `enough` seconds."""
-    if deed.which == "picked":
-        return await _do_picked(visit, deed)
-    return await _do_matching(visit, deed, enough)
+async def run_bulk(request: PageRequest, bulk_request: BulkRequest, seconds: float) -> BatchResult:
+    """Run the action for up to `seconds` seconds."""
+    if bulk_request.which == "picked":
+        return await _run_picked(request, bulk_request)
+    return await _run_matching(request, bulk_request, seconds)
 
 
-async def _do_picked(visit: Visit, deed: Deed) -> Done:
-    ids = deed.picked()
-    seen = await visit.visible(ids)
-    mine = [task_id for task_id in ids if seen is None or task_id in seen]
-    if deed.action in OF_THE_DEAD:
-        mine = [task_id for task_id in mine if await _is_dead(visit, task_id)]
-    return Done(await visit.run(_many(visit, deed.action, mine)) if mine else 0, len(ids), None)
+async def _run_picked(request: PageRequest, bulk_request: BulkRequest) -> BatchResult:
+    ids = bulk_request.picked()
+    visible = await request.visible(ids)
+    allowed = [task_id for task_id in ids if visible is None or task_id in visible]
+    if bulk_request.action in DEAD_LETTER_ACTIONS:
+        allowed = [task_id for task_id in allowed if await _is_dead(request, task_id)]
+    return BatchResult(
+        await request.run(_operation(request, bulk_request.action, allowed)) if allowed else 0, len(ids), None
+    )
 
 
-async def _is_dead(visit: Visit, task_id: int) -> bool:
-    which = TaskSearch(id=task_id, dead=True)
-    return bool((await visit.run(visit.service.store.tasks.search(which))).tasks)
+async def _is_dead(request: PageRequest, task_id: int) -> bool:
+    criteria = TaskSearch(id=task_id, dead=True)
+    return bool((await request.run(request.service.store.tasks.search(criteria))).tasks)
 
 
-async def _do_matching(visit: Visit, deed: Deed, enough: float) -> Done:
-    began, moved, looked, cursor, batches = time.monotonic(), 0, 0, deed.cursor, BatchSize()
-    wish = msgspec.structs.replace(deed, dead="yes") if deed.action in OF_THE_DEAD else deed
+async def _run_matching(request: PageRequest, bulk_request: BulkRequest, seconds: float) -> BatchResult:
+    began, moved, looked, cursor, batches = time.monotonic(), 0, 0, bulk_request.cursor, BatchSize()
+    query = (
+        msgspec.structs.replace(bulk_request, dead="yes")
+        if bulk_request.action in DEAD_LETTER_ACTIONS
+        else bulk_request
+    )
     while True:
-        left = enough - (time.monotonic() - began)
-        found = await look(visit, wish, cursor, batches.size, min(max(left, enough / 4), FOR_A_SCRIPT))
+        left = seconds - (time.monotonic() - began)
+        found = await search_tasks(request, query, cursor, batches.size, min(max(left, seconds / 4), SCRIPT_SECONDS))
         start = time.monotonic()
-        ids = [task.id for task in found.tasks if _can(task, deed.action)]
-        moved += await visit.run(_many(visit, deed.action, ids, wish.state)) if ids else 0
+        ids = [task.id for task in found.tasks if _is_changeable(task, bulk_request.action)]
+        moved += await request.run(_operation(request, bulk_request.action, ids, query.state)) if ids else 0
         batches.took(time.monotonic() - start)
         looked, cursor = looked + found.looked, found.cursor
-        if cursor is None or time.monotonic() - began >= enough:
-            # How many tasks were looked through would tell a limited key how many there are in other queues.
-            return Done(moved, looked if visit.caller.queues is None else 0, cursor)
+        if cursor is None or time.monotonic() - began >= seconds:
+            # The number of inspected tasks would reveal to a limited key how many tasks other queues have.
+            return BatchResult(moved, looked if request.caller.queues is None else 0, cursor)
 
 
-def _can(task: TaskSummary, action: Action) -> bool:
+def _is_changeable(task: TaskSummary, action: Action) -> bool:
     return task.state in STATES[action]
 
 
-def _many(visit: Visit, action: Action, ids: list[int], state: State | None = None) -> Operation[int]:
-    store, only = visit.service.store, visit.caller.queues
+def _operation(request: PageRequest, action: Action, ids: list[int], state: State | None = None) -> Operation[int]:
+    store, only = request.service.store, request.caller.queues
     if action == "discard":
         return store.tasks.discard_many(ids, only)
     return store.tasks.cancel_many(ids, only, state) if action == "cancel" else store.tasks.retry_many(ids, only, state)
 
 
-def _check_scope(visit: Visit, action: Action) -> None:
-    """The scopes that the API asks for: `enqueue` to retry and cancel, `admin` to redrive and discard."""
-    key = visit.caller.key
+def _check_scope(request: PageRequest, action: Action) -> None:
+    """Check the scopes that the API requires: `enqueue` to retry and cancel, `admin` to redrive and discard."""
+    key = request.caller.key
     if key is not None and (refusal := missing(frozenset({NEEDS[action]}), key)) is not None:
         raise refusal
 
 
-def told(action: Action, done: Done) -> str:
-    """What was done, in a sentence."""
+def summarize(action: Action, done: BatchResult) -> str:
+    """Return a sentence that describes the result."""
     tasks = "1 task" if done.moved == 1 else f"{done.moved:,} tasks"
-    what = {"cancel": f"Cancelled {tasks}, or asked to stop.", "discard": f"Discarded {tasks}."}.get(
-        action, f"Sent {tasks} back to be claimed."
+    sentence = {"cancel": f"Cancelled {tasks} or requested cancellation.", "discard": f"Discarded {tasks}."}.get(
+        action, f"Retried {tasks}."
     )
-    return what if done.cursor is None else f"{what} There may be more: do it again to go on."
+    return sentence if done.cursor is None else f"{sentence} More tasks may match: repeat the action to continue."
 
 
 PAGES = [bulk]

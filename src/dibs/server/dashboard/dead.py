@@ -1,4 +1,4 @@
-"""The dead letter, by error: what fails most, since when, and ways to send it back or to discard it."""
+"""The dead letter page: failed tasks grouped by error, with actions to retry and to discard them."""
 
 from __future__ import annotations
 
@@ -11,63 +11,68 @@ import msgspec
 from dibs.model.key import Scope
 from dibs.model.statistics import ErrorGroup
 from dibs.server.dashboard.error_groups import error_of
-from dibs.server.dashboard.page import Content, Visit, page, redirect
-from dibs.server.dashboard.search import Wish
-from dibs.server.dashboard.tasks import choice_of_queues, says_nothing
+from dibs.server.dashboard.page import PageRequest, PageResult, page, redirect
+from dibs.server.dashboard.search import TaskQuery
+from dibs.server.dashboard.tasks import has_empty_fields, queue_choices
 
 NEWEST = 5_000
-"""Failures that are grouped: it takes a moment for each."""
+"""Maximum number of failed tasks that are grouped, newest first."""
 
 SHOWN = 100
-"""Groups on the page, the largest."""
+"""Maximum number of groups on the page, largest first."""
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which part of the dead letter."""
+class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The filters of the page."""
 
     queue: str | None = None
     type: str | None = None
     error: str | None = None
 
-    def wish(self) -> Wish:
-        """The search for its tasks."""
-        return Wish(dead="yes", queue=self.queue, type=self.type, error=self.error)
+    def query(self) -> TaskQuery:
+        """Return the query for the tasks that match."""
+        return TaskQuery(dead="yes", queue=self.queue, type=self.type, error=self.error)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Errors of a kind, and the search that finds their tasks."""
+class FailureGroup:
+    """A group of equal errors, and the query that finds its tasks."""
 
     about: ErrorGroup
-    wish: Wish
+    query: TaskQuery
 
 
-@page("GET", "/dead", Scope.READ, query=Filter)
-async def dead(visit: Visit) -> Content:
-    """The newest failures, grouped."""
-    asked: Filter = visit.query
-    if says_nothing(visit.http[0]["query_string"]):
-        return redirect(asked.wish().address("/dead", dead=None))
-    if asked.queue is not None:
-        visit.caller.check_queue(asked.queue)
-    asked.wish().search(visit, None)  # refuses what could not be searched for
-    queues = visit.caller.queues if asked.queue is None else [asked.queue]
-    grouping = visit.run(visit.service.store.statistics.error_groups(queues, NEWEST))
-    found, board = await asyncio.gather(grouping, visit.service.pulse.look_in())
-    groups = [_group(each, asked) for each in found.groups if _fits(each, asked)]
-    context: dict[str, Any] = {"asked": asked, "groups": groups[:SHOWN], "hidden": len(groups[SHOWN:]), "found": found}
+@page("GET", "/dead", Scope.READ, query=DeadLetterQuery)
+async def dead(request: PageRequest) -> PageResult:
+    """Render the newest failed tasks, grouped by error."""
+    filters: DeadLetterQuery = request.query
+    if has_empty_fields(request.http[0]["query_string"]):
+        return redirect(filters.query().address("/dead", dead=None))
+    if filters.queue is not None:
+        request.caller.check_queue(filters.queue)
+    filters.query().search(request, None)  # raises InvalidValue for values that cannot be searched for
+    queues = request.caller.queues if filters.queue is None else [filters.queue]
+    grouping = request.run(request.service.store.statistics.error_groups(queues, NEWEST))
+    found, depths = await asyncio.gather(grouping, request.service.live_stats.for_page())
+    groups = [_group(each, filters) for each in found.groups if _matches(each, filters)]
+    context: dict[str, Any] = {
+        "filters": filters,
+        "groups": groups[:SHOWN],
+        "hidden": len(groups[SHOWN:]),
+        "found": found,
+    }
     count = sum(group.about.count for group in groups)
-    return visit.render("dead.html", **context, count=count, queues=choice_of_queues(visit, board))
+    return request.render("dead.html", **context, count=count, queues=queue_choices(request, depths))
 
 
-def _fits(group: ErrorGroup, asked: Filter) -> bool:
-    of_type = asked.type is None or group.task_type == asked.type
-    return of_type and (asked.error is None or asked.error in error_of(group))
+def _matches(group: ErrorGroup, filters: DeadLetterQuery) -> bool:
+    of_type = filters.type is None or group.task_type == filters.type
+    return of_type and (filters.error is None or filters.error in error_of(group))
 
 
-def _group(group: ErrorGroup, asked: Filter) -> Group:
-    wish = Wish(dead="yes", queue=asked.queue, type=group.task_type, alike=group.kind)
-    return Group(group, wish)
+def _group(group: ErrorGroup, filters: DeadLetterQuery) -> FailureGroup:
+    query = TaskQuery(dead="yes", queue=filters.queue, type=group.task_type, alike=group.kind)
+    return FailureGroup(group, query)
 
 
 PAGES = [dead]

@@ -1,4 +1,4 @@
-"""Errors of one kind: those that say the same but for numbers, addresses and ids, as the dead letter groups them."""
+"""Error groups: errors whose text is equal apart from numbers, addresses and ids."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from dibs.model.search import TaskSummary
 from dibs.model.statistics import ErrorGroup, error_kind
 
 CUT = 200
-"""Characters of an error that a line of a list of tasks has."""
+"""Maximum length of an error in a list of tasks."""
 
 _KIND = re.compile("[0-9a-f]{32}")
 
 
 def error_of(group: ErrorGroup) -> str:
-    """The group's error as a line of a list shows it."""
+    """Return the error of the group as a list of tasks shows it."""
     return f"{group.error_type}: {group.message}"[:CUT]
 
 
 def is_of(kind: str, task: TaskSummary) -> bool:
-    """True if the task's error is of this kind."""
+    """Return True if the error of the task belongs to the group `kind`."""
     return error_kind(task.error_head) == kind
 
 
 def check_kind(kind: str | None) -> None:
-    """Refuse what names no kind: a search for it would find nothing, and look like a group that is empty."""
+    """Raise InvalidValue for text that is not the name of a group: a search for it would look like an empty group."""
     if kind is not None and not _KIND.fullmatch(kind):
-        raise InvalidValue(f"alike is no kind of error: {kind[:40]!r}.", hint="Follow a link of the dead letter again.")
+        raise InvalidValue(
+            f"alike is not an error group: {kind[:40]!r}.", hint="Open the dead letter and follow a link there."
+        )

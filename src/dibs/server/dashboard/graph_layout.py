@@ -1,7 +1,7 @@
-"""Where the boxes and lines of a graph stand: layers from left to right, few crossings, nothing over anything else.
+"""The layout of a graph: boxes in layers from left to right, few crossings of edges, no overlaps.
 
-A pure function of the graph: the same picture every time, so that a page that asks again changes only where something
-happened. A line that leads past layers gets a place of its own in each of them, like a thin box.
+The layout is a pure function of the graph: a page that reloads changes only where a step has changed. An edge that
+spans several layers gets a bend in each of them, which the layout treats like a thin box.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from itertools import pairwise
 
 from dibs.workflow.summary import Parents, layers_of
 
-BESIDE, FURTHER, STEEP = 44.0, 56.0, 0.12
-"""Between two layers, for the lines: more of it where they lead far up or down, so that none is too steep to follow."""
+LAYER_GAP, MAX_EXTRA_GAP, GAP_PER_HEIGHT = 44.0, 56.0, 0.12
+"""The gap between two layers, the maximum extra gap, and the extra gap per height of an edge: steep edges get more."""
 
-BETWEEN = 14.0
-"""Between two boxes of a layer."""
+BOX_GAP = 14.0
+"""The gap between two boxes of a layer."""
 
-THIN = 6.0
-"""The height of a line's place between boxes."""
+EDGE_HEIGHT = 6.0
+"""The height that a bend of an edge takes between boxes."""
 
-MOST_PLACES = 1500
-"""With more places of lines than this, they lead straight to their ends: nobody could follow them anyway."""
+MAX_BENDS = 1500
+"""With more bends than this, edges have no bends: the drawing would be too dense to read anyway."""
 
 ROUNDS = 6
 
@@ -32,7 +32,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Where a node stands, from its upper left corner."""
+    """The rectangle of a node; x and y are its upper left corner."""
 
     x: float
     y: float
@@ -41,8 +41,8 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """From one node to another: level at each point, and smooth between them."""
+class Edge:
+    """A curve from one node to another, horizontal at each point."""
 
     start: int
     end: int
@@ -50,34 +50,34 @@ class Line:
 
     @property
     def path(self) -> str:
-        """In the words of SVG."""
+        """The path in SVG syntax."""
         (x, y), *_ = self.points
         return f"M{x:g} {y:g}" + "".join(_curve(one, other) for one, other in pairwise(self.points))
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The whole picture: a box for each node, and the lines between them."""
+    """The whole layout: a box for each node, and the edges."""
 
     width: float
     height: float
     boxes: Sequence[Box]
-    lines: Sequence[Line]
+    edges: Sequence[Edge]
 
 
 def lay_out(parents: Parents, sizes: Sequence[tuple[float, float]]) -> Layout:
-    """A place for each node (of this width and height) and each edge of a graph without circles."""
+    """Lay out an acyclic graph. `sizes`: the width and height of each node."""
     if not parents:
         return Layout(0.0, 0.0, (), ())
     plan = _Plan(direct(parents), [height for _, height in sizes])
     order = _ordered(plan)
     centres = _placed(plan, order)
-    return _drawn(plan, order, centres, sizes)
+    return _to_layout(plan, order, centres, sizes)
 
 
 def direct(parents: Parents) -> list[list[int]]:
-    """Without the edges that say nothing new: to what comes before something that is also before it."""
-    before = [0] * len(parents)  # sets of nodes as bits
+    """Remove redundant edges: an edge to a node that another parent already depends on."""
+    before = [0] * len(parents)  # ancestors of each node, as bit sets
     for node in _in_layers(parents):
         for parent in parents[node]:
             before[node] |= before[parent] | 1 << parent
@@ -90,33 +90,33 @@ def _in_layers(parents: Parents) -> list[int]:
 
 
 class _Plan:
-    """The graph with the places of its long lines as nodes: every edge leads from a layer to the next."""
+    """The graph with bends of long edges as nodes: every edge leads from a layer to the next."""
 
     def __init__(self, parents: Parents, heights: Sequence[float]) -> None:
         self.edges = [(parent, node) for node, above in enumerate(parents) for parent in sorted(above)]
         self.layers = layers_of(parents)
         self.heights = list(heights)
-        self._thin: dict[tuple[int, int], int] = {}
+        self._bends: dict[tuple[int, int], int] = {}
         places = {
             (parent, layer)
             for parent, child in self.edges
             for layer in range(self.layers[parent] + 1, self.layers[child])
         }
-        if len(places) <= MOST_PLACES:
+        if len(places) <= MAX_BENDS:
             for place in sorted(places):
                 self._add(place)
         self.routes = [self._route(parent, child) for parent, child in self.edges]
         self.left, self.right = self._neighbours()
 
     def _add(self, place: tuple[int, int]) -> None:
-        """Lines that come from one node share their place until they part."""
-        self._thin[place] = len(self.layers)
+        """Add a bend. Edges from the same node share their bends."""
+        self._bends[place] = len(self.layers)
         self.layers.append(place[1])
-        self.heights.append(THIN)
+        self.heights.append(EDGE_HEIGHT)
 
     def _route(self, parent: int, child: int) -> list[int]:
         between = range(self.layers[parent] + 1, self.layers[child])
-        return [parent, *(self._thin[parent, layer] for layer in between if (parent, layer) in self._thin), child]
+        return [parent, *(self._bends[parent, layer] for layer in between if (parent, layer) in self._bends), child]
 
     def _neighbours(self) -> tuple[list[list[int]], list[list[int]]]:
         left: list[list[int]] = [[] for _ in self.layers]
@@ -127,7 +127,7 @@ class _Plan:
         return left, right
 
     def in_layers(self) -> list[list[int]]:
-        """The nodes of each layer, as they were given."""
+        """Return the nodes of each layer, in their original order."""
         found: list[list[int]] = [[] for _ in range(max(self.layers) + 1)]
         for node, layer in enumerate(self.layers):
             found[layer].append(node)
@@ -138,7 +138,7 @@ class _Plan:
 
 
 def _ordered(plan: _Plan) -> list[list[int]]:
-    """The nodes of each layer from top to bottom, each near the middle of its neighbours: the best of some rounds."""
+    """Order the nodes of each layer by the mean of their neighbours; keep the best of several rounds."""
     order = plan.in_layers()
     best, least = [list(layer) for layer in order], _crossings(plan, order)
     for _ in range(ROUNDS):
@@ -152,7 +152,7 @@ def _ordered(plan: _Plan) -> list[list[int]]:
 
 
 def _sweep(order: Sequence[list[int]], neighbours: Parents) -> None:
-    """Sort each layer (in place) by the middle of its neighbours in the layers before."""
+    """Sort each layer in place by the mean position of its neighbours in the previous layers."""
     position: dict[int, float] = {}
     for layer in order:
         size = max(1, len(layer) - 1)
@@ -186,38 +186,38 @@ def _crossings_after(layer: Sequence[int], right: Parents, place: dict[int, int]
 
 
 def _placed(plan: _Plan, order: Sequence[Sequence[int]]) -> list[float]:
-    """The height of each node's centre: near its neighbours, in its order, apart from the next."""
+    """Return the y coordinate of each node's centre: near its neighbours, in order, without overlaps."""
     centres = [0.0] * len(plan.layers)
-    gaps = [[_apart(plan, one, other) for one, other in pairwise(layer)] for layer in order]
+    gaps = [[_distance(plan, one, other) for one, other in pairwise(layer)] for layer in order]
     both = [[*left, *right] for left, right in zip(plan.left, plan.right, strict=True)]
     layers = list(zip(order, gaps, strict=True))
     for layer, apart in layers:
-        _settle(centres, layer, [0.0] * len(layer), apart)
+        _place_layer(centres, layer, [0.0] * len(layer), apart)
     for sides, turn in ((plan.left, 1), (plan.right, -1), (plan.left, 1), (plan.right, -1), (both, 1), (both, -1)):
         for layer, apart in layers[::turn]:
-            _settle(centres, layer, [_wish(node, sides, centres) for node in layer], apart)
+            _place_layer(centres, layer, [_wanted_centre(node, sides, centres) for node in layer], apart)
     top = min(centre - height / 2 for centre, height in zip(centres, plan.heights, strict=True))
     return [centre - top for centre in centres]
 
 
-def _apart(plan: _Plan, one: int, other: int) -> float:
-    return (plan.heights[one] + plan.heights[other]) / 2 + BETWEEN
+def _distance(plan: _Plan, one: int, other: int) -> float:
+    return (plan.heights[one] + plan.heights[other]) / 2 + BOX_GAP
 
 
-def _wish(node: int, sides: Parents, centres: Sequence[float]) -> float:
+def _wanted_centre(node: int, sides: Parents, centres: Sequence[float]) -> float:
     near = sides[node]
     return sum(centres[each] for each in near) / len(near) if near else centres[node]
 
 
-def _settle(centres: list[float], layer: Sequence[int], wishes: Sequence[float], gaps: Sequence[float]) -> None:
-    """As near to the wishes as order and gaps allow: those that would collide share the middle of what they want."""
+def _place_layer(centres: list[float], layer: Sequence[int], wanted: Sequence[float], gaps: Sequence[float]) -> None:
+    """Place nodes as near to the wanted centres as order and gaps allow; nodes that would overlap share a mean."""
     offset, offsets = 0.0, [0.0]
     for gap in gaps:
         offset += gap
         offsets.append(offset)
-    blocks: list[tuple[float, int]] = []  # (sum of wishes, how many)
-    for wish, shift in zip(wishes, offsets, strict=True):
-        total, count = wish - shift, 1
+    blocks: list[tuple[float, int]] = []  # (sum of wanted centres, number of nodes)
+    for centre, shift in zip(wanted, offsets, strict=True):
+        total, count = centre - shift, 1
         while blocks and blocks[-1][0] * count > total * blocks[-1][1]:
             total, count = total + blocks[-1][0], count + blocks[-1][1]
             blocks.pop()
@@ -230,7 +230,7 @@ def _settle(centres: list[float], layer: Sequence[int], wishes: Sequence[float],
 # Drawing
 
 
-def _drawn(
+def _to_layout(
     plan: _Plan, order: Sequence[Sequence[int]], centres: Sequence[float], sizes: Sequence[tuple[float, float]]
 ) -> Layout:
     widths = [max((sizes[node][0] for node in layer if node < len(sizes)), default=0.0) for layer in order]
@@ -242,18 +242,18 @@ def _drawn(
         for layer, centre, (_, height) in zip(plan.layers, centres, sizes, strict=False)
     ]
     ends = [(lefts[layer], lefts[layer] + widths[layer]) for layer in plan.layers]
-    lines = [Line(route[0], route[-1], _points(route, ends, centres)) for route in plan.routes]
+    edges = [Edge(route[0], route[-1], _points(route, ends, centres)) for route in plan.routes]
     lowest = max(centre + height / 2 for centre, height in zip(centres, plan.heights, strict=True))
-    return Layout(lefts[-1], round(lowest, 1), boxes, lines)
+    return Layout(lefts[-1], round(lowest, 1), boxes, edges)
 
 
 def _gaps(plan: _Plan, order: Sequence[Sequence[int]], centres: Sequence[float]) -> list[float]:
-    """What is between each layer and the next; nothing after the last."""
+    """Return the gap between each layer and the next; 0 after the last layer."""
     far = [
         max((abs(centres[one] - centres[other]) for one in layer for other in plan.right[one]), default=0.0)
         for layer in order[:-1]
     ]
-    return [*(round(BESIDE + min(FURTHER, STEEP * reach)) for reach in far), 0.0]
+    return [*(round(LAYER_GAP + min(MAX_EXTRA_GAP, GAP_PER_HEIGHT * reach)) for reach in far), 0.0]
 
 
 def _points(route: Sequence[int], ends: Sequence[tuple[float, float]], centres: Sequence[float]) -> tuple[Point, ...]:

@@ -1,4 +1,4 @@
-"""Keys, for admins: who may use this server. A new key is shown once, on the page that answers the form."""
+"""The keys page, for admins: create, list and revoke API keys. A new key is shown once, in the response to the form."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import msgspec
 
 from dibs.errors import DibsError
 from dibs.model.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, Scope, read_limit, write_limit
-from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.refusing import status_of
+from dibs.server.dashboard.page import PageRequest, PageResult, page
+from dibs.wire.errors import status_of
 
 SHOWN = 500
-"""Keys on the page, the newest; `dibs keys list` has them all."""
+"""Maximum number of keys on the page, newest first; `dibs keys list` lists all."""
 
 DAY = 86400.0
 Days = Literal["1", "7", "30", "90", "365"]
-Tick = Literal["on"]
+Checkbox = Literal["on"]
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A key to make, as the form says it."""
+class KeyForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The form that creates a key."""
 
     name: str = ""
-    read: Tick | None = None
-    enqueue: Tick | None = None
-    work: Tick | None = None
-    admin: Tick | None = None
+    read: Checkbox | None = None
+    enqueue: Checkbox | None = None
+    work: Checkbox | None = None
+    admin: Checkbox | None = None
     queues: str = ""
     rate_limit: str = write_limit(STANDARD_LIMIT)
     days: Days | None = None
 
     def key(self) -> NewKey:
-        """The key, checked."""
+        """Return the key to create, validated."""
         queues = [name.strip() for name in self.queues.split(",") if name.strip()]
         return NewKey(
             name=self.name.strip(),
@@ -44,46 +44,50 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 @page("GET", "/keys", Scope.ADMIN)
-async def keys(visit: Visit) -> Content:
-    """All keys, newest first; never their text."""
-    visit.caller.check_whole_store()
-    return await _show(visit)
+async def keys(request: PageRequest) -> PageResult:
+    """Render all keys, newest first, without their secrets."""
+    request.caller.check_whole_store()
+    return await _show(request)
 
 
-@page("POST", "/keys", Scope.ADMIN, form=Form)
-async def create(visit: Visit) -> Content:
-    """Make a key and show it, here and nowhere else: the answer is a page that no browser and no cache keeps."""
-    visit.caller.check_whole_store()
+@page("POST", "/keys", Scope.ADMIN, form=KeyForm)
+async def create(request: PageRequest) -> PageResult:
+    """Create a key and show it once: browsers and caches do not store the response."""
+    request.caller.check_whole_store()
     try:
-        minted = await visit.run(visit.service.store.keys.mint_key(visit.body.key()))
+        minted = await request.run(request.service.store.keys.mint_key(request.body.key()))
     except DibsError as error:
-        return await _show(visit, given=visit.body, problem=error)
-    return await _show(visit, minted=minted)
+        return await _show(request, given=request.body, problem=error)
+    return await _show(request, minted=minted)
 
 
 @page("POST", "/keys/{name:name}/revoke", Scope.ADMIN)
-async def revoke(visit: Visit) -> Content:
-    """Let nobody use the key from now on, which also signs out whoever signed in with it."""
-    visit.caller.check_whole_store()
-    gone = await visit.run(visit.service.store.keys.revoke_key(visit.path["name"]))
-    visit.service.ring.look_again()
-    return visit.back("/keys", f"The key {gone.id} for {gone.name} is revoked.")
+async def revoke(request: PageRequest) -> PageResult:
+    """Revoke a key. This also ends the sessions of browsers that signed in with it."""
+    request.caller.check_whole_store()
+    revoked = await request.run(request.service.store.keys.revoke_key(request.path["name"]))
+    request.service.key_cache.invalidate()
+    return request.redirect_with_notice("/keys", f"Key {revoked.id} for {revoked.name} is revoked.")
 
 
 async def _show(
-    visit: Visit, *, given: Form | None = None, problem: DibsError | None = None, minted: MintedKey | None = None
-) -> Content:
-    all_keys = await visit.run(visit.service.store.keys.list_keys())
-    return visit.render(
+    request: PageRequest,
+    *,
+    given: KeyForm | None = None,
+    problem: DibsError | None = None,
+    minted: MintedKey | None = None,
+) -> PageResult:
+    all_keys = await request.run(request.service.store.keys.list_keys())
+    return request.render(
         "keys.html",
         200 if problem is None else status_of(problem),
         keys=[(key, _state(key), write_limit(key.rate_limit)) for key in all_keys[::-1][:SHOWN]],
         total=len(all_keys),
-        given=given or Form(read="on"),
+        given=given or KeyForm(read="on"),
         problem=problem,
         minted=minted,
         scopes=SCOPES,
-        own=None if visit.caller.key is None else visit.caller.key.id,
+        own=None if request.caller.key is None else request.caller.key.id,
     )
 
 
@@ -92,10 +96,10 @@ def _state(key: ApiKey) -> str:
 
 
 SCOPES = {
-    Scope.READ: "look",
-    Scope.ENQUEUE: "put tasks in, cancel and retry them",
-    Scope.WORK: "claim tasks and finish them",
-    Scope.ADMIN: "everything, keys included",
+    Scope.READ: "view tasks, queues and workers",
+    Scope.ENQUEUE: "enqueue, cancel and retry tasks",
+    Scope.WORK: "claim and finish tasks",
+    Scope.ADMIN: "everything, including keys",
 }
 
 PAGES = [keys, create, revoke]

@@ -1,4 +1,4 @@
-"""Live: the pulse, sent to whoever has a page open, for as long as the page is open and its key may look."""
+"""The stream of live statistics to an open page, for as long as its session is valid."""
 
 from __future__ import annotations
 
@@ -8,71 +8,74 @@ from dibs.errors import StoreError
 from dibs.model.key import Scope
 from dibs.server.auth import Caller
 from dibs.server.dashboard import session
-from dibs.server.dashboard.page import Visit, page
-from dibs.server.event_stream import CHECK_EVERY, Stream
+from dibs.server.dashboard.page import PageRequest, page
+from dibs.server.event_stream import CHECK_INTERVAL, EventStream
 from dibs.server.http import encode
-from dibs.server.statistics.live_stats import Follower, Pulse
+from dibs.server.statistics.live_stats import LiveStats, StatsSubscriber
 
 
 @page("GET", "/live", Scope.READ)
-async def live(visit: Visit) -> None:
-    """Each look of the pulse as one event, the present one first."""
-    pulse = visit.service.pulse
-    with pulse.follow() as follower:
-        async with visit.departure() as gone:
-            gone.add_done_callback(lambda _: follower.end())
-            await _Beats(visit, pulse, follower).run()
+async def live(request: PageRequest) -> None:
+    """Send the current statistics, then each update, as server-sent events."""
+    stats = request.service.live_stats
+    with stats.follow() as subscriber:
+        async with request.departure() as disconnected:
+            disconnected.add_done_callback(lambda _: subscriber.end())
+            await _StatsStream(request, stats, subscriber).run()
 
 
-def tell(pulse: Pulse, caller: Caller) -> dict[str, Any]:
-    """What the caller may know of the pulse. `version` is another one when a page may look different, `heartbeat` when
-    a worker was heard of that serves a queue of the caller's; `age`: for how many seconds all this has been known."""
-    board, queues = pulse.board, caller.queues
-    heartbeat, latencies = board.heartbeat(queues), pulse.latencies
+def to_json(stats: LiveStats, caller: Caller) -> dict[str, Any]:
+    """Return the statistics that the caller may see.
+
+    `version` changes when a page may look different, `heartbeat` when a worker that serves one of the caller's queues
+    sent a heartbeat. `age`: seconds since the numbers were read.
+    """
+    depths, queues = stats.depths, caller.queues
+    heartbeat, latencies = depths.heartbeat(queues), stats.latencies
     return {
-        "version": pulse.version(queues),
+        "version": stats.version(queues),
         "heartbeat": None if heartbeat is None else heartbeat.timestamp(),
-        "at": board.at / 1e6,
-        "age": round(pulse.age, 1),
-        "depth": board.of(queues),
-        "dead": board.dead(queues),
-        "rates": {name: round(rate, 3) for name, rate in pulse.rates(queues).items()},
-        "oldest": board.oldest(queues),
-        "workers": len(board.living.of(queues)),
+        "at": depths.at / 1e6,
+        "age": round(stats.age, 1),
+        "depth": depths.of(queues),
+        "dead": depths.dead(queues),
+        "rates": {name: round(rate, 3) for name, rate in stats.rates(queues).items()},
+        "oldest": depths.oldest(queues),
+        "workers": len(depths.active_workers.of(queues)),
         "wait": None if latencies is None or queues is not None else latencies.wait,
         "run": None if latencies is None or queues is not None else latencies.run,
     }
 
 
-class _Beats(Stream):
-    def __init__(self, visit: Visit, pulse: Pulse, follower: Follower) -> None:
-        super().__init__(visit.http[2])
-        self._visit = visit
-        self._pulse = pulse
-        self._follower = follower
+class _StatsStream(EventStream):
+    def __init__(self, request: PageRequest, stats: LiveStats, subscriber: StatsSubscriber) -> None:
+        super().__init__(request.http[2])
+        self._request = request
+        self._stats = stats
+        self._subscriber = subscriber
 
     async def run(self) -> None:
-        """From the first line to the last."""
+        """Send events until the subscription, the session or the connection ends."""
         await self.begin()
-        if self._pulse.board.known:
-            await self.say(self._told())
-        while not self._follower.ended:
-            beat = await self._follower.wait(CHECK_EVERY)
-            if not await self.go_on(self._told() if beat else b""):
-                self._follower.end()
+        if self._stats.depths.known:
+            await self.write(self._event())
+        while not self._subscriber.ended:
+            updated = await self._subscriber.wait(CHECK_INTERVAL)
+            if not await self.continue_with(self._event() if updated else b""):
+                self._subscriber.end()
         await self.end()
 
-    def _told(self) -> bytes:
-        return b"event: pulse\ndata: %b\n\n" % encode(tell(self._pulse, self._visit.caller))
+    def _event(self) -> bytes:
+        return b"event: pulse\ndata: %b\n\n" % encode(to_json(self._stats, self._request.caller))
 
     async def still_admitted(self) -> bool:
-        """False once the session is over, or its key may see something else than when the stream began."""
+        """Return False if the session has ended, or if its key has other queues than at the start of the stream."""
         try:
-            visitor = await session.recognise(self._visit.service, self._visit.http[0])
-        except StoreError:  # while the database is away there is nothing to tell either
+            visitor = await session.identify(self._request.service, self._request.http[0])
+        except StoreError:  # while the database is unavailable, there is nothing to send either
             return True
         caller = visitor.caller
-        return caller is not None and caller.queues == self._visit.caller.queues
+        return caller is not None and caller.queues == self._request.caller.queues
 
 
 PAGES = [live]

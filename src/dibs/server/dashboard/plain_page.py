@@ -1,4 +1,4 @@
-"""What is served to everybody as it is."""
+"""A public page without a session: static files."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from dibs.model.key import Scope as KeyScope
-from dibs.server.http import Receive, Scope, Send
+from dibs.server.http import AsgiScope, Receive, Send
 
 
 @dataclass(frozen=True)
 class PlainPage:
-    """One path that needs no visitor."""
+    """A path that is served without a session."""
 
     method: str
     path: str
-    serve: Callable[[Scope, Receive, Send], Awaitable[None]]
+    serve: Callable[[AsgiScope, Receive, Send], Awaitable[None]]
     scopes: frozenset[KeyScope] = frozenset()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         await self.serve(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Queues: how full each is, how it moves, who serves it; and a button that stops it."""
+"""The queues page: depth, rates and workers of each queue, with actions to pause and resume it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dibs.codec import check_name
 from dibs.model.checks import from_micros
 from dibs.model.key import Scope
 from dibs.model.task import State
-from dibs.server.dashboard.page import Content, Named, Visit, page
-from dibs.server.statistics.live_stats import Pulse
+from dibs.server.dashboard.page import NameForm, PageRequest, PageResult, page
+from dibs.server.statistics.live_stats import LiveStats
 
 SHOWN = 500
-"""Queues on the page."""
+"""Maximum number of queues on the page."""
 
 BAR = 1000.0
-"""The width of a bar, in its own units."""
+"""The width of a bar, in SVG units."""
 
 IN_BAR = (State.CLAIMED, State.PENDING, State.SCHEDULED, State.BLOCKED, State.FAILED)
-"""What a bar shows: all but what has come to its end, which would hide the rest."""
+"""The states in a bar. Completed and cancelled tasks are left out: they would dwarf the others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a bar."""
+class QueueBarSegment:
+    """The segment of a bar for one state."""
 
     state: State
     count: int
@@ -36,8 +36,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A queue as the page shows it."""
+class QueueRow:
+    """A row of the table: a queue."""
 
     name: str
     depth: dict[str, int]
@@ -47,77 +47,81 @@ class Row:
     paused_at: datetime | None
 
     def tasks(self, state: str | None = None) -> str:
-        """The address of its tasks."""
+        """Return the URL of the queue's tasks."""
         return f"/tasks?queue={quote_plus(self.name)}" + (f"&state={state}" if state else "")
 
     @property
     def dead_letter(self) -> str:
-        """The address of its dead letter."""
+        """The URL of the queue's dead letter."""
         return f"/dead?queue={quote_plus(self.name)}"
 
-    def bar(self, fullest: int) -> list[Part]:
-        """The parts of its bar, as long as it is full beside the fullest."""
-        return list(_parts(self.depth, max(fullest, 1)))
+    def bar(self, fullest: int) -> list[QueueBarSegment]:
+        """Return the segments of the bar. `fullest`: the number of tasks that a full bar shows."""
+        return list(_segments(self.depth, max(fullest, 1)))
 
 
 @page("GET", "/queues", Scope.READ)
-async def queues(visit: Visit) -> Content:
-    """Every queue that holds a task or has been paused."""
-    await visit.service.pulse.look_in()
-    board = await visit.service.pulse.call_roll()  # fresh: somebody may have pressed a button just now
-    names = [name for name in board.queues() if visit.caller.serves(name)]
-    rows = [_row(visit.service.pulse, name) for name in names[:SHOWN]]
+async def queues(request: PageRequest) -> PageResult:
+    """Render all queues that have tasks or are paused."""
+    await request.service.live_stats.for_page()
+    depths = await request.service.live_stats.refresh_workers()  # read now: the user may have just paused a queue
+    names = [name for name in depths.queues() if request.caller.serves(name)]
+    rows = [_row(request.service.live_stats, name) for name in names[:SHOWN]]
     fullest = max((_open(row.depth) for row in rows), default=0)
-    return await asyncio.to_thread(  # so many rows take a while to write
-        visit.render,
+    return await asyncio.to_thread(  # rendering many rows takes long
+        request.render,
         "queues.html",
         rows=rows,
         hidden=len(names[SHOWN:]),
         fullest=fullest,
-        known=board.known,
-        at=None if board.known or not rows else from_micros(board.at),
+        known=depths.known,
+        at=None if depths.known or not rows else from_micros(depths.at),
         states=IN_BAR,
     )
 
 
-@page("POST", "/queues/pause", Scope.ADMIN, form=Named)
-async def pause(visit: Visit) -> Content:
-    """Let nobody claim from the queue."""
-    name = _named(visit)
-    await visit.run(visit.service.store.registry.pause(name))
-    return visit.back("/queues", f"{name} is paused: running tasks go on, no further task is claimed.")
+@page("POST", "/queues/pause", Scope.ADMIN, form=NameForm)
+async def pause(request: PageRequest) -> PageResult:
+    """Pause the queue: its tasks are not claimed."""
+    name = _queue_name(request)
+    await request.run(request.service.store.registry.pause(name))
+    return request.redirect_with_notice(
+        "/queues", f"Queue {name} is paused: claimed tasks continue, no further task is claimed."
+    )
 
 
-@page("POST", "/queues/resume", Scope.ADMIN, form=Named)
-async def resume(visit: Visit) -> Content:
-    """Let the queue be claimed from again."""
-    name = _named(visit)
-    await visit.run(visit.service.store.registry.resume(name))
-    return visit.back("/queues", f"{name} is resumed: its tasks can be claimed again.")
+@page("POST", "/queues/resume", Scope.ADMIN, form=NameForm)
+async def resume(request: PageRequest) -> PageResult:
+    """Resume the queue: its tasks are claimed again."""
+    name = _queue_name(request)
+    await request.run(request.service.store.registry.resume(name))
+    return request.redirect_with_notice("/queues", f"Queue {name} is resumed: its tasks are claimed again.")
 
 
-def _named(visit: Visit) -> str:
-    name = check_name(visit.body.name, "The queue")
-    visit.caller.check_queue(name)
+def _queue_name(request: PageRequest) -> str:
+    name = check_name(request.body.name, "The queue")
+    request.caller.check_queue(name)
     return name
 
 
-def _row(pulse: Pulse, name: str) -> Row:
-    of, board = [name], pulse.board
-    depth = {**board.of(of), State.FAILED: board.dead(of)}  # what is left to be dealt with
-    return Row(name, depth, pulse.rates(of), board.oldest(of), board.living.serving(name), board.paused.get(name))
+def _row(stats: LiveStats, name: str) -> QueueRow:
+    of, depths = [name], stats.depths
+    depth = {**depths.of(of), State.FAILED: depths.dead(of)}  # only tasks of the dead letter need attention
+    return QueueRow(
+        name, depth, stats.rates(of), depths.oldest(of), depths.active_workers.serving(name), depths.paused.get(name)
+    )
 
 
 def _open(depth: dict[str, int]) -> int:
     return sum(depth[state] for state in IN_BAR)
 
 
-def _parts(depth: dict[str, int], fullest: int) -> Iterator[Part]:
+def _segments(depth: dict[str, int], fullest: int) -> Iterator[QueueBarSegment]:
     x = 0.0
     for state in IN_BAR:
         if count := depth[state]:
             width = max(count / fullest * BAR, 2.0)
-            yield Part(state, count, round(x, 1), round(width, 1))
+            yield QueueBarSegment(state, count, round(x, 1), round(width, 1))
             x += width
 
 

@@ -1,4 +1,4 @@
-"""From a template to the bytes of a page: everything that comes from a task is text, never markup."""
+"""Render templates to HTML. All values are escaped: data of a task is never markup."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from markupsafe import Markup
 from dibs.server.dashboard.assets import asset
 from dibs.version import __version__
 
-NOTHING = "\N{EN DASH}"
-FIRST = ("base.html", "parts.html", "signin.html", "overview.html")
+DASH = "\N{EN DASH}"
+FIRST_TEMPLATES = ("base.html", "macros.html", "signin.html", "overview.html")
 HTML = (b"content-type", b"text/html; charset=utf-8")
 
 
 def render(template: str, **context: Any) -> bytes:
-    """The page."""
+    """Render a template."""
     text = _pages().get_template(template).render(context)
-    return text.encode("utf-8", errors="replace")  # half of a surrogate pair in a task's text is no reason to fail
+    return text.encode("utf-8", errors="replace")  # a lone surrogate in the text of a task must not fail the page
 
 
 def prepare() -> None:
-    """Make every template ready, those first that are shown first: a page would wait for it, and mostly for that."""
+    """Compile all templates at the start, so that the first requests do not wait for it."""
     asset("dibs.css")
-    for name in (*FIRST, *_pages().list_templates()):
+    for name in (*FIRST_TEMPLATES, *_pages().list_templates()):
         _pages().get_template(name)
 
 
@@ -39,7 +39,7 @@ def _pages() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        auto_reload=False,  # a server shows the pages it was started with, whatever an upgrade does to the files
+        auto_reload=False,  # an upgrade of the files must not change a running server
     )
     pages.globals |= {"asset": asset, "version": __version__, "now": lambda: datetime.now(UTC)}
     pages.filters |= {"moment": moment, "number": number, "seconds": seconds, "shorten": shorten, "visible": visible}
@@ -47,9 +47,9 @@ def _pages() -> Environment:
 
 
 def moment(at: datetime | None) -> str:
-    """A time as people say it, kept up to date by the page; the exact one is in its title."""
+    """Return a relative time, which a script keeps up to date, with the exact time in its title."""
     if at is None:
-        return Markup('<span class="soft">{}</span>').format(NOTHING)
+        return Markup('<span class="soft">{}</span>').format(DASH)
     exact = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     return Markup('<time datetime="{}Z" title="{} UTC">{}</time>').format(
         at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f"), exact, _ago((datetime.now(UTC) - at).total_seconds())
@@ -64,9 +64,9 @@ def _ago(passed: float) -> str:
 
 
 def seconds(value: float | None, *, rough: bool = False) -> str:
-    """A duration: 3 ms, 1.2 s, 4 min 10 s, 3 h 5 min, 2 d 4 h; rough ones have one unit."""
+    """Format a duration: 3 ms, 1.2 s, 4 min 10 s, 3 h 5 min, 2 d 4 h. `rough`: only one unit."""
     if value is None:
-        return NOTHING
+        return DASH
     if value < 60:
         if rough:
             return f"{int(value)} s"
@@ -79,18 +79,18 @@ def seconds(value: float | None, *, rough: bool = False) -> str:
 
 
 def number(value: float | None) -> str:
-    """1,234,567."""
-    return NOTHING if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+    """Format a number with thousands separators: 1,234,567."""
+    return DASH if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
 
 
 def shorten(text: str, length: int = 120) -> str:
-    """The beginning of a long text."""
+    """Shorten a long text."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def visible(text: str) -> str:
-    """Control characters as the signs that stand for them: a browser would swallow them, or turn the line around."""
-    if text.isprintable():  # as nearly all are; none of those characters is
+    """Replace control characters by visible symbols: a browser would hide them or change the direction of the text."""
+    if text.isprintable():  # the fast path for nearly all texts
         return text
     return "".join(_shown(sign) for sign in text)
 
@@ -99,10 +99,10 @@ def _shown(sign: str) -> str:
     code = ord(sign)
     if code < 32 and sign not in "\n\t":
         return chr(0x2400 + code)
-    if unicodedata.category(sign) in _UNSEEN and sign not in "\n\t":
+    if unicodedata.category(sign) in _INVISIBLE and sign not in "\n\t":
         return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     return sign
 
 
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Kinds of signs that nobody sees, that turn the direction of writing around, or that stand for half a sign."""
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories of invisible characters, direction marks and lone surrogates."""

@@ -1,4 +1,4 @@
-"""Retention: how long finished records are kept, with a form that sets and removes rules."""
+"""The retention page: rules for how long finished records are kept, with a form to set and remove them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dibs.model.retention import (
     write_keep,
 )
 from dibs.server.api.retention import check_change, shows
-from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.refusing import status_of
+from dibs.server.dashboard.page import PageRequest, PageResult, page
+from dibs.wire.errors import status_of
 
 CHANGES = 50
-"""Changes on the page; `dibs retention changes` lists more."""
+"""Maximum number of changes on the page; `dibs retention changes` lists more."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RuleTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rule that a form is about."""
 
     records: Records = Records.COMPLETED
@@ -34,59 +34,61 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str = ""
 
     def target(self) -> RetentionTarget:
-        """What the rule applies to, checked."""
+        """Return the target of the rule, validated."""
         if self.name and self.scope == "store":
             hint = "Choose type, queue or workflow, or leave the name empty."
             raise InvalidValue("A rule for everything else has no name.", hint=hint)
         return RetentionTarget.stored(self.records, self.scope, self.name)
 
 
-class Form(Target, frozen=True, kw_only=True):
-    """A rule to set, as the form has it."""
+class RuleForm(RuleTarget, frozen=True, kw_only=True):
+    """The form that sets a rule."""
 
     keep: str = ""
 
 
 @page("GET", "/retention", Scope.READ)
-async def retention(visit: Visit) -> Content:
-    """The rules, and who changed them."""
-    return await _show(visit)
+async def retention(request: PageRequest) -> PageResult:
+    """Render the rules and their changes."""
+    return await _show(request)
 
 
-@page("POST", "/retention", Scope.ADMIN, form=Form)
-async def set_rule(visit: Visit) -> Content:
+@page("POST", "/retention", Scope.ADMIN, form=RuleForm)
+async def set_rule(request: PageRequest) -> PageResult:
     """Set a rule."""
     try:
-        target = visit.body.target()
-        check_change(visit.caller, target)
-        rule = await visit.run(visit.service.store.retention.set_retention(target, read_keep(visit.body.keep.strip())))
+        target = request.body.target()
+        check_change(request.caller, target)
+        rule = await request.run(
+            request.service.store.retention.set_retention(target, read_keep(request.body.keep.strip()))
+        )
     except DibsError as error:
-        return await _show(visit, given=visit.body, problem=error)
-    return visit.back("/retention", f"{target}: {describe_keep(rule.keep)}.")
+        return await _show(request, given=request.body, problem=error)
+    return request.redirect_with_notice("/retention", f"{target}: {describe_keep(rule.keep)}.")
 
 
-@page("POST", "/retention/remove", Scope.ADMIN, form=Target)
-async def remove_rule(visit: Visit) -> Content:
-    """Remove a rule, or set a default back to its first value."""
-    target = visit.body.target()
-    check_change(visit.caller, target)
-    await visit.run(visit.service.store.retention.remove_retention(target))
-    return visit.back("/retention", f"The rule for {target} is removed.")
+@page("POST", "/retention/remove", Scope.ADMIN, form=RuleTarget)
+async def remove_rule(request: PageRequest) -> PageResult:
+    """Remove a rule, or reset a default to its initial value."""
+    target = request.body.target()
+    check_change(request.caller, target)
+    await request.run(request.service.store.retention.remove_retention(target))
+    return request.redirect_with_notice("/retention", f"The rule for {target} is removed.")
 
 
-async def _show(visit: Visit, *, given: Form | None = None, problem: DibsError | None = None) -> Content:
-    rules = await visit.run(visit.service.store.retention.retention_rules())
-    changes = await visit.run(visit.service.store.retention.retention_changes(CHANGES))
-    return visit.render(
+async def _show(request: PageRequest, *, given: RuleForm | None = None, problem: DibsError | None = None) -> PageResult:
+    rules = await request.run(request.service.store.retention.retention_rules())
+    changes = await request.run(request.service.store.retention.retention_changes(CHANGES))
+    return request.render(
         "retention.html",
         200 if problem is None else status_of(problem),
-        rules=[_row(rule) for rule in rules if shows(visit.caller, rule)],
-        changes=[_change(change) for change in changes if shows(visit.caller, change)],
+        rules=[_row(rule) for rule in rules if shows(request.caller, rule)],
+        changes=[_change(change) for change in changes if shows(request.caller, change)],
         records=list(Records),
-        scopes=[scope.value for scope in RuleScope] if visit.caller.queues is None else ["queue"],
-        given=given or Form(scope="store" if visit.caller.queues is None else "queue"),
+        scopes=[scope.value for scope in RuleScope] if request.caller.queues is None else ["queue"],
+        given=given or RuleForm(scope="store" if request.caller.queues is None else "queue"),
         problem=problem,
-        whole=visit.caller.queues is None,
+        whole=request.caller.queues is None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Every page of the dashboard."""
+"""The list of all pages of the dashboard."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Schedules: when each ticks next, what became of its last tick, and how busy the coming day is.
+"""The schedules page: next ticks, last task and error of each schedule, and a chart of the next 24 hours.
 
-To a key that is limited to queues, the schedules of other queues do not exist.
+A key that is limited to queues does not see the schedules of other queues.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ import msgspec
 from dibs.model.key import Scope
 from dibs.model.schedule import Schedule
 from dibs.server.api.schedules import do
-from dibs.server.dashboard.page import Content, Named, Visit, page
-from dibs.server.dashboard.timetable import coming, density, hours, in_words, quarter
+from dibs.server.dashboard.page import NameForm, PageRequest, PageResult, page
+from dibs.server.dashboard.timetable import hours, in_words, next_ticks, quarter, ticks_per_quarter
 
 SHOWN = 100
-"""Schedules on a page."""
+"""Maximum number of schedules on a page."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a page begins: after the schedule of this name. Or which schedule is to be on it."""
+class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The position of the page: `after` a schedule, or the page that contains the schedule `show`."""
 
     after: str | None = None
     show: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A row of the table."""
+class ScheduleRow:
+    """A row of the table: a schedule, its cron expression in words, its next ticks."""
 
-    plan: Schedule
-    words: str | None
+    schedule: Schedule
+    description: str | None
     ticks: Sequence[datetime]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A quarter of an hour of the chart, in a picture that is 100 high."""
+class TickColumn:
+    """A bar of the chart: a quarter of an hour. The chart is 100 units high."""
 
     x: int
     y: float
@@ -49,27 +49,27 @@ class Column:
     title: str
 
 
-@page("GET", "/schedules", Scope.READ, query=Wish)
-async def schedules(visit: Visit) -> Content:
-    """All schedules, by name."""
-    plans = [
-        plan
-        for plan in await visit.run(visit.service.store.schedules.list_schedules())
-        if visit.caller.serves(plan.queue)
+@page("GET", "/schedules", Scope.READ, query=ScheduleQuery)
+async def schedules(request: PageRequest) -> PageResult:
+    """Render all schedules, by name."""
+    all_schedules = [
+        schedule
+        for schedule in await request.run(request.service.store.schedules.list_schedules())
+        if request.caller.serves(schedule.queue)
     ]
-    after = visit.query.after or _before(plans, visit.query.show)
-    shown = [plan for plan in plans if after is None or plan.name > after]
+    after = request.query.after or _before(all_schedules, request.query.show)
+    shown = [schedule for schedule in all_schedules if after is None or schedule.name > after]
     now = datetime.now(UTC)
-    # Not on the event loop: the next ticks of a rare date take a while to find.
-    lines = await asyncio.to_thread(_lines, shown[:SHOWN])
-    ticks = await asyncio.to_thread(density, plans, now)
-    return visit.render(
+    # Not on the event loop: finding the next ticks of a rare date takes long.
+    rows = await asyncio.to_thread(_rows, shown[:SHOWN])
+    ticks = await asyncio.to_thread(ticks_per_quarter, all_schedules, now)
+    return request.render(
         "schedules.html",
-        lines=lines,
-        total=len(plans),
-        enabled=sum(plan.enabled for plan in plans),
+        rows=rows,
+        total=len(all_schedules),
+        enabled=sum(schedule.enabled for schedule in all_schedules),
         after=after,
-        show=visit.query.show,
+        show=request.query.show,
         more=urlencode({"after": shown[SHOWN - 1].name}) if len(shown) > SHOWN else None,
         columns=_columns(ticks, now),
         ticks=sum(ticks),
@@ -77,42 +77,42 @@ async def schedules(visit: Visit) -> Content:
     )
 
 
-@page("POST", "/schedules/run", Scope.ENQUEUE, form=Named)
-async def run(visit: Visit) -> Content:
-    """Enqueue its task now."""
-    task = await do(visit, visit.body.name, visit.service.store.schedules.run_schedule(visit.body.name))
-    return visit.back("/schedules", f"Task {task.id} is {task.state}.")
+@page("POST", "/schedules/run", Scope.ENQUEUE, form=NameForm)
+async def run(request: PageRequest) -> PageResult:
+    """Enqueue the task of the schedule now."""
+    task = await do(request, request.body.name, request.service.store.schedules.run_schedule(request.body.name))
+    return request.redirect_with_notice("/schedules", f"Task {task.id} is {task.state}.")
 
 
-@page("POST", "/schedules/enable", Scope.ENQUEUE, form=Named)
-async def enable(visit: Visit) -> Content:
-    """Let it tick."""
-    plan = await do(visit, visit.body.name, visit.service.store.schedules.enable_schedule(visit.body.name))
-    return visit.back("/schedules", f"{plan.name} is enabled.")
+@page("POST", "/schedules/enable", Scope.ENQUEUE, form=NameForm)
+async def enable(request: PageRequest) -> PageResult:
+    """Enable the schedule."""
+    schedule = await do(request, request.body.name, request.service.store.schedules.enable_schedule(request.body.name))
+    return request.redirect_with_notice("/schedules", f"Schedule {schedule.name} is enabled.")
 
 
-@page("POST", "/schedules/disable", Scope.ENQUEUE, form=Named)
-async def disable(visit: Visit) -> Content:
-    """Let it rest."""
-    plan = await do(visit, visit.body.name, visit.service.store.schedules.disable_schedule(visit.body.name))
-    return visit.back("/schedules", f"{plan.name} is disabled.")
+@page("POST", "/schedules/disable", Scope.ENQUEUE, form=NameForm)
+async def disable(request: PageRequest) -> PageResult:
+    """Disable the schedule."""
+    schedule = await do(request, request.body.name, request.service.store.schedules.disable_schedule(request.body.name))
+    return request.redirect_with_notice("/schedules", f"Schedule {schedule.name} is disabled.")
 
 
-def _before(plans: Sequence[Schedule], name: str | None) -> str | None:
-    """The last schedule before the page that this one is on; None for the first page."""
-    place = next((place for place, plan in enumerate(plans) if plan.name == name), 0)
+def _before(all_schedules: Sequence[Schedule], name: str | None) -> str | None:
+    """Return the last schedule before the page that contains `name`; None for the first page."""
+    place = next((place for place, schedule in enumerate(all_schedules) if schedule.name == name), 0)
     begin = place // SHOWN * SHOWN
-    return plans[begin - 1].name if begin else None
+    return all_schedules[begin - 1].name if begin else None
 
 
-def _lines(plans: Sequence[Schedule]) -> list[Line]:
-    return [Line(plan, in_words(plan.cron), coming(plan)) for plan in plans]
+def _rows(all_schedules: Sequence[Schedule]) -> list[ScheduleRow]:
+    return [ScheduleRow(schedule, in_words(schedule.cron), next_ticks(schedule)) for schedule in all_schedules]
 
 
-def _columns(ticks: Sequence[int], now: datetime) -> list[Column]:
+def _columns(ticks: Sequence[int], now: datetime) -> list[TickColumn]:
     most = max(ticks) or 1
     return [
-        Column(
+        TickColumn(
             number * 10, round(100 - 100 * count / most, 1), round(100 * count / most, 1), _title(now, number, count)
         )
         for number, count in enumerate(ticks)

@@ -1,8 +1,8 @@
-"""Finding tasks: what an address asks for, and a look that takes a moment however many tasks there are.
+"""Search for tasks: the query in the URL, and a search that takes a bounded time however many tasks there are.
 
-Everything that is asked for stands in the address, so that a search can be kept and handed on. The store looks through
-a stretch of tasks at a time; here it is asked again until a page is full or a tenth of a second is spent, and the page
-says how far that came.
+The whole query is in the URL, so that a search can be bookmarked and shared. The store searches a range of ids at a
+time. `search_tasks` repeats this until the page is full or a tenth of a second has passed; the page shows how many
+tasks were inspected.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ from dibs.errors import InvalidValue
 from dibs.model.search import FoundTasks, TaskSearch, TaskSummary
 from dibs.model.task import State
 from dibs.server.dashboard.error_groups import check_kind, is_of
-from dibs.server.dashboard.page import Visit
+from dibs.server.dashboard.page import PageRequest
 
 PAGE = 50
-"""Tasks on a page."""
+"""Number of tasks on a page."""
 
-ENOUGH = 0.1
-"""Seconds after which a look ends, wherever it is."""
+MAX_SECONDS = 0.1
+"""Seconds after which a search ends."""
 
-AT_ONCE = 500
+FILTER_BATCH = 500
 WITHIN = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
 MAX_TRAIL = 50
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tasks somebody wants to see. `text` stands in the params or the error, `error` in the beginning of the
-    error alone. `alike`: those whose error is of the kind of this name. `dead`: those in the dead letter."""
+class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query for tasks.
+
+    `text`: text in the params or the error. `error`: text in the beginning of the error. `alike`: the error group.
+    `dead`: only tasks of the dead letter.
+    """
 
     id: int | None = None
     state: State | None = None
@@ -53,66 +56,68 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     dead: Literal["yes"] | None = None
 
     def given(self) -> dict[str, str]:
-        """What is asked for, by name."""
-        values = {name: getattr(self, name) for name in Wish.__struct_fields__}
+        """Return the filters that are set, by name."""
+        values = {name: getattr(self, name) for name in TaskQuery.__struct_fields__}
         return {name: str(value) for name, value in values.items() if value is not None}
 
     def address(self, path: str = "/tasks", **also: Any) -> str:
-        """Where the answer stands; `also` changes what is asked for, None takes it away."""
-        asked = {**dict.fromkeys(Wish.__struct_fields__), **self.given(), **also}
+        """Return the URL of the result. `also` changes filters; None removes a filter."""
+        asked = {**dict.fromkeys(TaskQuery.__struct_fields__), **self.given(), **also}
         return _with_query(path, {name: value for name, value in asked.items() if value is not None})
 
-    def words(self) -> str:
-        """The wish as one would write it into the box."""
+    def as_text(self) -> str:
+        """Return the query in the syntax of the search box."""
         return " ".join(f"{name}:{_quoted(value)}" for name, value in self.given().items())
 
-    def search(self, visit: Visit, cursor: int | None) -> TaskSearch:
-        """The question to the store, of nobody's queues but the visitor's."""
+    def search(self, request: PageRequest, cursor: int | None) -> TaskSearch:
+        """Return the search for the store, limited to the queues of the visitor."""
         if self.queue is not None:
-            visit.caller.check_queue(self.queue)
+            request.caller.check_queue(self.queue)
         check_kind(self.alike)
         return TaskSearch(
             id=self.id, state=self.state, type=self.type, queue=self.queue, key=self.key, worker=self.worker,
-            text=self.text or self.error, since=self._since(), until=_moment(self.until, "until"), cursor=cursor,
-            queues=visit.caller.queues if self.queue is None else None, dead=self.dead is not None
+            text=self.text or self.error, since=self._since(), until=_parse_time(self.until, "until"), cursor=cursor,
+            queues=request.caller.queues if self.queue is None else None, dead=self.dead is not None
         )  # fmt: skip
 
-    def fits(self, task: TaskSummary) -> bool:
-        """True if the task is wanted, as far as the store cannot say."""
+    def matches(self, task: TaskSummary) -> bool:
+        """Return True if the task matches the filters that the store does not apply."""
         has = self.error is None or self.error in (task.error or "")
         return has and (self.alike is None or is_of(self.alike, task))
 
     def _since(self) -> datetime | None:
-        """The later of both beginnings: what was said narrows a search, and never widens it."""
+        """Return the later of `within` and `since`, so that both filters apply."""
         within = None if self.within is None else datetime.now(UTC) - WITHIN[self.within]
-        return max(filter(None, (within, _moment(self.since, "since"))), default=None)
+        return max(filter(None, (within, _parse_time(self.since, "since"))), default=None)
 
 
-class Address(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A page of what was found. `q`: what was written into the box. `cursor`: below this id; `trail`: the cursors of
-    the pages before, so that there is a way back."""
+class TaskListQuery(TaskQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of a search. `q`: the text of the search box. `cursor`: tasks below this id. `trail`: the cursors of the
+    previous pages, for the way back."""
 
     q: str | None = None
     cursor: int | None = None
     trail: str | None = None
 
-    def asked(self) -> Address:
-        """The same with the words of the box in their places."""
+    def parsed(self) -> TaskListQuery:
+        """Return the query with the text of the search box parsed into filters."""
         if self.q is None:
             return self
-        said = read_box(self.q)
+        filters = parse_search(self.q)
         for name, choices in (("state", list(State)), ("within", list(WITHIN)), ("dead", ["yes"])):
-            if said.get(name, choices[0]) not in choices:
-                raise InvalidValue(f"There is no {name} {said[name]!r}.", hint=f"Use one of: {', '.join(choices)}.")
-        return msgspec.convert({**self.given(), **said}, Address, strict=False)
+            if filters.get(name, choices[0]) not in choices:
+                raise InvalidValue(
+                    f"{filters[name]!r} is not a valid {name}.", hint=f"Use one of: {', '.join(choices)}."
+                )
+        return msgspec.convert({**self.given(), **filters}, TaskListQuery, strict=False)
 
     def older(self, cursor: int) -> str:
-        """The next page."""
+        """Return the URL of the next page."""
         trail = [*self._trail(), str(self.cursor or 0)][-MAX_TRAIL:]
         return self.address(cursor=cursor, trail=".".join(trail))
 
     def newer(self) -> str | None:
-        """The page before; None on the first."""
+        """Return the URL of the previous page; None on the first page."""
         if self.cursor is None:
             return None
         *trail, last = self._trail() or ["0"]
@@ -123,8 +128,8 @@ class Address(Wish, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What was found. `cursor`: where to go on, None at the end of all tasks; `looked`: through how many tasks."""
+class SearchResult:
+    """The tasks found. `cursor`: where to continue, None at the end. `looked`: the number of tasks inspected."""
 
     tasks: list[TaskSummary]
     cursor: int | None
@@ -132,46 +137,48 @@ class Look:
 
     @property
     def whole(self) -> bool:
-        """True if the page is full, or there is nothing more to find."""
+        """True if the page is full, or no more tasks exist."""
         return self.cursor is None or len(self.tasks) >= PAGE
 
 
-async def look(visit: Visit, wish: Wish, cursor: int | None, count: int = PAGE, enough: float = ENOUGH) -> Look:
-    """The next tasks that are wanted, for as long as `enough` seconds."""
+async def search_tasks(
+    request: PageRequest, query: TaskQuery, cursor: int | None, count: int = PAGE, enough: float = MAX_SECONDS
+) -> SearchResult:
+    """Search for the next matching tasks, for up to `enough` seconds."""
     began, looked, tasks = time.monotonic(), 0, list[TaskSummary]()
-    which = wish.search(visit, cursor)
-    span = first_span(which.text)
+    search = query.search(request, cursor)
+    span = first_span(search.text)
     while True:
-        wanted = AT_ONCE if wish.alike or wish.error else count - len(tasks)
-        which = msgspec.structs.replace(which, cursor=cursor, limit=wanted)
-        found = await visit.run(visit.service.store.tasks.search(which, span))
-        looked, cursor = looked + _passed(cursor, found), found.cursor
-        fitting = [task for task in found.tasks if wish.fits(task)]
+        limit = FILTER_BATCH if query.alike or query.error else count - len(tasks)
+        search = msgspec.structs.replace(search, cursor=cursor, limit=limit)
+        found = await request.run(request.service.store.tasks.search(search, span))
+        looked, cursor = looked + _count_inspected(cursor, found), found.cursor
+        fitting = [task for task in found.tasks if query.matches(task)]
         tasks += fitting[: count - len(tasks)]
         if len(tasks) == count:
-            return _ended(tasks, cursor if fitting[-1:] == tasks[-1:] else tasks[-1].id, looked, found.cursor)
+            return _full_page(tasks, cursor if fitting[-1:] == tasks[-1:] else tasks[-1].id, looked, found.cursor)
         spent = time.monotonic() - began
         if cursor is None or spent >= enough:
-            return Look(tasks, cursor, looked)
+            return SearchResult(tasks, cursor, looked)
         span = next_span(span, looked, spent, enough - spent)
 
 
-def _passed(before: int | None, found: FoundTasks) -> int:
-    """How many tasks were looked through: no more than there are ids from the one to the other, where a look was ended
-    by finding enough."""
+def _count_inspected(before: int | None, found: FoundTasks) -> int:
+    """Return the number of tasks inspected. If the search stopped because it found enough tasks, this is at most the
+    range of ids."""
     if found.cursor is None or not found.tasks:
         return found.looked
     top = found.tasks[0].id + 1 if before is None else before
     return min(found.looked, max(top - found.cursor, len(found.tasks)))
 
 
-def _ended(tasks: list[TaskSummary], cursor: int | None, looked: int, reached: int | None) -> Look:
-    """A page that is full; what was looked through beyond its end is looked through again for the next."""
+def _full_page(tasks: list[TaskSummary], cursor: int | None, looked: int, reached: int | None) -> SearchResult:
+    """Return a full page. Tasks inspected beyond its end count for the next page, which inspects them again."""
     beyond = 0 if cursor is None or reached is None else cursor - reached
-    return Look(tasks, cursor, max(looked - beyond, len(tasks)))
+    return SearchResult(tasks, cursor, max(looked - beyond, len(tasks)))
 
 
-# The box
+# The search box
 
 _CHIP = re.compile(
     r'(?:^|(?<=\s))(id|state|queue|type|worker|key|text|error|alike|within|last|since|until|dead):("[^"]*"|\S+)'
@@ -180,58 +187,58 @@ _ID = re.compile(r"#?([0-9]{1,18})")
 _NAMES = {"last": "within"}
 
 
-def read_box(words: str) -> dict[str, str]:
-    """What `state:failed queue:mail some text` says: names with their values, the rest is a text. A number alone is the
-    id of a task; in quotation marks everything is a text."""
+def parse_search(words: str) -> dict[str, str]:
+    """Parse `state:failed queue:mail some text` into filters; the rest is text. A number alone is the id of a task;
+    everything in quotation marks is text."""
     words = words.strip()
     if len(words) > 2 and words[0] == words[-1] == '"':
         return {"text": words[1:-1]}
     if found := _ID.fullmatch(words):
         return {"id": found[1]}
-    said, texts, end = dict[str, str](), list[str](), 0
+    filters, texts, end = dict[str, str](), list[str](), 0
     for chip in _CHIP.finditer(words):
         name, value = _NAMES.get(chip[1], chip[1]), _value(chip)
-        if name in said:
-            _refuse_twice(name, said[name], value)
-        said[name] = value
+        if name in filters:
+            _refuse_twice(name, filters[name], value)
+        filters[name] = value
         texts += [words[end : chip.start()].strip(), value if name == "text" else ""]
         end = chip.end()
     text = " ".join(filter(None, [*texts, words[end:].strip()]))
-    return {**said, "text": text} if text else said
+    return {**filters, "text": text} if text else filters
 
 
 def _value(chip: re.Match[str]) -> str:
-    """What stands after the colon. Nothing is left out that makes no sense: what is found would be more than was asked
-    for, and is acted upon."""
+    """Return the value after the colon. An invalid value is refused: without the filter, a bulk action would change
+    more tasks than intended."""
     name, value = chip[1], chip[2]
     if len(value) > 1 and value[0] == value[-1] == '"':
         value = value[1:-1]
     if not value:
-        raise InvalidValue(f"There is nothing after {name}:.", hint=f"Write {name}:… or take it away.")
+        raise InvalidValue(f"{name}: has no value.", hint=f"Write {name}:VALUE, or remove it.")
     return _id(value) if name == "id" else value
 
 
 def _id(value: str) -> str:
     if found := _ID.fullmatch(value):
         return found[1]
-    raise InvalidValue(f"There is no task with the id {value[:40]!r}.", hint="An id is a number, as in id:12.")
+    raise InvalidValue(f"{value[:40]!r} is not a task id.", hint="An id is a number, for example id:12.")
 
 
-def _refuse_twice(name: str, one: str, other: str) -> NoReturn:
-    problem = f"{name} is written twice: {one[:40]!r} and {other[:40]!r}."
-    raise InvalidValue(problem, hint="Every condition has to hold, so write it once.")
+def _refuse_twice(name: str, first: str, second: str) -> NoReturn:
+    problem = f"{name} is written twice: {first[:40]!r} and {second[:40]!r}."
+    raise InvalidValue(problem, hint="All filters apply together, so write each one once.")
 
 
-def boxed(text: str | None) -> str:
-    """A text as the box shows it, so that reading it again gives the same."""
+def format_text(text: str | None) -> str:
+    """Return a text for the search box, quoted if it would be parsed as filters."""
     if text is None:
         return ""
-    return text if _is_read_as(text) else f'"{text}"'
+    return text if _parses_as_text(text) else f'"{text}"'
 
 
-def _is_read_as(text: str) -> bool:
+def _parses_as_text(text: str) -> bool:
     try:
-        return read_box(text) == {"text": text}
+        return parse_search(text) == {"text": text}
     except InvalidValue:
         return False
 
@@ -240,14 +247,16 @@ def _quoted(value: str) -> str:
     return f'"{value}"' if " " in value or not value else value
 
 
-def _moment(text: str | None, what: str) -> datetime | None:
-    """A time in an address: 2026-11-15, 2026-11-15T10:30, with a zone or in UTC."""
+def _parse_time(text: str | None, what: str) -> datetime | None:
+    """Parse a time: 2026-11-15, 2026-11-15T10:30, with a time zone or in UTC."""
     if text is None:
         return None
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise InvalidValue(f"{what} is no time: {text[:40]!r}.", hint="Write 2026-11-15 or 2026-11-15T10:30.") from None
+        raise InvalidValue(
+            f"{what} is not a valid time: {text[:40]!r}.", hint="Write 2026-11-15 or 2026-11-15T10:30."
+        ) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 

@@ -1,8 +1,8 @@
-"""Signing in: an API key is given once, and a cookie stands for it from then on.
+"""Browser sessions: a user signs in with an API key once and gets a session cookie.
 
-The cookie is a random text of 256 bits, of which the database knows only the SHA-256, together with the key's id. What
-the key may do is looked up with every request, so that a revoked key ends its sessions. The token against forged
-requests (CSRF) is made from the cookie: who can read neither the cookie nor our pages cannot know it.
+The cookie is a random text of 256 bits. The database stores only its SHA-256, together with the id of the key. The
+scopes of the key are read with every request, so that revoking a key ends its sessions. The CSRF token is derived from
+the cookie: a site that can read neither the cookie nor the dashboard's pages cannot know the token.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 
 from dibs.model.key import ApiKey, split
 from dibs.server.auth import Caller
-from dibs.server.http import Scope, header
-from dibs.server.refusing import Refusal
+from dibs.server.http import AsgiScope, header
 from dibs.server.service import Service
+from dibs.wire.errors import RequestRefused
 
 LIFETIME = 12 * 3600
-"""Seconds after which everybody has to sign in again."""
+"""Seconds after which a session expires."""
 
 NAME = "dibs_session"
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who looks at the dashboard. `token`: the value of the cookie; `caller` is None for who has not signed in."""
+    """The user of a browser. `token`: the value of the cookie. `caller`: None if the user is not signed in."""
 
     token: str = field(repr=False)
     caller: Caller | None
@@ -34,21 +34,21 @@ class Visitor:
 
     @property
     def csrf(self) -> str:
-        """What every form of this visitor has to bring along."""
+        """The CSRF token that every form of this visitor must contain."""
         return hmac.new(self.token.encode(), b"dibs csrf", hashlib.sha256).hexdigest()
 
     def proves(self, given: str | None) -> bool:
-        """True for a form that came from our own page."""
+        """Return True if the CSRF token of a form is valid."""
         return given is not None and hmac.compare_digest(given.encode(), self.csrf.encode())
 
 
-def nobody() -> Visitor:
-    """Somebody of whom we cannot tell who it is, because the store does not answer."""
+def anonymous() -> Visitor:
+    """Return a visitor without a session, for errors while the store is unavailable."""
     return Visitor(secrets.token_urlsafe(32), None)
 
 
-async def recognise(service: Service, scope: Scope) -> Visitor:
-    """Who comes with this request. Where the server asks for no keys, everybody is signed in."""
+async def identify(service: Service, scope: AsgiScope) -> Visitor:
+    """Return the visitor of a request. On a server without keys, all visitors are signed in."""
     token = cookies(scope).get(_name(scope))
     if token is None or not 32 <= len(token) <= 64 or not token.isascii():
         token = secrets.token_urlsafe(32)
@@ -56,25 +56,25 @@ async def recognise(service: Service, scope: Scope) -> Visitor:
     if not service.config.keys:
         return Visitor(token, Caller(signature="dashboard"))
     session = await service.store.run_async(service.store.keys.get_session(_digest(token)))
-    key = None if session is None else await service.ring.of_id(session.key_id)
+    key = None if session is None else await service.key_cache.of_id(session.key_id)
     if key is None:
         return Visitor(token, None)
     scope["dibs.key"] = key.id  # for the access log
     return Visitor(token, Caller(key, "dashboard"))
 
 
-async def sign_in(service: Service, scope: Scope, text: str) -> tuple[ApiKey, str]:
-    """The key that the text is, and a new cookie for it. Guesses are counted as everywhere."""
+async def sign_in(service: Service, scope: AsgiScope, text: str) -> tuple[ApiKey, str]:
+    """Return the key and a new session token. Wrong keys count against the limit of failed authentications."""
     address = (scope.get("client") or ("",))[0]
-    if service.strangers.blocked(address):
-        raise service.strangers.refusal(address)
-    key = await service.ring.find(text)
+    if service.failed_auth.blocked(address):
+        raise service.failed_auth.refusal(address)
+    key = await service.key_cache.find(text)
     if key is None:
-        service.strangers.failed(address, guessed=split(text) is not None)
-        raise Refusal(
+        service.failed_auth.failed(address, guessed=split(text) is not None)
+        raise RequestRefused(
             "unauthorized",
             "This is not a valid API key.",
-            hint="It is wrong, expired or revoked; `dibs keys create NAME --scopes read` makes one.",
+            hint="It is wrong, expired or revoked. Create one with `dibs keys create NAME --scopes read`.",
         )
     token = secrets.token_urlsafe(32)
     await service.store.run_async(service.store.keys.create_session(_digest(token), key.id, LIFETIME * 1_000_000))
@@ -82,31 +82,31 @@ async def sign_in(service: Service, scope: Scope, text: str) -> tuple[ApiKey, st
 
 
 async def sign_out(service: Service, visitor: Visitor) -> None:
-    """The cookie stands for nobody any more, whoever has a copy of it."""
+    """End the session. Copies of the cookie become invalid as well."""
     await service.store.run_async(service.store.keys.end_session(_digest(visitor.token)))
 
 
-def session_cookie(scope: Scope, token: str | None) -> tuple[bytes, bytes]:
-    """The header that sets the cookie; without a token the one that takes it away."""
+def session_cookie(scope: AsgiScope, token: str | None) -> tuple[bytes, bytes]:
+    """Return the header that sets the session cookie; without a token, the header that deletes it."""
     return cookie(scope, _name(scope), token or "", LIFETIME if token else 0)
 
 
-def cookie(scope: Scope, name: str, value: str, lifetime: int) -> tuple[bytes, bytes]:
-    """A cookie that no script can read and no other site can send along with a form."""
+def cookie(scope: AsgiScope, name: str, value: str, lifetime: int) -> tuple[bytes, bytes]:
+    """Return the header of a cookie that scripts cannot read and other sites cannot send with a form."""
     secure = "; Secure" if scope.get("scheme") == "https" else ""
     text = f"{name}={value}; Path=/; Max-Age={lifetime}; HttpOnly; SameSite=Lax{secure}"
     return b"set-cookie", text.encode()
 
 
-def cookies(scope: Scope) -> dict[str, str]:
-    """What the browser sent. Other programs on the same host may have set theirs in any form: those are not our affair,
-    and must not hide ours."""
+def cookies(scope: AsgiScope) -> dict[str, str]:
+    """Return the cookies of a request. Cookies of other programs on the same host may have any format: they are
+    ignored."""
     pairs = (each.partition("=") for each in (header(scope, b"cookie") or b"").decode("latin-1").split(";"))
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _name(scope: Scope) -> str:
-    """Cookies do not tell ports apart: two servers on one machine would sign each other's visitors out."""
+def _name(scope: AsgiScope) -> str:
+    """Return the name of the session cookie, with the port: browsers share cookies between the ports of a host."""
     port = (header(scope, b"host") or b"").decode("latin-1").rpartition(":")[2]
     return f"{NAME}_{port}" if port.isdigit() else NAME
 

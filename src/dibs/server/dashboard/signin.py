@@ -1,4 +1,4 @@
-"""The door: sign in with an API key, sign out."""
+"""The sign-in page: sign in with an API key, sign out."""
 
 from __future__ import annotations
 
@@ -7,61 +7,63 @@ import msgspec
 from dibs.errors import DibsError
 from dibs.model.key import Scope
 from dibs.server.dashboard import session
-from dibs.server.dashboard.page import Content, Visit, page, redirect
-from dibs.server.refusing import status_of
+from dibs.server.dashboard.page import PageRequest, PageResult, page, redirect
+from dibs.wire.errors import status_of
 
 
-class Next(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to go afterwards."""
+class SignInQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The page to open after the sign-in."""
 
     next: str = "/"
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The key, and where to go afterwards."""
+class SignInForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The key, and the page to open after the sign-in."""
 
     key: str = ""
     next: str = "/"
 
     def __repr__(self) -> str:
-        return f"Given(next={self.next!r})"
+        return f"SignInForm(next={self.next!r})"
 
 
-@page("GET", "/signin", query=Next)
-async def door(visit: Visit) -> Content:
-    """A form for the key."""
-    if visit.visitor.caller is not None:
-        return redirect(_inside(visit.query.next))
-    return visit.render("signin.html", next=_inside(visit.query.next), problem=None)
+@page("GET", "/signin", query=SignInQuery)
+async def signin_page(request: PageRequest) -> PageResult:
+    """Render the form for the key."""
+    if request.visitor.caller is not None:
+        return redirect(_local_path(request.query.next))
+    return request.render("signin.html", next=_local_path(request.query.next), problem=None)
 
 
-@page("POST", "/signin", form=Given)
-async def enter(visit: Visit) -> Content:
-    """Come in, with a new cookie: one that somebody put there before stands for nobody."""
-    scope = visit.http[0]
+@page("POST", "/signin", form=SignInForm)
+async def sign_in(request: PageRequest) -> PageResult:
+    """Sign in with a new cookie. A cookie that was set before the sign-in is not reused."""
+    scope = request.http[0]
     try:
-        key, token = await session.sign_in(visit.service, scope, visit.body.key.strip())
+        key, token = await session.sign_in(request.service, scope, request.body.key.strip())
     except DibsError as error:
-        return visit.render("signin.html", status_of(error), next=_inside(visit.body.next), problem=error)
+        return request.render("signin.html", status_of(error), next=_local_path(request.body.next), problem=error)
     if not key.allows(Scope.READ):
-        await session.sign_out(visit.service, session.Visitor(token, None))
+        await session.sign_out(request.service, session.Visitor(token, None))
         had = ", ".join(sorted(key.scopes))
-        problem = DibsError(f"This key may not look at anything: it has {had}.", hint="Use one with the scope read.")
-        return visit.render("signin.html", 403, next=_inside(visit.body.next), problem=problem)
-    return redirect(_inside(visit.body.next), (session.session_cookie(scope, token),))
+        problem = DibsError(
+            f"The dashboard needs a key with the scope read; this key has {had}.", hint="Use another key."
+        )
+        return request.render("signin.html", 403, next=_local_path(request.body.next), problem=problem)
+    return redirect(_local_path(request.body.next), (session.session_cookie(scope, token),))
 
 
 @page("POST", "/signout")
-async def leave(visit: Visit) -> Content:
-    """Good bye."""
-    await session.sign_out(visit.service, visit.visitor)
-    return redirect("/signin", (session.session_cookie(visit.http[0], None),))
+async def sign_out(request: PageRequest) -> PageResult:
+    """Sign out and return to the sign-in page."""
+    await session.sign_out(request.service, request.visitor)
+    return redirect("/signin", (session.session_cookie(request.http[0], None),))
 
 
-def _inside(path: str) -> str:
-    """A path of ours, whatever somebody wrote into a link: never another site."""
+def _local_path(path: str) -> str:
+    """Return the path if it is a page of this server, otherwise `/`: never redirect to another site."""
     plain = path.startswith("/") and not path.startswith("//") and "\\" not in path
     return path if plain and path.isascii() and path.isprintable() and not path.startswith("/signin") else "/"
 
 
-PAGES = [door, enter, leave]
+PAGES = [signin_page, sign_in, sign_out]

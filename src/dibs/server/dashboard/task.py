@@ -1,4 +1,4 @@
-"""One task: where it stands, who holds it, what it was given and came to, every attempt, and why it does not run."""
+"""The page of one task: state, worker, params, result, error, attempts, history, and why it is not running."""
 
 from __future__ import annotations
 
@@ -14,76 +14,78 @@ from dibs.model.history import RecentHistory
 from dibs.model.key import Scope
 from dibs.model.task import FINAL, SetAside, State, Task
 from dibs.model.workflow import WORKFLOW_STEP, Workflow
-from dibs.server.dashboard.attempts import attempts_of, line_of
-from dibs.server.dashboard.page import Content, Visit, page
+from dibs.server.dashboard.attempts import attempts_of, timeline_of
+from dibs.server.dashboard.page import PageRequest, PageResult, page
 from dibs.server.dashboard.texts import excerpt, pretty, str_of, whole_error, whole_json
-from dibs.server.refusing import Refusal
+from dibs.wire.errors import RequestRefused
 
 ENTRIES, MOST_ENTRIES = 200, 2000
-"""Entries of the history on a page, the last ones; and where all are asked for."""
+"""Maximum number of history entries on the page, newest last; by default, and with `history=all`."""
 
 PLAIN = (b"content-type", b"text/plain; charset=utf-8")
-CLOSED = (b"content-security-policy", b"default-src 'none'; sandbox")
-_TICK = re.compile(r"schedule:(.+):(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
+SANDBOX = (b"content-security-policy", b"default-src 'none'; sandbox")
+_SCHEDULE_KEY = re.compile(r"schedule:(.+):(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of the history."""
+class TaskPageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The length of the history on the page."""
 
     history: Literal["all"] | None = None
 
 
-@page("GET", "/tasks/{id:int}", Scope.READ, query=Shown)
-async def one_task(visit: Visit) -> Content:
-    """The task, or what its history still tells of it."""
-    store, task_id = visit.service.store, visit.task_id
-    await visit.check_visible(task_id)
-    task = await visit.run(store.tasks.get(task_id))
-    past = await visit.run(store.history.latest_history(task_id, MOST_ENTRIES if visit.query.history else ENTRIES))
+@page("GET", "/tasks/{id:int}", Scope.READ, query=TaskPageQuery)
+async def one_task(request: PageRequest) -> PageResult:
+    """Render the task; for a pruned task, its history."""
+    store, task_id = request.service.store, request.task_id
+    await request.check_visible(task_id)
+    task = await request.run(store.tasks.get(task_id))
+    history = await request.run(
+        store.history.latest_history(task_id, MOST_ENTRIES if request.query.history else ENTRIES)
+    )
     if task is None:
-        return _show_pruned(visit, past)
+        return _show_pruned(request, history)
     context: dict[str, Any] = {
         "task": task,
-        "reasons": (await visit.run(store.tasks.explain(task_id, visit.caller.queues))).reasons,
+        "reasons": (await request.run(store.tasks.explain(task_id, request.caller.queues))).reasons,
         "params": pretty(task.params),
         "result": None if task.result is None else pretty(task.result),
         "error": None if task.error is None else _error(task),
-        "workflow": await _workflow(visit, task),
-        "schedule": _TICK.fullmatch(task.key or ""),
-        "cancels": visit.may(Scope.ENQUEUE) and _can_be_cancelled(task),
-        "retries": visit.may(Scope.ENQUEUE) and _can_be_retried(task),
-        "discards": visit.may(Scope.ADMIN) and task.state is State.FAILED and task.set_aside is None,
+        "workflow": await _workflow(request, task),
+        "schedule": _SCHEDULE_KEY.fullmatch(task.key or ""),
+        "cancels": request.may(Scope.ENQUEUE) and _can_be_cancelled(task),
+        "retries": request.may(Scope.ENQUEUE) and _can_be_retried(task),
+        "discards": request.may(Scope.ADMIN) and task.state is State.FAILED and task.set_aside is None,
     }
-    return visit.render("task.html", **context, **_past(past))
+    return request.render("task.html", **context, **_history_context(history))
 
 
-def _show_pruned(visit: Visit, past: RecentHistory) -> Content:
-    if not past.entries:
-        raise TaskNotFound(visit.task_id)
-    return visit.render("task_gone.html", id=visit.task_id, **_past(past))
+def _show_pruned(request: PageRequest, history: RecentHistory) -> PageResult:
+    if not history.entries:
+        raise TaskNotFound(request.task_id)
+    return request.render("task_pruned.html", id=request.task_id, **_history_context(history))
 
 
-def _past(past: RecentHistory) -> dict[str, Any]:
-    attempts = attempts_of(past.entries, datetime.now(UTC))
-    return {"attempts": attempts, "line": line_of(attempts), "past": past, "most": MOST_ENTRIES}
+def _history_context(history: RecentHistory) -> dict[str, Any]:
+    attempts = attempts_of(history.entries, datetime.now(UTC))
+    return {"attempts": attempts, "timeline": timeline_of(attempts), "history": history, "most": MOST_ENTRIES}
 
 
 def _error(task: Task) -> dict[str, Any]:
     assert task.error is not None
-    return {"said": excerpt(str_of(task.error)), "traceback": task.error.traceback and excerpt(task.error.traceback)}
+    return {"summary": excerpt(str_of(task.error)), "traceback": task.error.traceback and excerpt(task.error.traceback)}
 
 
-async def _workflow(visit: Visit, task: Task) -> Workflow | None:
-    """The workflow that it is a step of, if the visitor may see all of it."""
+async def _workflow(request: PageRequest, task: Task) -> Workflow | None:
+    """Return the workflow of the task, if the visitor may see all its queues."""
     if task.workflow_id is None:
         return None
-    found = await visit.run(visit.service.store.workflows.get_workflow(task.workflow_id))
-    return found if found is not None and all(visit.caller.serves(queue) for queue in found.queues) else None
+    found = await request.run(request.service.store.workflows.get_workflow(task.workflow_id))
+    return found if found is not None and all(request.caller.serves(queue) for queue in found.queues) else None
 
 
 def _can_be_cancelled(task: Task) -> bool:
-    stands_for_a_workflow = task.type == WORKFLOW_STEP and task.state is State.CLAIMED
-    return task.state not in FINAL and not task.cancel_requested and not stands_for_a_workflow
+    is_sub_workflow = task.type == WORKFLOW_STEP and task.state is State.CLAIMED
+    return task.state not in FINAL and not task.cancel_requested and not is_sub_workflow
 
 
 def _can_be_retried(task: Task) -> bool:
@@ -92,19 +94,19 @@ def _can_be_retried(task: Task) -> bool:
 
 
 @page("GET", "/tasks/{id:int}/whole/{name:name}", Scope.READ)
-async def whole(visit: Visit) -> Content:
-    """The params, the result or the error, all of it, as a file that no browser takes for a page."""
-    await visit.check_visible(visit.task_id)
-    task = await visit.run(visit.service.store.tasks.get(visit.task_id))
+async def whole(request: PageRequest) -> PageResult:
+    """Return the complete params, result or error as a download that browsers do not render."""
+    await request.check_visible(request.task_id)
+    task = await request.run(request.service.store.tasks.get(request.task_id))
     if task is None:
-        raise TaskNotFound(visit.task_id)
-    part = visit.path["name"]
+        raise TaskNotFound(request.task_id)
+    part = request.path["name"]
     text = _whole(task, part)
     if text is None:
-        raise Refusal("not_found", f"Task {task.id} has no such part.", hint="There are params, result and error.")
+        raise RequestRefused("not_found", f"Task {task.id} has no {part[:40]!r}.", hint="Use params, result or error.")
     kind = "txt" if part == "error" else "json"
     name = f'attachment; filename="task-{task.id}-{quote(part)}.{kind}"'.encode()
-    return Content(text.encode(errors="replace"), 200, (PLAIN, (b"content-disposition", name), CLOSED))
+    return PageResult(text.encode(errors="replace"), 200, (PLAIN, (b"content-disposition", name), SANDBOX))
 
 
 def _whole(task: Task, part: str) -> str | None:
@@ -116,28 +118,32 @@ def _whole(task: Task, part: str) -> str | None:
 
 
 @page("POST", "/tasks/{id:int}/cancel", Scope.ENQUEUE)
-async def cancel(visit: Visit) -> Content:
-    """Cancel it, or ask its worker to stop."""
-    await visit.check_visible(visit.task_id)
-    task = await visit.run(visit.service.store.tasks.cancel(visit.task_id, visit.caller.queues))
-    said = "Cancelled." if task.state is State.CANCELLED else "Its worker is asked to stop."
-    return visit.back(f"/tasks/{task.id}", said)
+async def cancel(request: PageRequest) -> PageResult:
+    """Cancel the task, or ask its worker to stop."""
+    await request.check_visible(request.task_id)
+    task = await request.run(request.service.store.tasks.cancel(request.task_id, request.caller.queues))
+    notice = "Cancelled." if task.state is State.CANCELLED else "The worker was asked to stop."
+    return request.redirect_with_notice(f"/tasks/{task.id}", notice)
 
 
 @page("POST", "/tasks/{id:int}/retry", Scope.ENQUEUE)
-async def retry(visit: Visit) -> Content:
-    """Send it back to be claimed now."""
-    await visit.check_visible(visit.task_id)
-    task = await visit.run(visit.service.store.tasks.retry(visit.task_id, visit.caller.queues))
-    return visit.back(f"/tasks/{task.id}", f"It is {task.state}, with all its attempts.")
+async def retry(request: PageRequest) -> PageResult:
+    """Retry the task: it becomes pending."""
+    await request.check_visible(request.task_id)
+    task = await request.run(request.service.store.tasks.retry(request.task_id, request.caller.queues))
+    return request.redirect_with_notice(
+        f"/tasks/{task.id}", f"Retried: the task is {task.state}, with all its attempts."
+    )
 
 
 @page("POST", "/tasks/{id:int}/discard", Scope.ADMIN)
-async def discard(visit: Visit) -> Content:
-    """Take it out of the dead letter."""
-    await visit.check_visible(visit.task_id)
-    task = await visit.run(visit.service.store.tasks.discard(visit.task_id, visit.caller.queues))
-    return visit.back(f"/tasks/{task.id}", "Discarded: it stays failed, and is not in the dead letter any more.")
+async def discard(request: PageRequest) -> PageResult:
+    """Remove the task from the dead letter."""
+    await request.check_visible(request.task_id)
+    task = await request.run(request.service.store.tasks.discard(request.task_id, request.caller.queues))
+    return request.redirect_with_notice(
+        f"/tasks/{task.id}", "Discarded: the task stays failed and is removed from the dead letter."
+    )
 
 
 PAGES = [one_task, whole, cancel, retry, discard]

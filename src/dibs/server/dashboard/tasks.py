@@ -1,4 +1,4 @@
-"""The tasks page: search, page by page, with everything in the address."""
+"""The tasks page: a search in pages, with the whole query in the URL."""
 
 from __future__ import annotations
 
@@ -8,57 +8,63 @@ from typing import Any
 from dibs.errors import InvalidValue
 from dibs.model.key import Scope
 from dibs.model.task import State
-from dibs.server.dashboard.page import Content, Visit, page, redirect
-from dibs.server.dashboard.search import Address, Look, boxed, look
-from dibs.server.statistics.queue_depths import Board
+from dibs.server.dashboard.page import PageRequest, PageResult, page, redirect
+from dibs.server.dashboard.search import SearchResult, TaskListQuery, format_text, search_tasks
+from dibs.server.statistics.queue_depths import QueueDepths
 
-NOTHING = Look([], None, 0)
+NO_RESULT = SearchResult([], None, 0)
 MANY_QUEUES = 100
 
 
-@page("GET", "/tasks", Scope.READ, query=Address)
-async def tasks(visit: Visit) -> Content:
-    """What was asked for, newest first."""
-    asked: Address = visit.query.asked()
-    if asked is not visit.query or says_nothing(visit.http[0]["query_string"]):
-        return redirect(asked.address())
-    found, board = await asyncio.gather(_look(visit, asked), visit.service.pulse.look_in())
+@page("GET", "/tasks", Scope.READ, query=TaskListQuery)
+async def tasks(request: PageRequest) -> PageResult:
+    """Render the tasks that match, newest first."""
+    query: TaskListQuery = request.query.parsed()
+    if query is not request.query or has_empty_fields(request.http[0]["query_string"]):
+        return redirect(query.address())
+    found, depths = await asyncio.gather(_search(request, query), request.service.live_stats.for_page())
     if isinstance(found, InvalidValue):
-        return _show(visit, asked, NOTHING, board, found)
-    return _show(visit, asked, found, board)
+        return _show(request, query, NO_RESULT, depths, found)
+    return _show(request, query, found, depths)
 
 
-async def _look(visit: Visit, asked: Address) -> Look | InvalidValue:
-    """What was found; or what is wrong with the question."""
+async def _search(request: PageRequest, query: TaskListQuery) -> SearchResult | InvalidValue:
+    """Return the result, or the error of an invalid query."""
     try:
-        return await look(visit, asked, asked.cursor)
+        return await search_tasks(request, query, query.cursor)
     except InvalidValue as error:
         return error
 
 
-def _show(visit: Visit, asked: Address, found: Look, board: Board, problem: InvalidValue | None = None) -> Content:
-    queues = visit.caller.queues if asked.queue is None else [asked.queue]
+def _show(
+    request: PageRequest,
+    query: TaskListQuery,
+    found: SearchResult,
+    depths: QueueDepths,
+    problem: InvalidValue | None = None,
+) -> PageResult:
+    queues = request.caller.queues if query.queue is None else [query.queue]
     context: dict[str, Any] = {
-        "asked": asked,
+        "query": query,
         "found": found,
-        "box": boxed(asked.text),
+        "box": format_text(query.text),
         "states": list(State),
-        "depth": board.of(queues) if board.known else {},
-        "queues": choice_of_queues(visit, board),
-        "older": None if found.cursor is None else asked.older(found.cursor),
+        "depth": depths.of(queues) if depths.known else {},
+        "queues": queue_choices(request, depths),
+        "older": None if found.cursor is None else query.older(found.cursor),
         "problem": problem,
     }
-    return visit.render("tasks.html", 200 if problem is None else 400, **context)
+    return request.render("tasks.html", 200 if problem is None else 400, **context)
 
 
-def choice_of_queues(visit: Visit, board: Board) -> list[str]:
-    """Queues to choose from; none where they are too many, and have to be written."""
-    names = [name for name in board.queues() if visit.caller.serves(name)]
+def queue_choices(request: PageRequest, depths: QueueDepths) -> list[str]:
+    """Return the queues for a selection; none if there are too many, then the page has a text field."""
+    names = [name for name in depths.queues() if request.caller.serves(name)]
     return names if len(names) <= MANY_QUEUES else []
 
 
-def says_nothing(query: bytes) -> bool:
-    """True for an address with fields that were left empty, as a form sends them: a shorter one says the same."""
+def has_empty_fields(query: bytes) -> bool:
+    """Return True for a query string with empty fields, as forms send them: it can be shortened."""
     return query.endswith(b"=") or b"=&" in query
 
 

@@ -1,4 +1,4 @@
-"""Params, results and errors of any size as text: a part of it on the page, the whole under an address of its own."""
+"""Params, results and errors of any size as text: an excerpt for the page, and the complete text for a download."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from typing import Any
 
 from dibs.model.task import Failure
 
-SHOWN = 20_000
-"""Characters that stand on a page."""
+EXCERPT_LENGTH = 20_000
+"""Maximum number of characters on a page."""
 
-PRETTY = 64_000
-"""Characters of JSON up to which the whole is set out in lines; deep in a nest of lists, a number of one character
-takes up more than a hundred."""
+MAX_INDENTED = 64_000
+"""Maximum length of JSON that is indented in a download: in deeply nested lists, indentation needs more than a hundred
+characters for one digit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The beginning of a text; `cut`: there is more."""
+    """The beginning of a text. `cut`: the text is longer."""
 
     text: str
     cut: bool
 
 
 def excerpt(text: str) -> Excerpt:
-    """As much of it as a page shows."""
-    return Excerpt(text[:SHOWN], len(text) > SHOWN)
+    """Return the part of a text that a page shows."""
+    return Excerpt(text[:EXCERPT_LENGTH], len(text) > EXCERPT_LENGTH)
 
 
 def pretty(value: Any) -> Excerpt:
-    """The beginning of the JSON, one value a line. Only that part is ever made."""
+    """Return the beginning of indented JSON. Only this part is encoded."""
     parts, length = [], 0
     for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
-        parts.append(part[: SHOWN + 1])
+        parts.append(part[: EXCERPT_LENGTH + 1])
         length += len(part)
-        if length > SHOWN:
+        if length > EXCERPT_LENGTH:
             break
     return excerpt("".join(parts))
 
 
 def whole_json(value: Any) -> str:
-    """All of the JSON."""
+    """Return the complete JSON."""
     compact = json.dumps(value, ensure_ascii=False)
-    return compact if len(compact) > PRETTY else json.dumps(value, ensure_ascii=False, indent=2)
+    return compact if len(compact) > MAX_INDENTED else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def whole_error(error: Failure) -> str:
-    """The error as Python would tell it."""
+    """Return the traceback, type and message of an error."""
     return f"{error.traceback.rstrip()}\n\n{error.type}: {error.message}" if error.traceback else str_of(error)
 
 
 def str_of(error: Failure) -> str:
-    """Type and message."""
+    """Return the type and message of an error."""
     return f"{error.type}: {error.message}" if error.type else error.message

@@ -1,4 +1,4 @@
-"""When schedules tick: a cron expression in words, its next ticks, and how busy each quarter of an hour will be."""
+"""The ticks of schedules: a cron expression in words, its next ticks, and ticks per quarter of an hour."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EVERY = re.compile(r"\*/([0-9]{1,2})")
 
 
 def in_words(expression: str) -> str | None:
-    """What a simple expression means; None for one that is easier to read as it stands."""
+    """Describe a simple cron expression in words; None for a complex one."""
     fields = NICKNAMES.get(expression.lower(), expression).upper().split()
     if len(fields) == 6:
         return _every(fields[0], "second", 60) if set(fields[1:]) == {"*"} else None
@@ -38,16 +38,16 @@ def in_words(expression: str) -> str | None:
     return f"{time}, {day}" if time.startswith("every") else f"{day} {time}"
 
 
-def coming(schedule: Schedule) -> list[datetime]:
-    """Its next ticks, as the clock on its wall shows them; none where it does not tick."""
+def next_ticks(schedule: Schedule) -> list[datetime]:
+    """Return the next ticks in the time zone of the schedule; none for a disabled schedule."""
     if not schedule.enabled:
         return []
-    ticks = _following(schedule.cron, schedule.timezone, schedule.next_at)
-    return [tick.astimezone(_wall(schedule.timezone)) for tick in ticks]
+    ticks = _next_ticks(schedule.cron, schedule.timezone, schedule.next_at)
+    return [tick.astimezone(_zone(schedule.timezone)) for tick in ticks]
 
 
-def density(schedules: Iterable[Schedule], now: datetime) -> list[int]:
-    """How many ticks all of them have in each quarter of an hour from now on, for a day."""
+def ticks_per_quarter(schedules: Iterable[Schedule], now: datetime) -> list[int]:
+    """Return the number of ticks of all schedules in each quarter of an hour of the next 24 hours."""
     start = now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0)
     sums = [0] * QUARTERS
     for each in schedules:
@@ -57,19 +57,19 @@ def density(schedules: Iterable[Schedule], now: datetime) -> list[int]:
 
 
 def hours() -> list[str]:
-    """The marks under a chart of the day to come."""
+    """Return the labels under a chart of the next 24 hours."""
     return ["now", *(f"in {hours} h" for hours in range(6, 25, 6))]
 
 
 def quarter(now: datetime, number: int) -> str:
-    """The hour and minute (UTC) at which a quarter of an hour begins."""
+    """Return the start (UTC) of a quarter of an hour, as hour and minute."""
     start = now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0)
     return f"{start + number * timedelta(minutes=15):%H:%M}"
 
 
 @lru_cache(4096)
-def _following(cron: str, timezone: str, first: datetime) -> tuple[datetime, ...]:
-    """Kept: a date that comes once in four years takes long to find, and stays the same."""
+def _next_ticks(cron: str, timezone: str, first: datetime) -> tuple[datetime, ...]:
+    """Return the next ticks, cached: a date that occurs once in four years takes long to find."""
     return tuple(islice(_ticks(cron, timezone, first), NEXT))
 
 
@@ -78,12 +78,12 @@ def _ticks(cron: str, timezone: str, tick: datetime) -> Iterable[datetime]:
         while True:
             yield tick
             tick = next_after(cron, timezone, tick)
-    except InvalidValue:  # it never ticks again, or its time zone is no longer known here
+    except InvalidValue:  # the schedule never ticks again, or its time zone is unknown on this machine
         return
 
 
 @lru_cache(1024)
-def _wall(timezone: str) -> tzinfo:
+def _zone(timezone: str) -> tzinfo:
     try:
         return UTC if timezone == "UTC" else ZoneInfo(timezone)
     except (LookupError, ValueError, OSError):
@@ -118,7 +118,7 @@ def _every(field: str, unit: str, whole: int) -> str | None:
         return f"every {unit}"
     found = _EVERY.fullmatch(field)
     if found is None or int(found[1]) == 0 or whole % int(found[1]):
-        return None  # every 7 minutes begins anew with each hour: that is not every 7 minutes
+        return None  # */7 restarts with each hour, so it is not every 7 minutes
     return f"every {unit}" if int(found[1]) == 1 else f"every {int(found[1])} {unit}s"
 
 

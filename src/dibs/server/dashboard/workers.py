@@ -1,4 +1,4 @@
-"""Workers: who is there, since when, for what; and what each holds until when."""
+"""The workers page: state, heartbeat and queues of each worker, and the tasks that it holds."""
 
 from __future__ import annotations
 
@@ -10,63 +10,63 @@ from dibs.model.registry import WorkerInfo, WorkerState
 from dibs.model.search import TaskSearch, TaskSummary
 from dibs.model.task import State
 from dibs.server.api.workers import seen_workers
-from dibs.server.dashboard.page import Content, Visit, page
+from dibs.server.dashboard.page import PageRequest, PageResult, page
 
 SHOWN = 200
-"""Workers on the page, those that are there first."""
+"""Maximum number of workers on the page, active ones first."""
 
-HELD = 20
-"""Tasks that are shown of each worker, the oldest it holds."""
+MAX_HELD = 20
+"""Maximum number of tasks shown for each worker, oldest first."""
 
-LINES = 500
+MAX_SUMMARIES = 500
 ORDER = (WorkerState.ACTIVE, WorkerState.STALE, WorkerState.GONE)
-ABOUT = ("host", "pid", "dibs", "python", "concurrency")
-"""What is said of a worker before anything else that it tells of itself."""
+FIRST_METADATA = ("host", "pid", "dibs", "python", "concurrency")
+"""The metadata of a worker that is shown first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A worker as the page shows it: what is known of its first tasks, and how many more there are."""
+class WorkerRow:
+    """A row of the table: a worker, and the summaries of its first tasks."""
 
     info: WorkerInfo
     holds: list[tuple[int, TaskSummary | None]]
 
     @property
     def more(self) -> int:
-        """How many tasks it holds beyond those that are shown."""
+        """The number of held tasks that are not shown."""
         return len(self.info.holds) - len(self.holds)
 
     @property
-    def about(self) -> dict[str, str]:
-        """What it tells of itself, as short texts."""
-        told = self.info.metadata
-        names = [*(name for name in ABOUT if name in told), *sorted(set(told) - {*ABOUT, "held"})]
-        return {name: str(told[name])[:200] for name in names[:12]}
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the worker, as short texts."""
+        values = self.info.metadata
+        names = [*(name for name in FIRST_METADATA if name in values), *sorted(set(values) - {*FIRST_METADATA, "held"})]
+        return {name: str(values[name])[:200] for name in names[:12]}
 
 
 @page("GET", "/workers", Scope.READ)
-async def workers(visit: Visit) -> Content:
-    """Everybody who was heard of: those that are there, then those that fell silent, then those that left."""
-    await visit.service.pulse.look_in()
-    seen = sorted(await seen_workers(visit), key=lambda info: (ORDER.index(info.state), info.id))
-    lines = await _lines(visit) if any(info.holds for info in seen) else {}
-    rows = [_row(info, lines) for info in seen[:SHOWN]]
-    counts = {state: sum(info.state == state for info in seen) for state in ORDER}
-    return visit.render("workers.html", rows=rows, hidden=len(seen[SHOWN:]), counts=counts)
+async def workers(request: PageRequest) -> PageResult:
+    """Render all known workers: active, then stale, then gone."""
+    await request.service.live_stats.for_page()
+    known = sorted(await seen_workers(request), key=lambda info: (ORDER.index(info.state), info.id))
+    summaries = await _summaries(request) if any(info.holds for info in known) else {}
+    rows = [_row(info, summaries) for info in known[:SHOWN]]
+    counts = {state: sum(info.state == state for info in known) for state in ORDER}
+    return request.render("workers.html", rows=rows, hidden=len(known[SHOWN:]), counts=counts)
 
 
-async def _lines(visit: Visit) -> dict[int, TaskSummary]:
-    """The newest of the running tasks; of the others the page shows no more than their ids."""
-    which = TaskSearch(state=State.CLAIMED, queues=visit.caller.queues, limit=LINES)
-    return _by_id((await visit.run(visit.service.store.tasks.search(which))).tasks)
+async def _summaries(request: PageRequest) -> dict[int, TaskSummary]:
+    """Return summaries of the newest claimed tasks; of other tasks the page shows only the id."""
+    criteria = TaskSearch(state=State.CLAIMED, queues=request.caller.queues, limit=MAX_SUMMARIES)
+    return _by_id((await request.run(request.service.store.tasks.search(criteria))).tasks)
 
 
-def _by_id(lines: Iterable[TaskSummary]) -> dict[int, TaskSummary]:
-    return {line.id: line for line in lines}
+def _by_id(summaries: Iterable[TaskSummary]) -> dict[int, TaskSummary]:
+    return {summary.id: summary for summary in summaries}
 
 
-def _row(info: WorkerInfo, lines: dict[int, TaskSummary]) -> Row:
-    return Row(info, [(task_id, lines.get(task_id)) for task_id in info.holds[:HELD]])
+def _row(info: WorkerInfo, summaries: dict[int, TaskSummary]) -> WorkerRow:
+    return WorkerRow(info, [(task_id, summaries.get(task_id)) for task_id in info.holds[:MAX_HELD]])
 
 
 PAGES = [workers]

@@ -1,7 +1,7 @@
-"""The shapes of large workflows, kept: what comes after what stays as it is, however often a page asks again.
+"""A cache of the shapes of large workflows: their steps, dependencies and groups, which rarely change.
 
-To read and fold the dependencies of ten thousand steps takes a while; a page that is open asks whenever a step ends.
-With the shape at hand, only how the steps stand is read, and that as a few long lists of ids.
+Reading and folding the dependencies of ten thousand steps takes long, and an open page reloads whenever a step ends.
+With a cached shape, only the states of the steps are read, as a few lists of ids.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from dibs.errors import WorkflowNotFound
 from dibs.model.task import State
 from dibs.model.workflow import StepGroup, StepKind, Workflow, WorkflowOutline
 from dibs.server.api.workflows import seen
-from dibs.server.dashboard.page import Visit
+from dibs.server.dashboard.page import PageRequest
 from dibs.server.service import Service
 from dibs.workflow.summary import Parents, common_name, folding_within, sort_of, word_for
 
-MOST, TALLEST = 120, 24
-"""Boxes of a picture, and those above each other in one layer."""
+MAX_BOXES, MAX_PER_LAYER = 120, 24
+"""Maximum number of boxes in a picture, and in one layer."""
 
-MOST_UNFOLDED = 500
-"""Boxes of a picture in which somebody wants to see every step alone."""
+MAX_UNFOLDED = 500
+"""Maximum number of boxes in an unfolded picture."""
 
-LARGE = 300
-"""Smaller workflows are not worth it."""
+MIN_CACHED_STEPS = 300
+"""Workflows with fewer steps are not cached."""
 
-KEPT = 16
+MAX_CACHED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """The steps of a box by their ids, mostly one, and the groups directly before it by their number. `name`: what to
-    call many; one has its own."""
+class NodeGroup:
+    """The steps of one box, by id, and the indexes of the groups directly before it. `name`: the common name of
+    folded steps."""
 
     ids: Sequence[int]
     after: Sequence[int]
@@ -45,97 +45,95 @@ class Group:
 
     @property
     def folded(self) -> bool:
-        """True where the box stands for many steps."""
+        """True if the box contains several steps."""
         return len(self.ids) > 1
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How the steps of a workflow hang together: which there are, in order; those before each, by their places; the
-    groups of the picture, and the group of each step. `size`: how many steps the workflow had. `whole`: nothing was
-    left out."""
+class GraphShape:
+    """The structure of a workflow: its steps in order, their parents by index, the groups of the picture, and the
+    group of each step. `size`: the number of steps of the workflow. `whole`: no step was left out."""
 
     size: int
     ids: Sequence[int]
     parents: Parents
-    groups: Sequence[Group]
+    groups: Sequence[NodeGroup]
     group_of: Mapping[int, int]
     whole: bool
 
     @property
     def folded(self) -> bool:
-        """True where some box stands for many steps."""
+        """True if any box contains several steps."""
         return any(group.folded for group in self.groups)
 
     def fits(self, states: Iterable[StepGroup]) -> bool:
-        """True while no step was taken away."""
+        """Return True unless a step was pruned."""
         return sum(len(alike.ids) for alike in states) == len(self.ids)
 
-    def group_with(self, task_id: int | None) -> Group | None:
-        """The box that this step is in."""
+    def group_with(self, task_id: int | None) -> NodeGroup | None:
+        """Return the group of a step."""
         number = self.group_of.get(task_id) if task_id is not None else None
         return None if number is None else self.groups[number]
 
     def before(self, task_id: int, most: int) -> tuple[list[int], int]:
-        """The first `most` steps directly before this one, and how many there are in all."""
+        """Return the first `most` parents of a step, and the number of its parents."""
         parents = self.parents[bisect_left(self.ids, task_id)]
         return [self.ids[place] for place in parents[:most]], len(parents)
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
-    """How the steps of a group stand: how many there are of each word. `passed`: what comes after need not wait."""
+class GroupStatus:
+    """The number of steps of a group in each state. `passed`: the group no longer blocks later steps."""
 
     words: Mapping[str, int]
     passed: bool
 
 
-async def look(visit: Visit, flow: Workflow, *, unfold: bool) -> tuple[Shape, list[StepGroup]]:
-    """The shape of the workflow, as it was kept if it still holds; and how its steps stand now."""
-    shapes = _SHAPES.setdefault(visit.service, OrderedDict())
+async def read_shape(request: PageRequest, flow: Workflow, *, unfold: bool) -> tuple[GraphShape, list[StepGroup]]:
+    """Return the shape of the workflow, from the cache if it is valid, and the current states of its steps."""
+    shapes = _SHAPES.setdefault(request.service, OrderedDict())
     known = shapes.get((flow.id, unfold))
     if known is not None and known.size == flow.steps:
-        states = await _step_states(visit, flow.id, known)
+        states = await _step_states(request, flow.id, known)
         if known.fits(states):
             shapes.move_to_end((flow.id, unfold))
             return known, states
-    outline = await visit.run(seen(visit, visit.service.store.workflows.outline(flow.id)))
-    shape = await asyncio.to_thread(make, outline, flow.steps, unfold=unfold)  # others wait for the event loop
-    states = await _step_states(visit, flow.id, shape)
+    outline = await request.run(seen(request, request.service.store.workflows.outline(flow.id)))
+    shape = await asyncio.to_thread(make, outline, flow.steps, unfold=unfold)  # folding would block the event loop
+    states = await _step_states(request, flow.id, shape)
     if not shape.fits(states):
-        raise WorkflowNotFound(flow.id)  # it is being pruned
+        raise WorkflowNotFound(flow.id)  # upkeep is pruning the workflow
     _keep(shapes, (flow.id, unfold), shape)
     return shape, states
 
 
-async def _step_states(visit: Visit, flow: int, shape: Shape) -> list[StepGroup]:
+async def _step_states(request: PageRequest, flow: int, shape: GraphShape) -> list[StepGroup]:
     if not shape.ids:
         return []
-    return await visit.run(seen(visit, visit.service.store.workflows.step_states(flow, shape.ids[-1])))
+    return await request.run(seen(request, request.service.store.workflows.step_states(flow, shape.ids[-1])))
 
 
-def _keep(shapes: OrderedDict[tuple[int, bool], Shape], key: tuple[int, bool], shape: Shape) -> None:
-    if shape.size >= LARGE:
+def _keep(shapes: OrderedDict[tuple[int, bool], GraphShape], key: tuple[int, bool], shape: GraphShape) -> None:
+    if shape.size >= MIN_CACHED_STEPS:
         shapes[key] = shape
         shapes.move_to_end(key)
-        while len(shapes) > KEPT:
+        while len(shapes) > MAX_CACHED:
             shapes.popitem(last=False)
 
 
-def make(outline: WorkflowOutline, size: int, *, unfold: bool = False) -> Shape:
-    """Fold the steps into as many groups as can be looked at; the finalizer has one of its own, after all that nothing
-    else comes after."""
-    groups = [*_groups(outline, *((MOST_UNFOLDED, MOST_UNFOLDED) if unfold else (MOST, TALLEST)))]
-    waited_for = {each for group in groups for each in group.after}
-    ends = [number for number in range(len(groups)) if number not in waited_for]
+def make(outline: WorkflowOutline, size: int, *, unfold: bool = False) -> GraphShape:
+    """Fold the steps into a limited number of groups. The finalizer has its own group, after all final groups."""
+    groups = [*_groups(outline, *((MAX_UNFOLDED, MAX_UNFOLDED) if unfold else (MAX_BOXES, MAX_PER_LAYER)))]
+    has_children = {each for group in groups for each in group.after}
+    ends = [number for number in range(len(groups)) if number not in has_children]
     if StepKind.FINALIZER in outline.kinds:
-        groups.append(Group([outline.ids[outline.kinds.index(StepKind.FINALIZER)]], ends, is_finalizer=True))
+        groups.append(NodeGroup([outline.ids[outline.kinds.index(StepKind.FINALIZER)]], ends, is_finalizer=True))
     group_of = {task_id: number for number, group in enumerate(groups) for task_id in group.ids}
-    return Shape(size, outline.ids, outline.parents, groups, group_of, outline.whole)
+    return GraphShape(size, outline.ids, outline.parents, groups, group_of, outline.whole)
 
 
-def stands(shape: Shape, states: Iterable[StepGroup]) -> list[Stand]:
-    """How each group stands."""
+def group_statuses(shape: GraphShape, states: Iterable[StepGroup]) -> list[GroupStatus]:
+    """Return the status of each group."""
     words = [Counter[str]() for _ in shape.groups]
     passed = [0] * len(shape.groups)
     for alike in states:
@@ -145,27 +143,27 @@ def stands(shape: Shape, states: Iterable[StepGroup]) -> list[Stand]:
                 words[number][word] += count
                 passed[number] += count if alike.passed else 0
     sizes = [len(group.ids) for group in shape.groups]
-    return [Stand(found, done == size) for found, done, size in zip(words, passed, sizes, strict=True)]
+    return [GroupStatus(found, done == size) for found, done, size in zip(words, passed, sizes, strict=True)]
 
 
 def in_state(states: Iterable[StepGroup], state: State) -> set[int]:
-    """The steps that are in this state."""
+    """Return the steps in this state."""
     return {task_id for alike in states if alike.state is state for task_id in alike.ids}
 
 
-def _groups(outline: WorkflowOutline, most: int, tallest: int) -> Iterable[Group]:
+def _groups(outline: WorkflowOutline, max_groups: int, max_per_layer: int) -> Iterable[NodeGroup]:
     others, parents = _others(outline)
     sorts = list(
         map(sort_of, *([column[each] for each in others] for column in (outline.kinds, outline.types, outline.names)))
     )
-    folding = folding_within(sorts, parents, most - 1, tallest)
+    folding = folding_within(sorts, parents, max_groups - 1, max_per_layer)
     for places, after in zip(folding.parts, folding.after, strict=True):
         members = [others[place] for place in places]
-        yield Group([outline.ids[each] for each in members], after, _name(outline, members))
+        yield NodeGroup([outline.ids[each] for each in members], after, _name(outline, members))
 
 
 def _others(outline: WorkflowOutline) -> tuple[Sequence[int], Parents]:
-    """The places of all but the finalizer, and those before each by their number among them."""
+    """Return the indexes of all steps but the finalizer, and their parents by index in this list."""
     if StepKind.FINALIZER not in outline.kinds:
         return range(len(outline.ids)), outline.parents
     others = [place for place, kind in enumerate(outline.kinds) if kind != StepKind.FINALIZER]
@@ -179,4 +177,4 @@ def _name(outline: WorkflowOutline, places: Sequence[int]) -> str:
     return common_name([outline.names[each] for each in places], (outline.types[each] for each in places))
 
 
-_SHAPES: WeakKeyDictionary[Service, OrderedDict[tuple[int, bool], Shape]] = WeakKeyDictionary()
+_SHAPES: WeakKeyDictionary[Service, OrderedDict[tuple[int, bool], GraphShape]] = WeakKeyDictionary()

@@ -1,6 +1,6 @@
-"""Workflows: a list of them, and each drawn as a graph that tells how far it is.
+"""The workflow pages: a list of workflows, and a page with the graph and the steps of one workflow.
 
-To a key that is limited to queues, a workflow with a task in any other queue does not exist.
+A key that is limited to queues does not see a workflow with a task in any other queue.
 """
 
 from __future__ import annotations
@@ -32,173 +32,180 @@ from dibs.model.workflow import (
     WorkflowState,
 )
 from dibs.server.api.workflows import change, seen, workflow_id
-from dibs.server.dashboard.page import Content, Visit, page
-from dibs.server.dashboard.workflow_picture import Picture, Scene, bar, draw, took
-from dibs.server.dashboard.workflow_shapes import Shape, in_state, look, stands
+from dibs.server.dashboard.page import PageRequest, PageResult, page
+from dibs.server.dashboard.workflow_picture import Picture, Scene, bar, draw, duration
+from dibs.server.dashboard.workflow_shapes import GraphShape, group_statuses, in_state, read_shape
 from dibs.workflow.summary import word
 
 SHOWN = 50
-"""Workflows on a page."""
+"""Number of workflows on a page."""
 
 ROWS = 100
-"""Steps in the table of a page."""
+"""Number of steps in the table of a page."""
 
 PARENTS = 3
-"""Steps that a row of the table names as those before it; of more it says how many."""
+"""Maximum number of parents that a row names; of more it shows the number."""
 
-ENOUGH = 0.1
-"""Seconds after which looking for workflows ends, wherever it is."""
+MAX_SECONDS = 0.1
+"""Seconds after which a search for workflows ends."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which workflows somebody wants to see."""
+class WorkflowQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The query for workflows."""
 
     state: WorkflowState | None = None
     name: str | None = None
     cursor: int | None = None
 
     def address(self, cursor: int | None) -> str:
-        """Where to go on."""
+        """Return the URL of the page that starts after `cursor`."""
         asked = {"state": self.state, "name": self.name, "cursor": cursor}
         query = urlencode({name: value for name, value in asked.items() if value is not None})
         return f"/workflows?{query}" if query else "/workflows"
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How somebody looks at a workflow: every step drawn alone; in the table those of one box, those of one state,
-    those after another."""
+class WorkflowPageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The view of a workflow: `unfold` draws every step; `of` (a step of a box), `state` and `cursor` select the steps
+    in the table."""
 
     unfold: Literal["1"] | None = None
     of: int | None = None
     state: State | None = None
     cursor: int | None = None
 
-    def address(self, flow: int, **also: object) -> str:
-        """The same view with something changed; None takes it away."""
+    def address(self, flow_id: int, **also: object) -> str:
+        """Return the URL of this view with changes; None removes a parameter."""
         asked = {**msgspec.structs.asdict(self), "cursor": None, **also}
         query = urlencode({name: value for name, value in asked.items() if value is not None})
-        return f"/workflows/{flow}?{query}" if query else f"/workflows/{flow}"
+        return f"/workflows/{flow_id}?{query}" if query else f"/workflows/{flow_id}"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StepRow:
     """A row of the table of steps."""
 
     step: Step
     state: str
     after: Sequence[Step]
     more: int
-    took: float | None
+    duration: float | None
     inside: SubWorkflowProgress | None
     error: str | None
 
 
-@page("GET", "/workflows", Scope.READ, query=Wish)
-async def workflows(visit: Visit) -> Content:
-    """Workflows, newest first. Those inside others are shown with them."""
-    wish: Wish = visit.query
-    found, cursor = await _find(visit, wish)
-    rows = [(each, bar(_counts(each)), _lasted(each)) for each in found]
-    return visit.render(
+@page("GET", "/workflows", Scope.READ, query=WorkflowQuery)
+async def workflows(request: PageRequest) -> PageResult:
+    """Render workflows, newest first, without sub-workflows."""
+    query: WorkflowQuery = request.query
+    found, cursor = await _find(request, query)
+    rows = [(each, bar(_counts(each)), _duration(each)) for each in found]
+    return request.render(
         "workflows.html",
-        asked=wish,
+        query=query,
         rows=rows,
         states=list(WorkflowState),
-        older=None if cursor is None else wish.address(cursor),
-        newest=wish.address(None),
+        older=None if cursor is None else query.address(cursor),
+        newest=query.address(None),
     )
 
 
-@page("GET", "/workflows/{id:int}", Scope.READ, query=View)
-async def workflow(visit: Visit) -> Content:
-    """One workflow: its graph, its steps, how far it is and who may finalize it."""
-    flow, store, now = workflow_id(visit), visit.service.store, datetime.now(UTC)
-    one = await visit.run(seen(visit, store.workflows.get_workflow(flow)))
-    if one is None:
-        raise WorkflowNotFound(flow)
-    view: View = visit.query
-    shape, states = await look(visit, one, unfold=bool(view.unfold))
+@page("GET", "/workflows/{id:int}", Scope.READ, query=WorkflowPageQuery)
+async def workflow(request: PageRequest) -> PageResult:
+    """Render one workflow: its graph, steps, progress and finalization."""
+    flow_id, store, now = workflow_id(request), request.service.store, datetime.now(UTC)
+    flow = await request.run(seen(request, store.workflows.get_workflow(flow_id)))
+    if flow is None:
+        raise WorkflowNotFound(flow_id)
+    view: WorkflowPageQuery = request.query
+    shape, states = await read_shape(request, flow, unfold=bool(view.unfold))
     shown, next_cursor = _table(shape, states, view)
-    wanted = _wanted(shape, shown)
-    some = await visit.run(seen(visit, store.workflows.step_details(wanted)))
-    if len(some.steps) < len(wanted):
-        raise WorkflowNotFound(flow)  # it was pruned meanwhile
-    scene = Scene(some, view.address(flow, of=None), now)
+    wanted = _steps_to_read(shape, shown)
+    details = await request.run(seen(request, store.workflows.step_details(wanted)))
+    if len(details.steps) < len(wanted):
+        raise WorkflowNotFound(flow_id)  # upkeep pruned the workflow meanwhile
+    scene = Scene(details, view.address(flow_id, of=None), now)
     drawn = await asyncio.to_thread(_draw, shape, states, scene)
-    steps = [some.steps[each] for each in shown]
-    errors = await visit.run(
-        seen(visit, store.workflows.step_errors([step.task_id for step in steps if _may_have_failed(step)]))
+    steps = [details.steps[each] for each in shown]
+    errors = await request.run(
+        seen(request, store.workflows.step_errors([step.task_id for step in steps if _may_have_failed(step)]))
     )
-    context = await visit.run(seen(visit, store.finalization.execution_context(flow)))
-    return visit.render(
+    context = await request.run(seen(request, store.finalization.execution_context(flow_id)))
+    return request.render(
         "workflow.html",
-        flow=one,
+        flow=flow,
         view=view,
         shape=shape,
         picture=drawn,
-        lines=_lines(steps, shape, some, errors, now),
-        next_page=None if next_cursor is None else view.address(flow, cursor=next_cursor),
+        rows=_rows(steps, shape, details, errors, now),
+        next_page=None if next_cursor is None else view.address(flow_id, cursor=next_cursor),
         group=shape.group_with(view.of),
         context=context,
         counts=bar(context.by_state),
-        attempts=await visit.run(seen(visit, store.finalization.latest_attempts(flow))),
-        finalizer=None if one.finalizer_id is None else some.steps.get(one.finalizer_id),
-        held=_is_held(one, now),
-        lasted=_lasted(one),
-        may_cancel=not one.finished and one.stopping != STOP_CANCELLED and visit.may(Scope.ENQUEUE),
-        may_retry=_can_go_on(one) and visit.may(Scope.ENQUEUE),
+        attempts=await request.run(seen(request, store.finalization.latest_attempts(flow_id))),
+        finalizer=None if flow.finalizer_id is None else details.steps.get(flow.finalizer_id),
+        held=_is_held(flow, now),
+        duration=_duration(flow),
+        may_cancel=not flow.finished and flow.stopping != STOP_CANCELLED and request.may(Scope.ENQUEUE),
+        may_retry=_is_retryable(flow) and request.may(Scope.ENQUEUE),
     )
 
 
 @page("POST", "/workflows/{id:int}/cancel", Scope.ENQUEUE)
-async def cancel(visit: Visit) -> Content:
-    """Begin nothing more, and ask what runs to stop."""
-    one = await change(visit, visit.service.store.workflows.cancel_workflow(workflow_id(visit)))
-    said = "Cancelled." if one.finished else "Nothing more is begun; running steps have been asked to stop."
-    return visit.back(f"/workflows/{one.id}", said)
+async def cancel(request: PageRequest) -> PageResult:
+    """Cancel the workflow: no further step is started, and claimed steps are asked to stop."""
+    flow = await change(request, request.service.store.workflows.cancel_workflow(workflow_id(request)))
+    notice = "Cancelled." if flow.finished else "No further step is started; claimed steps were asked to stop."
+    return request.redirect_with_notice(f"/workflows/{flow.id}", notice)
 
 
 @page("POST", "/workflows/{id:int}/retry", Scope.ENQUEUE)
-async def retry(visit: Visit) -> Content:
-    """Go on from where it stopped."""
-    one = await change(visit, visit.service.store.workflows.retry_workflow(workflow_id(visit)))
-    return visit.back(f"/workflows/{one.id}", "It goes on from where it stopped.")
+async def retry(request: PageRequest) -> PageResult:
+    """Retry the workflow from where it stopped."""
+    flow = await change(request, request.service.store.workflows.retry_workflow(workflow_id(request)))
+    return request.redirect_with_notice(
+        f"/workflows/{flow.id}", "Retried: the workflow continues from where it stopped."
+    )
 
 
-async def _find(visit: Visit, wish: Wish) -> tuple[list[Workflow], int | None]:
-    """A page of what is wished for, or what a moment of looking for it found; and where to go on."""
-    found, cursor, ends_at = list[Workflow](), wish.cursor, time.monotonic() + ENOUGH
+async def _find(request: PageRequest, query: WorkflowQuery) -> tuple[list[Workflow], int | None]:
+    """Return a page of matching workflows, or fewer if the search took too long, and the next cursor."""
+    found, cursor, ends_at = list[Workflow](), query.cursor, time.monotonic() + MAX_SECONDS
     while True:
-        which = WorkflowFilter(
-            state=wish.state, name=wish.name, limit=SHOWN - len(found), cursor=cursor, only=visit.caller.queues
+        criteria = WorkflowFilter(
+            state=query.state, name=query.name, limit=SHOWN - len(found), cursor=cursor, only=request.caller.queues
         )
-        more = await visit.run(visit.service.store.workflows.find_workflows(which))
+        more = await request.run(request.service.store.workflows.find_workflows(criteria))
         found, cursor = found + more.workflows, more.cursor
         if cursor is None or len(found) >= SHOWN or time.monotonic() > ends_at:
             return found, cursor
 
 
-def _counts(one: Workflow) -> dict[str, int]:
-    """How its steps stand, as far as its own row tells."""
-    waiting = max(0, one.steps - one.ended - one.active)
-    return {"completed": one.ended - one.failures, "failed": one.failures, "claimed": one.active, "blocked": waiting}
+def _counts(flow: Workflow) -> dict[str, int]:
+    """Return the number of steps by state, from the row of the workflow."""
+    waiting = max(0, flow.steps - flow.ended - flow.active)
+    return {
+        "completed": flow.ended - flow.failures,
+        "failed": flow.failures,
+        "claimed": flow.active,
+        "blocked": waiting,
+    }
 
 
-def _lasted(one: Workflow) -> float | None:
-    return None if one.finished_at is None else (one.finished_at - one.created_at).total_seconds()
+def _duration(flow: Workflow) -> float | None:
+    return None if flow.finished_at is None else (flow.finished_at - flow.created_at).total_seconds()
 
 
-def _is_held(one: Workflow, now: datetime) -> bool:
-    return one.finalization_by is not None and one.finalization_until is not None and one.finalization_until > now
+def _is_held(flow: Workflow, now: datetime) -> bool:
+    return flow.finalization_by is not None and flow.finalization_until is not None and flow.finalization_until > now
 
 
-def _can_go_on(one: Workflow) -> bool:
-    stopped = one.state in (WorkflowState.FAILED, WorkflowState.CANCELLED)
-    return stopped and one.step_of is None and one.stopping != STOP_PRUNED
+def _is_retryable(flow: Workflow) -> bool:
+    stopped = flow.state in (WorkflowState.FAILED, WorkflowState.CANCELLED)
+    return stopped and flow.step_of is None and flow.stopping != STOP_PRUNED
 
 
-def _table(shape: Shape, states: Sequence[StepGroup], view: View) -> tuple[list[int], int | None]:
-    """The steps of this page of the table, and where the next begins."""
+def _table(shape: GraphShape, states: Sequence[StepGroup], view: WorkflowPageQuery) -> tuple[list[int], int | None]:
+    """Return the steps of this page of the table, and the cursor of the next page."""
     group = shape.group_with(view.of)
     ids = shape.ids if group is None else sorted(group.ids)
     ids = ids if view.cursor is None else ids[bisect_right(ids, view.cursor) :]
@@ -208,32 +215,33 @@ def _table(shape: Shape, states: Sequence[StepGroup], view: View) -> tuple[list[
     return list(ids[:ROWS]), ids[ROWS - 1] if len(ids) > ROWS else None
 
 
-def _wanted(shape: Shape, shown: Sequence[int]) -> list[int]:
-    """The steps of which more is told than how they stand: those of the table and those before them, and those that
-    have a box of their own."""
+def _steps_to_read(shape: GraphShape, shown: Sequence[int]) -> list[int]:
+    """Return the steps whose details are read: steps in the table, their parents, and steps with their own box."""
     alone = [group.ids[0] for group in shape.groups if not group.folded]
     parents = [parent for each in shown for parent in shape.before(each, PARENTS)[0]]
     return sorted({*shown, *alone, *parents})
 
 
-def _draw(shape: Shape, states: Sequence[StepGroup], scene: Scene) -> Picture:
-    return draw(shape.groups, stands(shape, states), scene)
+def _draw(shape: GraphShape, states: Sequence[StepGroup], scene: Scene) -> Picture:
+    return draw(shape.groups, group_statuses(shape, states), scene)
 
 
 def _may_have_failed(step: Step) -> bool:
     return step.state is not State.COMPLETED and (step.attempts > 0 or step.state in (State.FAILED, State.CANCELLED))
 
 
-def _lines(
-    shown: Sequence[Step], shape: Shape, some: StepDetails, errors: Mapping[int, str], now: datetime
-) -> list[Line]:
-    return [_line(step, shape, some, errors.get(step.task_id), now) for step in shown]
+def _rows(
+    shown: Sequence[Step], shape: GraphShape, details: StepDetails, errors: Mapping[int, str], now: datetime
+) -> list[StepRow]:
+    return [_row(step, shape, details, errors.get(step.task_id), now) for step in shown]
 
 
-def _line(step: Step, shape: Shape, some: StepDetails, error: str | None, now: datetime) -> Line:
+def _row(step: Step, shape: GraphShape, details: StepDetails, error: str | None, now: datetime) -> StepRow:
     first, count = shape.before(step.task_id, PARENTS)
-    named = [some.steps[each] for each in first]
-    return Line(step, word(step), named, count - len(named), took(step, now), some.inside.get(step.task_id), error)
+    named = [details.steps[each] for each in first]
+    return StepRow(
+        step, word(step), named, count - len(named), duration(step, now), details.inside.get(step.task_id), error
+    )
 
 
 PAGES = [workflows, workflow, cancel, retry]

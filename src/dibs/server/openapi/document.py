@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from inspect import getdoc
 from typing import Any, get_type_hints
 
-from dibs import shape
 from dibs.codec import MAX_BYTES, MAX_INTEGER, MAX_NAME
 from dibs.model.schedule import MAX_SCHEDULE_NAME
 from dibs.server.endpoint import ANY, Endpoint
 from dibs.server.openapi import examples
 from dibs.server.openapi.schemas import REFS, Schemas, not_null
-from dibs.server.refusing import STATUS
 from dibs.version import __version__
+from dibs.wire.errors import CODES
+from dibs.wire.schedules import Schedule
+from dibs.wire.tasks import Task
+from dibs.wire.workflows import Workflow
 
 Part = dict[str, Any]
 JSON = "application/json"
@@ -81,7 +83,8 @@ MEANINGS = {
     503: "The store did not answer in time. Asking again is safe with the same key, token or request_id.",
 }
 SHARED = {
-    status: [code for code, its in STATUS.items() if its == status and code != "not_your_claim"] for status in MEANINGS
+    status: [code for code, its in CODES.items() if its.status == status and code != "not_your_claim"]
+    for status in MEANINGS
 }
 NOT_FOUND = {
     "/api/schedules/": "schedule_not_found",
@@ -176,14 +179,14 @@ def _link(operation: Part, endpoint: Endpoint, endpoints: list[Endpoint]) -> Non
     """Say what can be done next with the task, schedule or workflow that the operation answers with."""
     for status, (kind, _) in endpoint.answers.items():
         fields = get_type_hints(kind) if status < 300 and isinstance(kind, type) else {}
-        if fields.get("task") is shape.TaskShape:
+        if fields.get("task") is Task:
             held = endpoint.tag == "claims"
             after = [each for each in _under(endpoints, "/api/tasks/{id") if _is_fenced(each) == held]
             operation["responses"][str(status)]["links"] = {operation_id(each): _with_task(each) for each in after}
-        elif fields.get("schedule") is shape.ScheduleShape:
+        elif fields.get("schedule") is Schedule:
             after = _under(endpoints, "/api/schedules/{name")
             operation["responses"][str(status)]["links"] = {operation_id(each): _with_schedule(each) for each in after}
-        elif fields.get("workflow") is shape.WorkflowShape:
+        elif fields.get("workflow") is Workflow:
             after = _under(endpoints, "/api/workflows/{id")
             operation["responses"][str(status)]["links"] = {operation_id(each): _with_workflow(each) for each in after}
 

@@ -11,7 +11,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import UnsetType
 
-from dibs import shape
 from dibs.errors import (
     AlreadyClaimed,
     ClaimLost,
@@ -34,10 +33,12 @@ from dibs.errors import (
 )
 from dibs.model.task import State, Task
 from dibs.server.rate_limits import too_many
-from dibs.server.refusing import Refusal, refusal
+from dibs.wire import tasks as wire
+from dibs.wire.errors import Refusal, RequestRefused
+from dibs.wire.fields import to_text
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
-MOMENT = shape.moment(NOW)
+MOMENT = to_text(NOW)
 WORKER = "worker-youtube-01"
 
 PENDING = Task(
@@ -48,22 +49,24 @@ CLAIMED = msgspec.structs.replace(
 )
 
 REFUSALS: Mapping[str, DibsError] = {
-    "bad_request": Refusal("bad_request", "Object missing required field `worker_id`."),
+    "bad_request": RequestRefused("bad_request", "Object missing required field `worker_id`."),
     "invalid_value": InvalidValue("params.views is an integer beyond 64 bits.", hint="Send it as a string."),
     "invalid_graph": InvalidGraph("These steps wait for each other: a → b → a.", hint="Take one of them out."),
-    "unauthorized": Refusal("unauthorized", "This API key is not valid.", hint="It is wrong, expired or revoked."),
-    "forbidden": Refusal("forbidden", "This needs a key with the scope work; this one has read."),
+    "unauthorized": RequestRefused(
+        "unauthorized", "This API key is not valid.", hint="It is wrong, expired or revoked."
+    ),
+    "forbidden": RequestRefused("forbidden", "This needs a key with the scope work; this one has read."),
     "not_your_claim": NotYourClaim("Task 123 is held by worker-youtube-02.", task_id=123, token=1),
-    "not_found": Refusal("not_found", "There is nothing at this path.", hint="/api/docs lists what there is."),
+    "not_found": RequestRefused("not_found", "This path does not exist.", hint="/api/docs lists all paths."),
     "task_not_found": TaskNotFound(123),
     "task_type_not_found": TaskTypeNotFound("There is no task type 'report'."),
     "schedule_not_found": ScheduleNotFound("nightly-report"),
     "retention_not_found": RetentionNotFound("No retention rule is set for completed of type 'report'."),
     "key_not_found": KeyNotFound("There is no key 'mfqxk4tcmezd'."),
     "workflow_not_found": WorkflowNotFound(123),
-    "method_not_allowed": Refusal("method_not_allowed", "PATCH is not possible here; GET, POST is."),
-    "too_slow": Refusal("too_slow", "The request did not come to its end in time."),
-    "headers_too_large": Refusal("headers_too_large", "The headers are larger than this server takes."),
+    "method_not_allowed": RequestRefused("method_not_allowed", "This path does not support PATCH, only GET, POST."),
+    "too_slow": RequestRefused("too_slow", "The request was not complete within 30 s."),
+    "headers_too_large": RequestRefused("headers_too_large", "The headers are larger than this server takes."),
     "key_conflict": KeyConflict("video-abc123", 123),
     "claim_lost": ClaimLost("Token 1 of task 123 is stale.", task_id=123, token=1),
     "outcome_conflict": OutcomeConflict("Task 123 was completed with another result.", task_id=123, token=1),
@@ -71,10 +74,10 @@ REFUSALS: Mapping[str, DibsError] = {
     "wrong_state": WrongState("Task 123 is completed and cannot be cancelled.", task_id=123, state="completed"),
     "workflow_state": WrongWorkflowState("Workflow 123 is completed.", workflow_id=123, state="completed"),
     "finalization_lost": FinalizationLost("Token 1 of workflow 123 is stale.", workflow_id=123, token=1),
-    "too_large": Refusal("too_large", "The body is larger than 1,048,576 bytes."),
-    "unsupported_media_type": Refusal("unsupported_media_type", "The body must be JSON, and say so."),
-    "unknown_host": Refusal("unknown_host", "This server does not go by that name."),
-    "rate_limited": too_many("This key may ask 100 times in 60 s.", 12.0),
+    "too_large": RequestRefused("too_large", "The body is larger than 1,048,576 bytes."),
+    "unsupported_media_type": RequestRefused("unsupported_media_type", "The body must be JSON, and say so."),
+    "unknown_host": RequestRefused("unknown_host", "The Host header is not a name of this server."),
+    "rate_limited": too_many("The limit of this key is 100 requests in 60 s.", 12.0),
     "store_busy": StoreBusy("The database is locked."),
 }  # fmt: skip
 
@@ -127,12 +130,12 @@ FIELDS: Mapping[str, Any] = {
 
 STRUCTS: Mapping[str, Mapping[str, Any]] = {
     "NoneAvailable": {"success": False, "message": "No pending tasks available"},
-    "FinishedShape": {"status": "completed", "attempts": 1, "will_retry": False, "run_at": None, "repeated": False},
-    "RenewedShape": {"cancel_requested": False},
-    "NotedShape": {"cancel_requested": False},
+    "Finished": {"status": "completed", "attempts": 1, "will_retry": False, "run_at": None, "repeated": False},
+    "Renewed": {"cancel_requested": False},
+    "Noted": {"cancel_requested": False},
     "Created": {"deduplicated": False},
     "CreatedBatch": {"deduplicated": [False]},
-    "KeyShape": {
+    "KeyFields": {
         "id": "mfqxk4tcmezd",
         "name": "scraper fleet",
         "scopes": ["work"],
@@ -144,14 +147,14 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
     },
     "Minted": {"key": "dibs_mfqxk4tcmezd_Yq3...", "last_used_at": None},
     "Revoked": {"id": "mfqxk4tcmezd", "revoked_at": MOMENT},
-    "ScheduleShape": {"name": "nightly-report", "cron": "0 3 * * *", "task_type": "report", "params": {}},
-    "HistoryEntryShape": {"id": 1, "event": "claimed", "from_state": "pending", "to_state": "claimed", "by": None},
-    "WorkerShape": {"id": WORKER, "state": "active"},
-    "TaskTypeShape": {"name": "youtube_video_scrape"},
-    "ReasonShape": {"code": "not_due", "message": "It is not due until 2025-11-12T11:30:00.123456Z."},
-    "ExplanationShape": {"status": "scheduled"},
+    "Schedule": {"name": "nightly-report", "cron": "0 3 * * *", "task_type": "report", "params": {}},
+    "HistoryEntry": {"id": 1, "event": "claimed", "from_state": "pending", "to_state": "claimed", "by": None},
+    "Worker": {"id": WORKER, "state": "active"},
+    "TaskType": {"name": "youtube_video_scrape"},
+    "Reason": {"code": "not_due", "message": "It is not due until 2025-11-12T11:30:00.123456Z."},
+    "Explanation": {"status": "scheduled"},
     "StartedWorkflow": {"deduplicated": False},
-    "WorkflowShape": {
+    "Workflow": {
         "name": "order",
         "steps": 4,
         "active": 2,
@@ -168,7 +171,7 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
         "finalizer_id": None,
         "finalization": {"token": 0, "processor_id": None, "lease_until": None},
     },
-    "StepShape": {
+    "Step": {
         "name": "render-2",
         "task_type": "render",
         "status": "blocked",
@@ -178,8 +181,8 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
         "error": None,
         "workflow_id": None,
     },
-    "StepResultShape": {"name": "fetch", "task_type": "fetch", "status": "completed", "result": [1, 2], "error": None},
-    "ContextShape": {
+    "StepResult": {"name": "fetch", "task_type": "fetch", "status": "completed", "result": [1, 2], "error": None},
+    "Context": {
         "total_steps": 4,
         "by_state": {"completed": 4},
         "passed": 4,
@@ -188,7 +191,7 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
         "execution_status": "all_complete",
         "recommended_action": "complete_workflow",
     },
-    "FinalizationClaimShape": {"state": "all_complete", "message": "Successfully claimed for finalization"},
+    "FinalizationClaim": {"state": "all_complete", "message": "Successfully claimed for finalization"},
     "UnknownWorkflow": {
         "success": False,
         "claimed": False,
@@ -207,8 +210,8 @@ STRUCTS: Mapping[str, Mapping[str, Any]] = {
         "token": None,
         "lease_until": None,
     },
-    "AttemptShape": {"id": 1, "state": "all_complete", "message": "Successfully claimed for finalization"},
-    "FinalizedShape": {"status": "completed", "execution_status": "all_complete", "action": "complete_workflow"},
+    "Attempt": {"id": 1, "state": "all_complete", "message": "Successfully claimed for finalization"},
+    "Finalized": {"status": "completed", "execution_status": "all_complete", "action": "complete_workflow"},
 }
 """What to show in the fields of this shape instead."""
 
@@ -220,12 +223,12 @@ def answer(kind: Any, *, claimed: bool = False) -> Any:
 
 def refusals(codes: list[str]) -> dict[str, Any]:
     """A sample of a refusal for each of the codes that have one."""
-    return {code: msgspec.to_builtins(refusal(REFUSALS[code])) for code in codes if code in REFUSALS}
+    return {code: msgspec.to_builtins(Refusal.from_model(REFUSALS[code])) for code in codes if code in REFUSALS}
 
 
 def _sample(kind: Any, task: Task, field: str = "") -> Any:
-    if kind is shape.TaskShape:
-        return shape.task(task)
+    if kind is wire.Task:
+        return wire.Task.from_model(task)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _struct(kind, task)
     if get_origin(kind) in (Union, UnionType):
@@ -237,8 +240,9 @@ def _sample(kind: Any, task: Task, field: str = "") -> Any:
 
 def _struct(kind: type[msgspec.Struct], task: Task) -> dict[str, Any]:
     """All its fields but those that are mostly left out."""
-    fields = get_type_hints(kind).items()
-    sample = {name: _sample(hint, task, name) for name, hint in fields if UnsetType not in get_args(hint)}
+    hints, fields = get_type_hints(kind), msgspec.structs.fields(kind)
+    names = {each.encode_name: hints[each.name] for each in fields}
+    sample = {name: _sample(hint, task, name) for name, hint in names.items() if UnsetType not in get_args(hint)}
     for each in reversed(kind.__mro__):
         sample |= STRUCTS.get(each.__name__, {})
     return sample

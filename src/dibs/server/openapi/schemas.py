@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from dibs.codec import MAX_DEPTH, MAX_INTEGER, MIN_INTEGER
-from dibs.server.refusing import RefusalShape
+from dibs.wire.errors import Refusal
 
 Schema = dict[str, Any]
 REFS = "#/components/schemas/"
@@ -50,13 +50,13 @@ class Schemas:
     """The schemas of all models, each under its name."""
 
     def __init__(self, taken: Iterable[Any], answered: Iterable[Any]) -> None:
-        taken, answered = list(taken), [RefusalShape, *answered]
+        taken, answered = list(taken), [Refusal, *answered]
         self._schemas, asked = _components(taken)
         more, told = _components(answered)
         self._schemas.update(more)
         self.components: Mapping[str, Schema] = {
-            **{_name(name): _plain(schema) for name, schema in told.items()},
-            **{_name(name): _strict(_plain(schema), _rules(taken, name)) for name, schema in asked.items()},
+            **{name: _plain(schema) for name, schema in told.items()},
+            **{name: _strict(_plain(schema), _rules(taken, name)) for name, schema in asked.items()},
             **JSON_RULES,
         }
         _describe_refusals(self.components, answered)
@@ -84,10 +84,6 @@ def _components(models: list[Any]) -> tuple[dict[Any, Schema], dict[str, Schema]
     return {model: _plain(schema) for model, schema in zip(models, schemas, strict=True)}, components
 
 
-def _name(name: str) -> str:
-    return name.removesuffix("Shape")
-
-
 def _plain(schema: Any) -> Any:
     """The schema in the API's names, without what says nothing."""
     if isinstance(schema, list):
@@ -95,12 +91,6 @@ def _plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     plain = {key: _plain(value) for key, value in schema.items() if (key, value) != ("default", None)}
-    for key in ("title", "$ref"):
-        if isinstance(plain.get(key), str):
-            plain[key] = _name(plain[key])
-    if "discriminator" in plain:  # the mapping of OpenAPI holds references as well
-        mapping = plain["discriminator"].get("mapping", {})
-        plain["discriminator"]["mapping"] = {word: _name(ref) for word, ref in mapping.items()}
     if "enum" in plain and "type" not in plain and all(isinstance(each, str) for each in plain["enum"]):
         plain["type"] = "string"
     return plain
@@ -135,9 +125,9 @@ def _describe_refusals(components: Mapping[str, Schema], models: list[Any]) -> N
     for model in _structs(models):
         for name, hint in get_type_hints(model).items():
             if get_origin(hint) is list and Any in get_args(get_args(hint)[0]):
-                shapes = [_name(each.__name__) for each in get_args(get_args(hint)[0]) if each is not Any]
+                shapes = [each.__name__ for each in get_args(get_args(hint)[0]) if each is not Any]
                 items = {"anyOf": [{"$ref": f"{REFS}{each}"} for each in (*shapes, "Refusal")]}
-                components[_name(model.__name__)]["properties"][name]["items"] = items
+                components[model.__name__]["properties"][name]["items"] = items
 
 
 def _structs(models: Iterable[Any]) -> list[type[msgspec.Struct]]:

@@ -1,4 +1,4 @@
-"""The board: how many tasks each queue holds in each state, kept up by adding to a count what moved since."""
+"""The depth of each queue by state, kept up to date by adding the transitions since the last count."""
 
 from __future__ import annotations
 
@@ -16,37 +16,40 @@ from dibs.model.task import Event, State
 
 STATES = tuple(State)
 FLOWS = ("enqueued", "claimed", "completed", "failed", "dead")
-"""What is counted as it happens. `failed`: attempts; `dead`: tasks that went to the dead letter."""
+"""The counted events. `failed`: attempts. `dead`: tasks that went to the dead letter."""
 
-Queue = str | None
-"""None for tasks that were pruned since: whose they were, nobody knows any more."""
+QueueName = str | None
+"""The name of a queue; None for pruned tasks, whose queue is unknown."""
+
+VisibleQueues = tuple[str, ...] | None
+"""The queues that a caller may see; None for all."""
 
 
 class Reading(msgspec.Struct, array_like=True):
-    """Numbers of one queue, or of several: depth by state, what happened, how long the oldest has been pending."""
+    """The numbers of one or more queues: depth by state, number of events, age of the oldest pending task."""
 
     depth: list[int]
     flow: list[int]
     oldest: float | None = None
 
 
-class Staff:
-    """Who serves which queue: found out once, so that the workers are not gone through again for each queue."""
+class WorkersByQueue:
+    """Workers indexed by the queues that they serve."""
 
     def __init__(self, workers: Sequence[WorkerInfo] = ()) -> None:
         self._workers = workers
 
     @cached_property
     def heartbeat(self) -> datetime | None:
-        """The last sign of life of any of them."""
-        return _last_heard(self._workers)
+        """The latest heartbeat of all workers."""
+        return _last_heartbeat(self._workers)
 
     @cached_property
-    def _everywhere(self) -> list[WorkerInfo]:
+    def _for_all_queues(self) -> list[WorkerInfo]:
         return [worker for worker in self._workers if worker.queues is None]
 
     @cached_property
-    def _at(self) -> dict[str, list[WorkerInfo]]:
+    def _by_queue(self) -> dict[str, list[WorkerInfo]]:
         at: dict[str, list[WorkerInfo]] = {}
         for worker in self._workers:
             for queue in set(worker.queues or ()):
@@ -54,95 +57,97 @@ class Staff:
         return at
 
     def of(self, queues: Sequence[str] | None = None) -> Sequence[WorkerInfo]:
-        """Those who serve one of these queues; without any named, all."""
+        """Return the workers that serve one of these queues; all workers for None."""
         if queues is None:
             return self._workers
-        found = [*self._everywhere, *(worker for queue in queues for worker in self._at.get(queue, ()))]
-        return list({id(worker): worker for worker in found}.values())  # two limits may use the same id and incarnation
+        found = [*self._for_all_queues, *(worker for queue in queues for worker in self._by_queue.get(queue, ()))]
+        return list(
+            {id(worker): worker for worker in found}.values()
+        )  # different workers may have the same id and incarnation
 
     def serving(self, queue: str) -> int:
-        """How many serve the queue."""
-        return len(self._everywhere) + len(self._at.get(queue, ()))
+        """Return the number of workers that serve the queue."""
+        return len(self._for_all_queues) + len(self._by_queue.get(queue, ()))
 
 
-def _last_heard(workers: Iterable[WorkerInfo]) -> datetime | None:
+def _last_heartbeat(workers: Iterable[WorkerInfo]) -> datetime | None:
     return max((worker.heartbeat_at for worker in workers), default=None)
 
 
-def _living(workers: Iterable[WorkerInfo]) -> list[WorkerInfo]:
+def _active(workers: Iterable[WorkerInfo]) -> list[WorkerInfo]:
     return [worker for worker in workers if worker.state == WorkerState.ACTIVE]
 
 
-class Board:
-    """The depth of every queue, and when anything last changed in it."""
+class QueueDepths:
+    """The depth of every queue, and a counter of its changes."""
 
     def __init__(self) -> None:
-        self.depth: dict[Queue, Counter[str]] = {}
-        self.set_aside: Counter[Queue] = Counter()
-        """Failed tasks that are not in the dead letter. What is pruned is subtracted with the next count."""
+        self.depth: dict[QueueName, Counter[str]] = {}
+        self.set_aside: Counter[QueueName] = Counter()
+        """Failed tasks that are not in the dead letter. Pruned tasks are subtracted with the next count."""
 
-        self.changes: Counter[Queue] = Counter()
+        self.changes: Counter[QueueName] = Counter()
         self.paused: Mapping[str, datetime] = {}
-        self.staff = Staff()
-        """Everybody who was heard of."""
+        self.workers = WorkersByQueue()
+        """All registered workers."""
 
-        self.living = Staff()
-        """Those of them who can be counted on."""
+        self.active_workers = WorkersByQueue()
+        """The workers in state active."""
 
         self.at = 0
         self.counted_at = 0
         self.known = False
-        """False before the first count. What it says until then is how it was at `at`."""
+        """False before the first count. Until then the numbers are those of an older sample, taken at `at`."""
 
         self._oldest: dict[str, float] = {}
         self._filled_at: dict[str, int] = {}
-        self._claimed: set[Queue] = set()
-        self._signs: set[_Sign] = set()
-        self._added_up: _Whole | None = None
+        self._claimed: set[QueueName] = set()
+        self._worker_keys: set[_WorkerKey] = set()
+        self._total: _Total | None = None
 
-    def seed(self, at: int, readings: Mapping[Queue, Reading]) -> None:
-        """Begin with how it was at this time, until the first count."""
+    def seed(self, at: int, readings: Mapping[QueueName, Reading]) -> None:
+        """Start with the numbers of a sample, until the first count."""
         self.at = self.counted_at = at
-        self._added_up = None
+        self._total = None
         self.depth = {queue: Counter(dict(zip(STATES, each.depth, strict=True))) for queue, each in readings.items()}
         self._oldest = {queue: each.oldest for queue, each in readings.items() if queue and each.oldest is not None}
 
-    def count(self, tally: TaskCounts) -> None:
-        """Begin anew, from a count."""
-        depth: dict[Queue, Counter[str]] = {}
+    def count(self, counts: TaskCounts) -> None:
+        """Replace all numbers by a count."""
+        depth: dict[QueueName, Counter[str]] = {}
         self._oldest, self._filled_at, self._claimed = {}, {}, set()
         self.set_aside = Counter()
-        for each in tally.counts:
+        for each in counts.counts:
             self.set_aside[each.queue] += each.set_aside
             depth.setdefault(each.queue, Counter())[each.state] += each.count
             if each.oldest_age is not None:
                 self._oldest[each.queue] = max(each.oldest_age, self._oldest.get(each.queue, 0.0))
         if not self.known:
             self.changes[None] += 1
-        self.known, self.counted_at = True, tally.at
-        self.at = max(self.at, tally.at)
-        self._added_up = None
+        self.known, self.counted_at = True, counts.at
+        self.at = max(self.at, counts.at)
+        self._total = None
         self._replace(depth)
 
     def move(self, moves: Sequence[TransitionCount], at: int) -> None:
-        """Add what happened since, up to this time."""
+        """Add transitions, up to the time `at`."""
         self.at = at
-        self._added_up = None
+        self._total = None
         for move in moves:
             depth = self.depth.setdefault(move.queue, Counter())
             if move.from_state is not None:
                 depth[move.from_state] -= move.count
             if move.event != Event.PRUNED:
                 depth[move.to_state] += move.count
-            self.set_aside[move.queue] += move.count * _ASIDE.get(move.event, 0)
+            self.set_aside[move.queue] += move.count * _SET_ASIDE_CHANGE.get(move.event, 0)
             if move.event == Event.CLAIMED:
                 self._claimed.add(move.queue)
             self.changes[move.queue] += 1
         for queue in {move.queue for move in moves}:
-            self._note_pending(queue)
+            self._update_oldest(queue)
 
-    def _note_pending(self, queue: Queue) -> None:
-        """A queue that was empty in between has no task that waited before that."""
+    def _update_oldest(self, queue: QueueName) -> None:
+        """Update the age of the oldest pending task: it starts again after the queue was empty."""
         if queue is None:
             return
         if self.depth[queue]["pending"] <= 0:
@@ -151,80 +156,83 @@ class Board:
         elif queue not in self._oldest:
             self._filled_at.setdefault(queue, self.at)
 
-    def call(self, roll: WorkersAndPauses) -> None:
-        """Who is there now. It is news to those alone who may see one of the worker's queues."""
-        signs = {_sign(worker) for worker in roll.workers}
-        for *_, queues in signs ^ self._signs:
+    def update_workers(self, roll: WorkersAndPauses) -> None:
+        """Update the workers and paused queues. A change counts only for the queues of the worker."""
+        worker_keys = {_worker_key(worker) for worker in roll.workers}
+        for *_, queues in worker_keys ^ self._worker_keys:
             self.changes.update((None,) if queues is None else queues)
         self.changes.update(set(roll.paused) ^ set(self.paused))
-        self._signs, self.paused = signs, roll.paused
-        self.staff, self.living = Staff(roll.workers), Staff(_living(roll.workers))
+        self._worker_keys, self.paused = worker_keys, roll.paused
+        self.workers, self.active_workers = WorkersByQueue(roll.workers), WorkersByQueue(_active(roll.workers))
 
-    def _replace(self, depth: dict[Queue, Counter[str]]) -> None:
+    def _replace(self, depth: dict[QueueName, Counter[str]]) -> None:
         for queue in {*depth, *self.depth}:
-            now, before = depth.get(queue, _NOTHING), self.depth.get(queue, _NOTHING)
+            now, before = depth.get(queue, _NO_TASKS), self.depth.get(queue, _NO_TASKS)
             if not dict.__eq__(now, before) and +now != +before:
                 self.changes[queue] += 1
         self.depth = depth
 
-    # Looking
+    # Reading
 
     def queues(self) -> list[str]:
-        """Every queue that holds a task or is paused, by name."""
+        """Return all queues that have tasks or are paused, by name."""
         holding = (name for name, depth in self.depth.items() if name is not None and any(depth.values()))
         return sorted({*holding, *self.paused})
 
-    def busiest(self, most: int) -> list[str]:
-        """The names of those queues that hold the most tasks."""
+    def busiest(self, limit: int) -> list[str]:
+        """Return the names of the queues with the most tasks."""
         names = self.queues()
-        if len(names) <= most:
+        if len(names) <= limit:
             return names
-        return sorted(names, key=lambda name: -self.size(name))[:most]
+        return sorted(names, key=lambda name: -self.size(name))[:limit]
 
     def size(self, queue: str) -> int:
-        """How many tasks the queue holds, in whatever state."""
+        """Return the number of tasks of the queue, in all states."""
         return sum(self.depth[queue].values()) if queue in self.depth else 0
 
     def pending(self, queue: str) -> bool:
-        """True if a task waits in the queue that could run."""
+        """Return True if the queue has a pending task."""
         return queue in self.depth and self.depth[queue]["pending"] > 0
 
-    def tells_of(self, queues: Sequence[str] | None = None) -> bool:
-        """True if there is something to say, be it how it was when this server began."""
+    def has_data(self, queues: Sequence[str] | None = None) -> bool:
+        """Return True if numbers are known for these queues, possibly from an older sample."""
         return self.known or (self.counted_at > 0 and (queues is None or all(name in self.depth for name in queues)))
 
     def of(self, queues: Sequence[str] | None = None) -> dict[str, int]:
-        """The depth by state, of all queues or of these. Never below nothing: what was pruned is subtracted where
-        nobody knows of which queue it was."""
-        return dict(self._whole.depth) if queues is None else self._sum(self._known(queues))
+        """Return the depth by state, of all queues or of these. Never negative: pruned tasks are subtracted from an
+        unknown queue."""
+        return dict(self._totals.depth) if queues is None else self._sum(self._known(queues))
 
     def dead(self, queues: Sequence[str] | None = None) -> int:
-        """How many tasks are in the dead letter, of all queues or of these."""
+        """Return the number of tasks in the dead letter, of all queues or of these."""
         names = self.depth if queues is None else self._known(queues)
         return sum(max(self.depth[name]["failed"] - self.set_aside[name], 0) for name in names if name is not None)
 
     def oldest(self, queues: Sequence[str] | None = None) -> float | None:
-        """Seconds for which the oldest task has been pending: exact as of the last count, and still so if nobody has
-        claimed from its queue since; for a queue that was empty then, since it was first seen with a task."""
-        return self._whole.oldest if queues is None else self._eldest(self._known(queues))
+        """Return the age of the oldest pending task in seconds.
+
+        The age is exact at the last count, and later unless a task of the queue was claimed since. For a queue that was
+        empty at the last count, the age starts when the queue was first seen with a task.
+        """
+        return self._totals.oldest if queues is None else self._max_age(self._known(queues))
 
     @property
-    def _whole(self) -> _Whole:
-        """All queues together: added up once for all who ask until something moves."""
-        if self._added_up is None:
-            self._added_up = _Whole(self._sum(self.depth), self._eldest(self.depth))
-        return self._added_up
+    def _totals(self) -> _Total:
+        """The sums of all queues, cached until the next change."""
+        if self._total is None:
+            self._total = _Total(self._sum(self.depth), self._max_age(self.depth))
+        return self._total
 
-    def _known(self, queues: Iterable[str]) -> list[Queue]:
+    def _known(self, queues: Iterable[str]) -> list[QueueName]:
         return [queue for queue in set(queues) if queue in self.depth]
 
-    def _sum(self, queues: Iterable[Queue]) -> dict[str, int]:
+    def _sum(self, queues: Iterable[QueueName]) -> dict[str, int]:
         total: Counter[str] = Counter()
         for queue in queues:
             total.update(self.depth[queue])
         return {state: max(total[state], 0) for state in STATES}
 
-    def _eldest(self, queues: Iterable[Queue]) -> float | None:
+    def _max_age(self, queues: Iterable[QueueName]) -> float | None:
         ages = [self._age(queue) for queue in queues if queue is not None]
         return max((age for age in ages if age is not None), default=None)
 
@@ -237,46 +245,46 @@ class Board:
         return self._oldest[queue] + (0.0 if queue in self._claimed else passed)
 
     def version(self, queues: Sequence[str] | None = None) -> int:
-        """Another number whenever something may look different."""
+        """Return a number that changes whenever a page may look different."""
         if queues is None:
             return self.changes.total()
         return sum(self.changes[queue] for queue in queues) + self.changes[None]
 
     def heartbeat(self, queues: Sequence[str] | None = None) -> datetime | None:
-        """The last sign of life of any worker, or of any that serves one of these queues."""
-        return self.staff.heartbeat if queues is None else _last_heard(self.staff.of(queues))
+        """Return the latest heartbeat of all workers, or of those that serve one of these queues."""
+        return self.workers.heartbeat if queues is None else _last_heartbeat(self.workers.of(queues))
 
 
-_NOTHING: Counter[str] = Counter()
-_ASIDE = {Event.IGNORED: 1, Event.DISCARDED: 1, Event.RESTORED: -1}
-"""By how much each event changes the number of failed tasks that are not in the dead letter."""
+_NO_TASKS: Counter[str] = Counter()
+_SET_ASIDE_CHANGE = {Event.IGNORED: 1, Event.DISCARDED: 1, Event.RESTORED: -1}
+"""The change of the number of failed tasks outside the dead letter, by event."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _Total:
     depth: dict[str, int]
     oldest: float | None
 
 
-def flow_of(moves: Iterable[TransitionCount]) -> dict[Queue, list[int]]:
-    """What happened in each queue, in the order of FLOWS."""
-    flows: dict[Queue, list[int]] = {}
+def flow_of(moves: Iterable[TransitionCount]) -> dict[QueueName, list[int]]:
+    """Return the number of events of each queue, in the order of FLOWS."""
+    flows: dict[QueueName, list[int]] = {}
     for move in moves:
         flow = flows.setdefault(move.queue, [0] * len(FLOWS))
         if move.event in FLOWS:
             flow[FLOWS.index(move.event)] += move.count
         if move.to_state == State.FAILED and move.from_state != State.FAILED:
             flow[FLOWS.index("dead")] += move.count
-        if move.event == Event.IGNORED:  # it failed in the same transaction
+        if move.event == Event.IGNORED:  # the failure was counted in the same transaction
             flow[FLOWS.index("dead")] -= move.count
     for flow in flows.values():
         flow[-1] = max(flow[-1], 0)
     return flows
 
 
-_Sign = tuple[str, str, str, tuple[str, ...] | None]
-"""What a page shows of a worker, but for its last sign of life, which changes all the time; its queues come last."""
+_WorkerKey = tuple[str, str, str, tuple[str, ...] | None]
+"""The fields of a worker that a page shows, without the heartbeat, which changes all the time. Queues are last."""
 
 
-def _sign(worker: WorkerInfo) -> _Sign:
+def _worker_key(worker: WorkerInfo) -> _WorkerKey:
     return worker.id, worker.incarnation, worker.state, None if worker.queues is None else tuple(worker.queues)

@@ -1,8 +1,8 @@
-"""Metrics for Prometheus: the store in numbers, read from the database, so that every server process says the same;
-and what the processes of this server have counted themselves.
+"""Metrics for Prometheus: gauges read from the database, equal in every server process, and the counters of the server
+processes.
 
-A new metric of the store is one more function in FAMILIES: from a snapshot to a family of samples. What is counted
-stands in `dibs.observe`. However many queues there are, a family tells no more than NAMED of them apart.
+To add a gauge, add a function to FAMILIES that converts a snapshot to a metric family. Counters are defined in
+`dibs.observe`. A family has at most MAX_QUEUES queues.
 """
 
 from __future__ import annotations
@@ -24,30 +24,29 @@ from dibs.model.workflow import WorkflowState
 from dibs.observe import sharing
 from dibs.observe.exposition import build_info, counted, render
 from dibs.observe.instruments import OTHER
-from dibs.server.statistics.queue_depths import Board
+from dibs.server.statistics.queue_depths import QueueDepths, VisibleQueues
 
-KEPT_FOR = 1.0
-"""Seconds for which a snapshot holds: however often it is scraped, the store is read once in this time."""
+CACHE_SECONDS = 1.0
+"""Minimum seconds for which a snapshot is cached, however often the metrics are scraped."""
 
-REST = 20
-"""Times as long as a snapshot took, for which it holds: one that takes long is taken more rarely."""
+CACHE_FACTOR = 20
+"""The time for which a snapshot is cached, as a multiple of its duration."""
 
-LONG_REST = 60
-"""Times as long as counting the workflows took, for which their count holds: it reads all of them."""
+WORKFLOWS_CACHE_FACTOR = 60
+"""The time for which the count of workflows is cached, as a multiple of its duration: it reads all of them."""
 
-NAMED = 100
-"""Queues that are told apart, those that hold the most tasks; the others are one, called `other`."""
+MAX_QUEUES = 100
+"""Maximum number of queues with their own series, those with the most tasks; the others are summed as `other`."""
 
-Queues = tuple[str, ...] | None
-Family = Callable[["Snapshot"], Metric]
+MetricFamily = Callable[["StoreSnapshot"], Metric]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """The store at one moment, as far as somebody may see it: the one place where the numbers of the database enter.
+class StoreSnapshot:
+    """The numbers of the store at one time that a caller may see.
 
-    `queues`: at most NAMED of them by name, and those that are left as `other`. `oldest`: how long the oldest pending
-    task of all has waited. `house`: what concerns the whole store; None for who may see some queues only.
+    `queues`: at most MAX_QUEUES queues by name, and the rest as `other`. `oldest`: the age of the oldest pending task.
+    `whole_store`: numbers that belong to no queue; None for a caller that is limited to queues.
     """
 
     queues: Mapping[str, QueueNumbers]
@@ -56,13 +55,13 @@ class Snapshot:
     wait: Percentiles
     run: Percentiles
     workers: Sequence[WorkerInfo]
-    house: House | None
+    whole_store: StoreNumbers | None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """Tasks by state, for how long the oldest pending one has waited, the live workers that serve the queue, and the
-    tasks in the dead letter."""
+    """Tasks by state, age of the oldest pending task, number of active workers that serve the queue, whether it is
+    paused, and tasks in the dead letter."""
 
     depth: Mapping[str, int]
     oldest: float
@@ -72,45 +71,45 @@ class QueueNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
-    """What belongs to no queue: schedules, workflows by state, and the vital signs of the database."""
+class StoreNumbers:
+    """Numbers that belong to no queue: schedules, workflows by state, and the health of the database."""
 
     schedules: Sequence[Schedule]
     workflows: Mapping[str, int]
-    vitals: DatabaseHealth
+    database: DatabaseHealth
 
 
-class Metrics:
-    """The page of metrics, one for each set of queues that a key may see.
+class MetricsPages:
+    """The cached pages of metrics, one for each set of queues that a key may see.
 
-    The numbers of the database are kept for a moment. Those that are counted are not: of two processes that share a
-    port, the second to be asked must not say less than the first.
+    Only gauges of the database are cached. Counters are not: of two processes that share a port, the second one to be
+    scraped must not report less than the first one.
     """
 
     def __init__(self) -> None:
-        self._pages: dict[Queues, _Page] = {}
-        self._making = asyncio.Lock()
+        self._pages: dict[VisibleQueues, _Page] = {}
+        self._lock = asyncio.Lock()
         self._workflows: Mapping[str, int] = {}
         self._workflows_until = 0.0
 
-    async def page(self, queues: Queues, look: Callable[[], Awaitable[Snapshot]]) -> bytes:
-        """The page for who may see these queues; `look` takes a snapshot for it."""
-        async with self._making:  # of many who ask at once, one looks for all
-            self._pages = {each: page for each, page in self._pages.items() if not page.old}
+    async def page(self, queues: VisibleQueues, take_snapshot: Callable[[], Awaitable[StoreSnapshot]]) -> bytes:
+        """Return the page for a caller that may see these queues. `take_snapshot` reads the numbers for it."""
+        async with self._lock:  # concurrent requests share one snapshot
+            self._pages = {each: page for each, page in self._pages.items() if not page.is_expired}
             if queues not in self._pages:
-                self._pages[queues] = await _make(look)
+                self._pages[queues] = await _make(take_snapshot)
             store = self._pages[queues].text
-        if queues is not None:  # what is counted does not say whose queues it is about
+        if queues is not None:  # counters cover all queues: a key that is limited to queues does not get them
             return store
         return store + await asyncio.to_thread(_counted_page)
 
     async def workflows(self, count: Callable[[], Awaitable[Mapping[str, int]]]) -> Mapping[str, int]:
-        """How many workflows there are in each state, as they were last counted if that was dear."""
+        """Return the number of workflows in each state, cached if counting is expensive."""
         began = time.monotonic()
         if began >= self._workflows_until:
             self._workflows = await count()
             ended = time.monotonic()
-            self._workflows_until = ended + LONG_REST * (ended - began)
+            self._workflows_until = ended + WORKFLOWS_CACHE_FACTOR * (ended - began)
         return self._workflows
 
 
@@ -124,102 +123,105 @@ class _Page:
     until: float
 
     @property
-    def old(self) -> bool:
+    def is_expired(self) -> bool:
         return time.monotonic() >= self.until
 
 
-async def _make(look: Callable[[], Awaitable[Snapshot]]) -> _Page:
+async def _make(take_snapshot: Callable[[], Awaitable[StoreSnapshot]]) -> _Page:
     began = time.monotonic()
-    snapshot = await look()
+    snapshot = await take_snapshot()
     text = await asyncio.to_thread(lambda: render(of_store(snapshot)))
     took = time.monotonic() - began
-    return _Page(text, time.monotonic() + max(KEPT_FOR, REST * took))
+    return _Page(text, time.monotonic() + max(CACHE_SECONDS, CACHE_FACTOR * took))
 
 
-def by_queue(board: Board, names: Sequence[str]) -> dict[str, QueueNumbers]:
-    """The numbers of these queues, for a snapshot."""
-    named = _named(board, names)
-    numbers = {name: _numbers(board, [name]) for name in named}
-    rest = sorted(set(names).difference(named))
-    return {**numbers, OTHER: _numbers(board, rest)} if rest else numbers
+def by_queue(depths: QueueDepths, names: Sequence[str]) -> dict[str, QueueNumbers]:
+    """Return the numbers of these queues, for a snapshot."""
+    largest = _largest(depths, names)
+    numbers = {name: _numbers(depths, [name]) for name in largest}
+    rest = sorted(set(names).difference(largest))
+    return {**numbers, OTHER: _numbers(depths, rest)} if rest else numbers
 
 
-def _named(board: Board, names: Sequence[str]) -> Sequence[str]:
-    """The fullest. A queue whose name is `other` is one of the others as soon as there are some."""
-    if len(names) <= NAMED:
+def _largest(depths: QueueDepths, names: Sequence[str]) -> Sequence[str]:
+    """Return the queues with the most tasks. Beyond MAX_QUEUES queues, one named `other` belongs to the rest."""
+    if len(names) <= MAX_QUEUES:
         return names
-    return heapq.nsmallest(NAMED, set(names) - {OTHER}, key=lambda name: (-board.size(name), name))
+    return heapq.nsmallest(MAX_QUEUES, set(names) - {OTHER}, key=lambda name: (-depths.size(name), name))
 
 
-def _numbers(board: Board, names: Sequence[str]) -> QueueNumbers:
-    """Of one queue, or of several as if they were one. Then it is as badly off as the worst of those in which a task
-    waits that somebody may claim, so that an alert on it is one on each of them."""
-    waiting = [name for name in names if board.pending(name)] or names
-    open_ = [name for name in waiting if name not in board.paused]
+def _numbers(depths: QueueDepths, names: Sequence[str]) -> QueueNumbers:
+    """Return the numbers of one queue, or of several queues together.
+
+    Of several queues, age, workers and pause are those of the worst queue with a pending task, so that an alert on
+    `other` covers each of them.
+    """
+    waiting = [name for name in names if depths.pending(name)] or names
+    open_ = [name for name in waiting if name not in depths.paused]
     worst = open_ or waiting
-    fewest = min(board.living.serving(name) for name in worst)
-    return QueueNumbers(board.of(names), board.oldest(worst) or 0.0, fewest, not open_, board.dead(names))
+    fewest = min(depths.active_workers.serving(name) for name in worst)
+    return QueueNumbers(depths.of(names), depths.oldest(worst) or 0.0, fewest, not open_, depths.dead(names))
 
 
-def of_store(snapshot: Snapshot) -> Iterator[Metric]:
-    """Every family that tells of the database."""
+def of_store(snapshot: StoreSnapshot) -> Iterator[Metric]:
+    """Yield all metric families of the database."""
     yield build_info()
     yield from (family(snapshot) for family in FAMILIES)
-    if snapshot.house is not None:
-        yield from _of_house(snapshot.house)
+    if snapshot.whole_store is not None:
+        yield from _of_whole_store(snapshot.whole_store)
 
 
-def _tasks(snapshot: Snapshot) -> Metric:
+def _tasks(snapshot: StoreSnapshot) -> Metric:
     family = GaugeMetricFamily("dibs_tasks", "Tasks by queue and state.", labels=["queue", "state"])
     for queue, numbers in snapshot.queues.items():
-        for state in State:  # also where there are none, so that a line goes down to zero and does not break off
+        for state in State:  # also zeros, so that a series goes down to zero instead of ending
             family.add_metric([queue, state], numbers.depth.get(state, 0))
     return family
 
 
-def _oldest(snapshot: Snapshot) -> Metric:
+def _oldest(snapshot: StoreSnapshot) -> Metric:
     about = "How long the oldest pending task has waited."
     return GaugeMetricFamily("dibs_oldest_pending_age_seconds", about, snapshot.oldest)
 
 
-def _oldest_by_queue(snapshot: Snapshot) -> Metric:
+def _oldest_by_queue(snapshot: StoreSnapshot) -> Metric:
     about = "How long the oldest pending task of the queue has waited."
     return _by_queue("dibs_queue_oldest_pending_age_seconds", about, snapshot, lambda numbers: numbers.oldest)
 
 
-def _dead_letter(snapshot: Snapshot) -> Metric:
+def _dead_letter(snapshot: StoreSnapshot) -> Metric:
     about = "Tasks in the dead letter, by queue: failed, and neither ignored by their workflow nor discarded."
     return _by_queue("dibs_dead_letter_tasks", about, snapshot, lambda numbers: numbers.dead)
 
 
-def _queue_workers(snapshot: Snapshot) -> Metric:
+def _queue_workers(snapshot: StoreSnapshot) -> Metric:
     about = "Live workers that serve the queue."
     return _by_queue("dibs_queue_workers", about, snapshot, lambda numbers: numbers.workers)
 
 
-def _paused(snapshot: Snapshot) -> Metric:
-    about = "1 where nobody may claim from the queue."
+def _paused(snapshot: StoreSnapshot) -> Metric:
+    about = "1 if the queue is paused."
     return _by_queue("dibs_queue_paused", about, snapshot, lambda numbers: numbers.paused)
 
 
-def _by_queue(name: str, about: str, snapshot: Snapshot, value: Callable[[QueueNumbers], float]) -> Metric:
+def _by_queue(name: str, about: str, snapshot: StoreSnapshot, value: Callable[[QueueNumbers], float]) -> Metric:
     family = GaugeMetricFamily(name, about, labels=["queue"])
     for queue, numbers in snapshot.queues.items():
         family.add_metric([queue], value(numbers))
     return family
 
 
-def _finished(snapshot: Snapshot) -> Metric:
+def _finished(snapshot: StoreSnapshot) -> Metric:
     about = "Tasks that were finished within the last minute, by the state they ended in."
     return _by_state("dibs_finished_tasks_last_minute", about, sorted(FINAL), snapshot.finished_last_minute)
 
 
-def _waits(snapshot: Snapshot) -> Metric:
+def _waits(snapshot: StoreSnapshot) -> Metric:
     about = "Seconds from due to claimed, over the last 1,000 completed tasks."
     return _quantiles("dibs_task_wait_seconds", about, snapshot.wait)
 
 
-def _runs(snapshot: Snapshot) -> Metric:
+def _runs(snapshot: StoreSnapshot) -> Metric:
     about = "Seconds from claimed to completed, over the last 1,000 completed tasks."
     return _quantiles("dibs_task_run_seconds", about, snapshot.run)
 
@@ -227,27 +229,29 @@ def _runs(snapshot: Snapshot) -> Metric:
 def _quantiles(name: str, about: str, values: Percentiles) -> Metric:
     family = Metric(name, about, "summary")
     for quantile, value in (("0.5", values.p50), ("0.95", values.p95), ("0.99", values.p99)):
-        if value is not None:  # nothing has completed yet
+        if value is not None:  # no task has completed yet
             family.add_sample(name, {"quantile": quantile}, value)
     return family
 
 
-def _workers(snapshot: Snapshot) -> Metric:
+def _workers(snapshot: StoreSnapshot) -> Metric:
     counts = Counter(str(worker.state) for worker in snapshot.workers)
-    return _by_state("dibs_workers", "Workers by whether they can be counted on.", WorkerState, counts)
+    return _by_state("dibs_workers", "Workers by state.", WorkerState, counts)
 
 
-def _of_house(house: House) -> Iterator[Metric]:
-    schedules = Counter("enabled" if schedule.enabled else "disabled" for schedule in house.schedules)
-    yield _by_state("dibs_schedules", "Schedules by whether they tick.", ("enabled", "disabled"), schedules)
-    yield _by_state("dibs_workflows", "Workflows by state.", WorkflowState, house.workflows)
-    yield GaugeMetricFamily("dibs_store_size_bytes", "Bytes that the tables of dibs take.", house.vitals.size)
-    if house.vitals.wal_size is not None:
+def _of_whole_store(whole_store: StoreNumbers) -> Iterator[Metric]:
+    schedules = Counter("enabled" if schedule.enabled else "disabled" for schedule in whole_store.schedules)
+    yield _by_state("dibs_schedules", "Schedules by state.", ("enabled", "disabled"), schedules)
+    yield _by_state("dibs_workflows", "Workflows by state.", WorkflowState, whole_store.workflows)
+    yield GaugeMetricFamily("dibs_store_size_bytes", "Bytes that the tables of dibs take.", whole_store.database.size)
+    if whole_store.database.wal_size is not None:
         about = "Bytes of SQLite's write-ahead log, which grows while a reader holds an old state."
-        yield GaugeMetricFamily("dibs_sqlite_wal_size_bytes", about, house.vitals.wal_size)
-    if house.vitals.oldest_transaction is not None:
+        yield GaugeMetricFamily("dibs_sqlite_wal_size_bytes", about, whole_store.database.wal_size)
+    if whole_store.database.oldest_transaction is not None:
         about = "How long the oldest transaction has been open, which keeps PostgreSQL from cleaning up."
-        yield GaugeMetricFamily("dibs_postgres_oldest_transaction_age_seconds", about, house.vitals.oldest_transaction)
+        yield GaugeMetricFamily(
+            "dibs_postgres_oldest_transaction_age_seconds", about, whole_store.database.oldest_transaction
+        )
 
 
 def _by_state(name: str, about: str, states: Iterable[str], counts: Mapping[str, int]) -> Metric:
@@ -257,7 +261,7 @@ def _by_state(name: str, about: str, states: Iterable[str], counts: Mapping[str,
     return family
 
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[MetricFamily, ...] = (
     _tasks,
     _oldest,
     _oldest_by_queue,

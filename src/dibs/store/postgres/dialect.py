@@ -86,7 +86,7 @@ class PostgresDialect:
 
     def finalization(self, advance: Advance) -> FinalizationStatements:
         """Functions of the database, which programs in other languages call as well."""
-        return FinalizationByFunctions(advance)
+        return PostgresFinalization(advance)
 
     def history_position(self) -> Statements[HistoryPosition]:
         """The end of the history, and the gaps before it."""
@@ -137,7 +137,7 @@ class PostgresDialect:
         return any(drawn_to is not None for (drawn_to,) in rows)
 
 
-class FinalizationByFunctions:
+class PostgresFinalization:
     """Finalization by functions of the database. See FinalizationStatements."""
 
     def __init__(self, advance: Advance) -> None:

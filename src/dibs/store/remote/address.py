@@ -12,11 +12,10 @@ from dibs.errors import InvalidValue
 from dibs.redaction import redact_url
 from dibs.store.remote.call import Call
 from dibs.version import __version__
+from dibs.wire.errors import KEY_APART
 
 CONNECT, ANSWER = 5.0, 30.0
 """Seconds to reach the server, and for its answer beyond the wait that was asked for."""
-
-KEY_APART = "Give the key with the argument api_key or in DIBS_API_KEY."
 
 _VISIBLE = re.compile("[!-~]+")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -10,8 +10,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from dibs.store.operation import Mode, Operation
+from dibs.wire.fields import Query, RequestBody
 
 T = TypeVar("T")
+
+encode = msgspec.json.Encoder().encode
 
 LIMIT = 1024 * 1024
 """Bytes that the server takes in one request."""
@@ -41,16 +44,15 @@ Steps = Generator[Call, Any, T]
 """Each call is answered with the bytes of the server's JSON, or with None (see `or_none`)."""
 
 
-def get(path: str, query: Mapping[str, Any] | None = None, *, or_none: str | None = None) -> Call:
-    """A look."""
-    given = {name: value for name, value in (query or {}).items() if value is not None}
-    return Call("GET", f"{path}?{urlencode(given)}" if given else path, or_none=or_none)
+def get(path: str, query: Query | None = None, *, or_none: str | None = None) -> Call:
+    """A look. Parameters that have the server's default are left out."""
+    given = None if query is None else urlencode(msgspec.to_builtins(query))
+    return Call("GET", f"{path}?{given}" if given else path, or_none=or_none)
 
 
-def post(path: str, body: Mapping[str, Any] | None = None, *, safe: bool = True, or_none: str | None = None) -> Call:
-    """A change."""
-    content = None if body is None else msgspec.json.encode(without_nones(body))
-    return Call("POST", path, content, safe, or_none)
+def post(path: str, body: RequestBody | None = None, *, safe: bool = True, or_none: str | None = None) -> Call:
+    """A change. Fields that have the server's default are left out."""
+    return Call("POST", path, None if body is None else encode(body), safe, or_none)
 
 
 def place(*parts: str | int) -> str:
@@ -61,11 +63,6 @@ def place(*parts: str | int) -> str:
 def _quoted(part: str) -> str:
     # A name of dots alone would be understood as "here" and "one up" on the way.
     return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
-
-
-def without_nones(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that say something: the server has defaults for the others."""
-    return {name: value for name, value in body.items() if value is not None}
 
 
 def asking(

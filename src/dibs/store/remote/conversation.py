@@ -18,8 +18,8 @@ import httpx
 
 from dibs.errors import DibsError, OutcomeUnknown, RateLimited, StoreError, StoreUnavailable
 from dibs.store.remote.call import Call
-from dibs.store.remote.refusals import read_refusal, refusal
-from dibs.store.remote.wire import Reply, not_understood
+from dibs.store.remote.decode import not_understood, read_refusal
+from dibs.wire.errors import Refusal
 
 logger = logging.getLogger("dibs.remote")
 
@@ -62,12 +62,12 @@ def conversation(call: Call, host: str) -> Conversation:
             continue
         if response.is_success:
             return response.content
-        said = read_refusal(response.content)
-        if said is not None and said.code == call.or_none:
+        refusal = read_refusal(response.content)
+        if refusal is not None and refusal.code == call.or_none:
             return None
-        if said is None and response.status_code in call.answers:
+        if refusal is None and response.status_code in call.answers:
             return response.content
-        yield Rest(tries.after_refusal(response, said))
+        yield Rest(tries.after_refusal(response, refusal))
 
 
 class _Tries:
@@ -89,18 +89,18 @@ class _Tries:
             return self._rest(f"The server at {self._host} cannot be reached ({reason}).")
         return self._rest_if_safe(f"The connection to the server at {self._host} broke ({reason}).")
 
-    def after_refusal(self, response: httpx.Response, said: Reply | None) -> float:
+    def after_refusal(self, response: httpx.Response, refusal: Refusal | None) -> float:
         """The same, after an answer that is no success."""
         self._forgive_the_wait()
-        if said is None:
+        if refusal is None:
             return self._after_strange(response)
-        if said.code == "rate_limited":
-            return self._after_limit(said, _retry_after(response))
-        if said.code in NOTHING_DONE:
-            return self._rest(said.error, _retry_after(response), refusal(said))
-        if said.code in PERHAPS_DONE:
-            return self._rest_if_safe(said.error, refusal(said))
-        raise refusal(said)
+        if refusal.code == "rate_limited":
+            return self._after_limit(refusal, _retry_after(response))
+        if refusal.code in NOTHING_DONE:
+            return self._rest(refusal.error, _retry_after(response), refusal.to_model())
+        if refusal.code in PERHAPS_DONE:
+            return self._rest_if_safe(refusal.error, refusal.to_model())
+        raise refusal.to_model()
 
     def _after_strange(self, response: httpx.Response) -> float:
         """These are not the words of a dibs server: something stands between us and it, or it is none."""
@@ -113,11 +113,11 @@ class _Tries:
             )
         raise not_understood(f"status {response.status_code} without the words of a dibs server")
 
-    def _after_limit(self, said: Reply, seconds: float) -> float:
+    def _after_limit(self, refusal: Refusal, seconds: float) -> float:
         now = time.monotonic()
         self._limited_since = self._limited_since or now
         if now + seconds > self._limited_since + LIMIT_PATIENCE:
-            raise RateLimited(f"{said.error} The server asks for a pause of {seconds:.0f} seconds.")
+            raise RateLimited(f"{refusal.error} The server asks for a pause of {seconds:.0f} seconds.")
         _tell_of_limit(self._host, seconds, now)
         self._began += seconds  # a pause that was asked for is not held against a server that is slow to come back
         return seconds + random.uniform(0, SHORTEST)
@@ -158,5 +158,5 @@ def _tell_of_limit(host: str, seconds: float, now: float) -> None:
 
 
 def _retry_after(response: httpx.Response) -> float:
-    said = response.headers.get("Retry-After", "")
-    return float(said) if said.isascii() and said.isdigit() and len(said) < 7 else 1.0
+    seconds = response.headers.get("Retry-After", "")
+    return float(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) < 7 else 1.0

@@ -29,11 +29,14 @@ from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.remote.address import Address
 from dibs.store.remote.call import Call, get, looking
 from dibs.store.remote.connection import Connections
+from dibs.store.remote.decode import decoder, not_understood, reader
 from dibs.store.remote.operations import RemoteOperations
 from dibs.store.remote.wakeups import RemoteWakeups
-from dibs.store.remote.wire import read_checks, read_ready
+from dibs.wire.admin import Checks
 
 T = TypeVar("T")
+
+_read_checks = reader(Checks)
 
 
 class RemoteStore:
@@ -97,7 +100,7 @@ class RemoteStore:
 
     def migrate(self, note: Note = tell_nobody) -> list[str]:
         """Nothing, once the server has answered: it migrates its database itself."""
-        self.run(looking("ready", get("/ready"), read_ready))
+        self.run(looking("ready", get("/ready"), _read_ready))
         return []
 
     def maintain(self) -> None:
@@ -105,7 +108,7 @@ class RemoteStore:
 
     def doctor(self) -> list[Check]:
         """What the server finds in its database."""
-        return self.run(looking("doctor", get("/api/doctor"), read_checks))
+        return self.run(looking("doctor", get("/api/doctor"), _read_checks))
 
     def close(self) -> None:
         """Let go of all connections; the next operation opens them again."""
@@ -133,6 +136,15 @@ class RemoteStore:
 
 def _nothing() -> None:
     """What there is to close before anything was opened."""
+
+
+def _check_ready(answer: dict[str, Any]) -> None:
+    """Only a dibs server answers in these words."""
+    if answer.get("status") != "ready":
+        raise not_understood("it is not that of a server that is ready")
+
+
+_read_ready = decoder(dict[str, Any], _check_ready)
 
 
 _abandoned: list[Any] = []

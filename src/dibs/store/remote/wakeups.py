@@ -16,8 +16,11 @@ import httpx
 from dibs.errors import StoreError
 from dibs.store.remote.address import Address, request_options
 from dibs.store.remote.call import Call, get
-from dibs.store.remote.wire import Woken, read_woken
+from dibs.store.remote.decode import reader
 from dibs.store.wakeups import Wakeups
+from dibs.wire.history import WakeupsQuery, Woken
+
+_read_woken = reader(Woken)
 
 POLL = 15.0
 """Seconds for which the server may hold back an answer."""
@@ -62,13 +65,13 @@ class RemoteWakeups(Wakeups):
             seen, self._failures = said, 0
 
     def _ask(self, client: httpx.Client, seen: Woken, wait: float) -> Woken:
-        query = {"process": seen.process or None, "generation": seen.generation, "wait_seconds": wait}
+        query = WakeupsQuery(process=seen.process or None, generation=seen.generation, wait=wait)
         call = Call("GET", get("/api/wakeups", query).path, wait=wait)
         options = request_options(call, None)
         response = client.get(
             self._address.url(call), timeout=options["timeout"], extensions={"trace": self._remember_socket}
         )
-        return read_woken(response.raise_for_status().content)
+        return _read_woken(response.raise_for_status().content)
 
     def _remember_socket(self, event: str, info: dict[str, Any]) -> None:
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):

@@ -23,10 +23,10 @@ from dibs.store.operations.advance import Advance
 from dibs.store.operations.claim import CHUNK, Sweeper, claim_params, claim_with_sweeps
 from dibs.store.operations.dialect import FinalizationStatements, Holders, NewRows, Stored
 from dibs.store.operations.enqueue import find_keys
-from dibs.store.operations.finalize import FinalizationByStatements
 from dibs.store.operations.rows import NewRow
 from dibs.store.operations.statistics import read_changes
 from dibs.store.sql import Words
+from dibs.store.sqlite.finalization import SqliteFinalization
 
 _ORDERS = {
     Order.PRIORITY: ("dibs_tasks_by_priority", "priority DESC, id", lambda row: (-row[1], row[0])),
@@ -91,7 +91,7 @@ class SqliteDialect:
 
     def finalization(self, advance: Advance) -> FinalizationStatements:
         """SQLite has no functions in the database."""
-        return FinalizationByStatements(advance)
+        return SqliteFinalization(advance)
 
     def history_position(self) -> Statements[HistoryPosition]:
         """One transaction writes at a time, so the history has no gaps; every read is a snapshot anyway."""

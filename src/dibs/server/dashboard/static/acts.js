@@ -1,11 +1,11 @@
-// Buttons that do something: with a question before what stops or deletes, without a reload, the answer as a message.
+// Action buttons: ask for confirmation before destructive actions, submit without a reload, show the result as a notice.
 
 import { replaceParts } from "./live.js";
 
-const DOUBLE_CLICK = 500; // milliseconds in which a second click belongs to the first one
+const DOUBLE_CLICK = 500; // milliseconds in which a second click belongs to the first click
 
 export function startActs() {
-  if (document.querySelector("#said p")) forgetSoon(6000);
+  if (document.querySelector("#notice p")) hideLater(6000);
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (!form.matches("form[data-act]")) return;
@@ -20,34 +20,34 @@ async function act(form, button) {
   try {
     const response = await post(form.getAttribute("action"), new URLSearchParams(new FormData(form, button)));
     const text = await response.text();
-    if (response.redirected && !sameplace(response.url)) location.assign(response.url);
-    else if (response.ok) say(replaceParts(text));
-    else sayProblem(new DOMParser().parseFromString(text, "text/html"));
+    if (response.redirected && !isCurrentPage(response.url)) location.assign(response.url);
+    else if (response.ok) showPageNotice(replaceParts(text));
+    else showProblem(new DOMParser().parseFromString(text, "text/html"));
   } catch {
-    tell("The server did not answer; nothing may have been done.", true);
+    showNotice("The server did not answer. The action may or may not have been done.", true);
   } finally {
     if (button) button.disabled = false;
   }
 }
 
-// A request that changes something, with the token that proves that it comes from our page.
+// A request that changes something, with the CSRF token of the page.
 export function post(url, body, accept = "text/html") {
   const csrf = document.querySelector("meta[name=csrf]").content;
   return fetch(url, { method: "POST", body, headers: { Accept: accept, "X-CSRF-Token": csrf } });
 }
 
-function sameplace(url) {
+function isCurrentPage(url) {
   return new URL(url).pathname === location.pathname;
 }
 
-// Ask in our own dialog; true if the answer is yes. The dialog may open under the cursor: the second click of a double
-// click must not answer it.
+// Ask in a dialog; resolves to true if the user confirms. The dialog may open under the cursor: the second click of a
+// double click must not confirm it.
 export function confirmed(question, label) {
   const dialog = document.getElementById("confirm");
   const yes = document.getElementById("confirm-yes");
   document.getElementById("confirm-text").textContent = question;
-  yes.textContent = label || "Do it";
-  yes.classList.add("settling"); // takes no clicks; the keyboard reaches it
+  yes.textContent = label || "Confirm";
+  yes.classList.add("settling"); // ignores clicks for a moment; the keyboard works at once
   clearTimeout(settling);
   settling = setTimeout(() => yes.classList.remove("settling"), DOUBLE_CLICK);
   dialog.returnValue = "no";
@@ -57,30 +57,30 @@ export function confirmed(question, label) {
   });
 }
 
-function say(page) {
-  const words = page.querySelector("#said p");
-  if (words) tell(words.textContent);
+function showPageNotice(page) {
+  const words = page.querySelector("#notice p");
+  if (words) showNotice(words.textContent);
 }
 
-function sayProblem(page) {
+function showProblem(page) {
   const words = [...page.querySelectorAll("#problem .problem-text, #problem .soft")].map((each) => each.textContent);
-  tell(words.join(" ") || "That did not work.", true);
+  showNotice(words.join(" ") || "The request failed.", true);
 }
 
-let forgetting = null;
+let hiding = null;
 let settling = null;
 
-// Show a sentence over the page for a while.
-export function tell(words, bad = false) {
-  const place = document.getElementById("said");
+// Show a notice over the page for some seconds.
+export function showNotice(words, bad = false) {
+  const place = document.getElementById("notice");
   const line = document.createElement("p");
   line.textContent = words;
   line.classList.toggle("bad", bad);
   place.replaceChildren(line);
-  forgetSoon(bad ? 15000 : 6000);
+  hideLater(bad ? 15000 : 6000);
 }
 
-function forgetSoon(milliseconds) {
-  clearTimeout(forgetting);
-  forgetting = setTimeout(() => document.getElementById("said").replaceChildren(), milliseconds);
+function hideLater(milliseconds) {
+  clearTimeout(hiding);
+  hiding = setTimeout(() => document.getElementById("notice").replaceChildren(), milliseconds);
 }

@@ -1,5 +1,5 @@
-// A chart: lines or stacked areas over time, drawn as SVG. Pointing at it (or the arrow keys) shows the values; its
-// legend takes series away and brings them back.
+// A chart of lines or stacked areas over time, drawn as SVG. The pointer or the arrow keys show values; the legend hides
+// and shows series.
 
 const SVG = "http://www.w3.org/2000/svg";
 const LEFT = 46;
@@ -46,7 +46,7 @@ export class Chart {
     }
   }
 
-  // Where things are
+  // Coordinates
 
   get shown() {
     return this.series.filter((each) => !this.hidden.has(each.name));
@@ -69,7 +69,7 @@ export class Chart {
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     this.svg.replaceChildren();
     if (!this.points.length) {
-      this.say("Nothing to draw yet");
+      this.showText("No data yet");
       return;
     }
     this.top = nice(Math.max(...this.points.map((point) => this.highest(point)), 0));
@@ -85,7 +85,7 @@ export class Chart {
     return this.stacked ? values.reduce((sum, value) => sum + value, 0) : Math.max(0, ...values);
   }
 
-  say(words) {
+  showText(words) {
     const text = make("text", { x: this.width / 2, y: this.height / 2, class: "none" });
     text.textContent = words;
     this.svg.append(text);
@@ -129,7 +129,7 @@ export class Chart {
     this.svg.append(make("path", { class: `line ${name}`, d: `M${places.join("L")}` }));
   }
 
-  // One moment alone is neither a line nor an area.
+  // A single point is drawn as a dot: it has neither a line nor an area.
   lone(point) {
     let roof = 0;
     for (const { name } of this.shown) {
@@ -142,7 +142,7 @@ export class Chart {
     this.svg.append(make("circle", { class: `${kind} ${name}`, cx: this.x(at), cy: this.y(value), r: 3.5 }));
   }
 
-  // Pointing
+  // Pointer and keyboard
 
   point(clientX) {
     if (!this.points.length) return;
@@ -207,7 +207,7 @@ function make(name, attributes) {
   return element;
 }
 
-// Where nobody looked for long, a line breaks off.
+// Split the points at gaps without data, so that lines are interrupted there.
 function* split(points, gap) {
   let part = [];
   for (const point of points) {
@@ -229,9 +229,9 @@ function nice(value) {
 
 const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
 
-// Some moments to write below, at full minutes, hours or days of the reader's own clock.
+// The labels of the time axis, at full minutes, hours or days of the user's time zone.
 function* times({ from, until }, width) {
-  const least = until - from > 2 * 86400 ? 86400 : 0; // over some days an hour without its day says nothing
+  const least = until - from > 2 * 86400 ? 86400 : 0; // over several days, a label with only the hour would be ambiguous
   const step = STEPS.find((each) => each >= least && ((until - from) / each) * 75 < width) ?? 86400 * 2;
   const shift = new Date(until * 1000).getTimezoneOffset() * 60;
   for (let at = Math.ceil((from - shift) / step) * step + shift; at < until; at += step) {

@@ -1,4 +1,4 @@
-// The dead letter: groups are sent back or discarded batch by batch.
+// The dead letter page: groups are retried or discarded in batches.
 
 import { startBulk } from "./bulk.js";
 

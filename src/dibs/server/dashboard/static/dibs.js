@@ -1,5 +1,5 @@
-// What every page does: stay live, act without a reload, be usable from the keyboard. Without scripts all pages and
-// forms work as well; only then they have to be reloaded by hand.
+// Shared by all pages: live updates, actions without a reload, keyboard shortcuts. Without scripts, all pages and forms
+// work as well, but are not updated by themselves.
 
 import { startLive } from "./live.js";
 import { startActs } from "./acts.js";
@@ -8,14 +8,15 @@ import { startTimes } from "./times.js";
 import { startTheme } from "./theme.js";
 
 startTheme();
-showWhereWeAre();
+scrollMenuToCurrentPage();
 startTimes();
 startKeyboard();
 startActs();
 if (document.getElementById("pulse")) startLive();
 
-// On a phone the menu is wider than the window. (scrollIntoView would also move the place from which Tab goes on.)
-function showWhereWeAre() {
+// Scroll the menu to the current page: on a phone the menu is wider than the window. (scrollIntoView would also move the
+// starting point of the Tab key.)
+function scrollMenuToCurrentPage() {
   const here = document.querySelector(".menu [aria-current]");
   if (here) here.parentElement.scrollLeft = here.offsetLeft + (here.offsetWidth - here.parentElement.clientWidth) / 2;
 }

@@ -1,5 +1,5 @@
-// The graph of a workflow: larger, smaller, all of it at once. Moving around in it is scrolling, by mouse, finger or
-// arrow keys. Without this script it is as large as it was drawn.
+// Zoom in the graph of a workflow. Panning is scrolling, by mouse, touch or arrow keys. Without this script the graph
+// has its original size.
 
 import { rough } from "./times.js";
 
@@ -29,7 +29,7 @@ function maxHeight(frame) {
   return parseFloat(getComputedStyle(frame).maxHeight) || frame.clientHeight;
 }
 
-// What was in the middle stays there.
+// The point in the middle stays in the middle.
 function resize(wanted) {
   const { frame, svg } = parts();
   if (!svg) return;
@@ -67,7 +67,7 @@ document.addEventListener("wheel", (event) => {
   resize(scale * (event.deltaY < 0 ? STEP : 1 / STEP));
 }, { passive: false });
 
-// What fits without becoming too small to read is shown whole.
+// Show the whole graph if it is still readable.
 if (parts().svg && fitting() >= 0.55) resize(fitting());
 document.addEventListener("dibs:replaced", apply);
 

@@ -1,4 +1,4 @@
-// The keyboard: go anywhere, move through tables, select and open rows.
+// Keyboard shortcuts: open pages, move through tables, select and open rows.
 
 let going = false;
 

@@ -1,6 +1,6 @@
-// A new key, copied with one click; where the browser does not allow that, it is marked, to be copied by hand.
+// Copy a new key with one click; if the browser does not allow that, select it for Ctrl+C.
 
-import { tell } from "./acts.js";
+import { showNotice } from "./acts.js";
 
 const button = document.getElementById("copy");
 button?.removeAttribute("hidden");
@@ -8,9 +8,9 @@ button?.addEventListener("click", async () => {
   const secret = document.getElementById("secret");
   try {
     await navigator.clipboard.writeText(secret.textContent);
-    tell("Copied.");
+    showNotice("Copied.");
   } catch {
     getSelection().selectAllChildren(secret);
-    tell("Press Ctrl+C to copy it.");
+    showNotice("Press Ctrl+C to copy it.");
   }
 });

@@ -1,31 +1,31 @@
-// Live: the server says that something changed, the page asks for itself again and shows what is different.
+// Live updates: the server announces a change, the page fetches itself again and replaces the parts that differ.
 //
-// Parts of a page that may change are marked `data-live` and have an id. A page that draws something by itself (the
-// charts of the overview) listens to "dibs:pulse" on the document.
+// Parts of a page that may change have the attribute `data-live` and an id. A page that draws by itself (the charts of
+// the overview) listens to "dibs:pulse" on the document.
 
-const AT_LEAST = 1500; // milliseconds between two looks, however much happens
-const RATIO = 10; // and ten times as long as the last one took
-const RESTLESS = 3000; // milliseconds after which it asks although nothing happened to any task
-const ANYWAY = 20000;
-const AGAIN = 5000; // milliseconds until we ask again after the server has refused to tell us of changes
+const MIN_INTERVAL = 1500; // minimum milliseconds between two fetches
+const RATIO = 10; // and at least ten times the duration of the last fetch
+const RESTLESS_INTERVAL = 3000; // milliseconds after which the page is fetched although no task changed
+const MAX_INTERVAL = 20000;
+const RECONNECT_DELAY = 5000; // milliseconds until the next attempt after the server refused the stream
 
-const OLD = 7000; // milliseconds after which numbers are called old: a server that is busy looks every five seconds
-const STEP = 5; // seconds by which they are said to grow older: whoever hears the sign read out is told of each change
+const OLD_AFTER = 7000; // milliseconds after which the numbers are shown as old: a busy server updates them every five seconds
+const AGE_STEP = 5; // step of the displayed age in seconds: a screen reader announces each change
 
-let version = document.querySelector("meta[name=version]")?.content; // what this page may show; then what we heard of
-let asked = 0;
+let version = document.querySelector("meta[name=version]")?.content; // the version that this page shows, then the last announced version
+let fetchedAt = 0;
 let took = 0;
 let waiting = null;
-let openedAt = null; // when the server last began to talk to us, while it does
-let knownAt = null; // when it last looked at the store
-const shown = new Map(); // id of a part -> what it shows
+let openedAt = null; // start of the current connection; null without a connection
+let knownAt = null; // when the server last read the store
+const shown = new Map(); // id of a part -> its content
 
 export function startLive() {
   for (const part of document.querySelectorAll("[data-live]")) shown.set(part.id, content(part));
   const sign = document.getElementById("pulse");
   connect(sign);
   setInterval(() => showAge(sign), 1000);
-  addEventListener("pageshow", (event) => event.persisted && location.reload()); // it was kept, but hears nothing more
+  addEventListener("pageshow", (event) => event.persisted && location.reload()); // restored from the browser's cache, without a connection
   document.addEventListener("visibilitychange", () => document.hidden || refreshSoon());
 }
 
@@ -38,12 +38,12 @@ function connect(sign) {
   source.addEventListener("error", () => {
     openedAt = null;
     show(sign, "off", "no connection");
-    if (source.readyState === EventSource.CLOSED) connectLater(sign); // refused, else it tries again by itself
+    if (source.readyState === EventSource.CLOSED) connectLater(sign); // refused; otherwise the browser reconnects by itself
   });
   source.addEventListener("pulse", (event) => {
     const pulse = JSON.parse(event.data);
     knownAt = performance.now() - pulse.age * 1000;
-    if (pulse.age * 1000 <= OLD) show(sign, "on", "live");
+    if (pulse.age * 1000 <= OLD_AFTER) show(sign, "on", "live");
     beat(sign);
     document.dispatchEvent(new CustomEvent("dibs:pulse", { detail: pulse }));
     if (version !== pulse.version || isOld()) refreshSoon();
@@ -52,26 +52,26 @@ function connect(sign) {
   addEventListener("pagehide", () => source.close());
 }
 
-// Also look at the page itself: who is not signed in any more is led to the door by it.
+// Also fetch the page: if the session has ended, this leads to the sign-in page.
 function connectLater(sign) {
   refreshSoon();
-  setTimeout(() => connect(sign), AGAIN);
+  setTimeout(() => connect(sign), RECONNECT_DELAY);
 }
 
-// Not everything that changes is a move of a task: a queue is paused, a workflow is finalized when its last step has
-// ended. A page that waits for the latter has an element marked `data-restless`.
+// Some changes are not transitions of tasks: a queue is paused, a workflow is finalized after its last step. A page that
+// waits for the latter has an element with the attribute `data-restless`.
 function isOld() {
-  return performance.now() - asked > (document.querySelector("[data-restless]") ? RESTLESS : ANYWAY);
+  return performance.now() - fetchedAt > (document.querySelector("[data-restless]") ? RESTLESS_INTERVAL : MAX_INTERVAL);
 }
 
-// The server talks to us, but has no news of the store: what the page shows is how it was.
+// The connection works, but the server cannot read the store: show the age of the numbers.
 function showAge(sign) {
-  if (openedAt === null || performance.now() - Math.max(openedAt, knownAt ?? 0) <= OLD) return;
+  if (openedAt === null || performance.now() - Math.max(openedAt, knownAt ?? 0) <= OLD_AFTER) return;
   show(sign, "off", knownAt === null ? "no numbers yet" : `numbers are ${age((performance.now() - knownAt) / 1000)} old`);
 }
 
 function age(seconds) {
-  return seconds < 60 ? `${Math.floor(seconds / STEP) * STEP} s` : `${Math.floor(seconds / 60)} min`;
+  return seconds < 60 ? `${Math.floor(seconds / AGE_STEP) * AGE_STEP} s` : `${Math.floor(seconds / 60)} min`;
 }
 
 function show(sign, state, words) {
@@ -89,25 +89,25 @@ function beat(sign) {
 
 export function refreshSoon() {
   if (waiting !== null || document.hidden || !document.querySelector("[data-live]")) return;
-  const rest = Math.max(AT_LEAST, took * RATIO) - (performance.now() - asked);
+  const rest = Math.max(MIN_INTERVAL, took * RATIO) - (performance.now() - fetchedAt);
   waiting = setTimeout(refresh, Math.max(0, rest));
 }
 
 async function refresh() {
-  asked = performance.now();
+  fetchedAt = performance.now();
   try {
     const response = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (response.status === 401 || response.redirected) location.reload();
     else if (response.ok) replaceParts(await response.text());
   } catch {
-    // the sign in the corner tells that there is no connection
+    // the status in the corner shows that there is no connection
   } finally {
-    took = performance.now() - asked;
+    took = performance.now() - fetchedAt;
     waiting = null;
   }
 }
 
-// Put every live part of that page in the place of ours, where they differ.
+// Replace the live parts of this page that differ in the fetched page.
 export function replaceParts(html) {
   const fresh = new DOMParser().parseFromString(html, "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
@@ -118,7 +118,7 @@ export function replaceParts(html) {
   return fresh;
 }
 
-// What a part says; "3 s ago" and "4 s ago" are the same.
+// The content of a part without relative times, so that "3 s ago" and "4 s ago" are equal.
 function content(part) {
   const copy = part.cloneNode(true);
   for (const time of copy.querySelectorAll("time")) time.textContent = "";
@@ -132,7 +132,7 @@ function replace(part, other) {
   restore(part, kept);
 }
 
-// Somebody writes there, or has a question open: do not pull it away.
+// A part with the focused input or an open dialog is not replaced.
 function isBusy(part) {
   const active = document.activeElement;
   const writes = active && part.contains(active) && active.matches("input:not([type=checkbox]), textarea, select");

@@ -1,10 +1,9 @@
-// The overview: figures that follow the pulse, and charts of how it went.
+// The overview page: figures that follow the live statistics, and charts.
 
 import { Chart, amount, duration } from "./chart.js";
 
-const OPEN = ["claimed", "pending", "scheduled", "blocked"]; // what is still to be done, shown at first
+const OPEN = ["claimed", "pending", "scheduled", "blocked"]; // unfinished states, shown by default
 const FINISHED = ["failed", "cancelled", "completed"];
-const NAMES = { claimed: "running" };
 const FLOWS = ["enqueued", "completed", "failed"];
 const PERCENTILES = ["p50", "p95", "p99"];
 
@@ -14,7 +13,7 @@ let loadedAt = -Infinity;
 let step = 5;
 
 function start() {
-  const depth = [...OPEN, ...FINISHED].map((name) => ({ name, label: NAMES[name] ?? name, off: FINISHED.includes(name) }));
+  const depth = [...OPEN, ...FINISHED].map((name) => ({ name, label: name, off: FINISHED.includes(name) }));
   make("depth", depth, { stacked: true, format: amount });
   make("flow", FLOWS.map((name) => ({ name, label: name })), { format: amount });
   make("wait", PERCENTILES.map((name) => ({ name, label: name })), { format: duration });
@@ -38,14 +37,14 @@ async function load() {
     const response = await fetch(`/charts?window=${place.dataset.window}`, { headers: { Accept: "application/json" } });
     if (response.ok) show(await response.json());
   } catch {
-    // the sign in the corner tells that there is no connection
+    // the status in the corner shows that there is no connection
   }
 }
 
 function show({ span, step: seconds, states, flows, points }) {
   step = seconds;
   const until = Math.max(Date.now() / 1000, points.at(-1)?.[0] ?? 0);
-  // Of a store that is young, what there is would be a stroke at the edge: then the chart begins later.
+  // For a new store, start the chart later: its few points would be a thin line at the edge.
   const from = Math.max(until - span, Math.min(points[0]?.[0] ?? 0, until - span / 5));
   const frame = { from, until, gap: Math.max(3 * step, 150) };
   const named = (names, row) => Object.fromEntries(names.map((name, index) => [name, row?.[index] ?? null]));

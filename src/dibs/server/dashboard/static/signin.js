@@ -9,5 +9,5 @@ function signInByLink() {
   if (!given) return;
   history.replaceState(null, "", location.pathname + location.search);
   document.getElementById("key").value = given[1];
-  document.getElementById("door").requestSubmit();
+  document.getElementById("signin").requestSubmit();
 }

@@ -1,74 +1,74 @@
-// The tasks page: a search that goes on by itself until the page is full, ticked rows, things to do to many.
+// The tasks page: continues the search until the page is full, selects rows, starts bulk actions.
 
 import { startBulk } from "./bulk.js";
 
 const PAGE = 50;
 
 startBulk();
-startPicking();
-goOn();
+startSelection();
+continueSearch();
 
-function startPicking() {
+function startSelection() {
   const form = document.getElementById("bulk");
   if (!form.querySelector("[name=which]")) return;
   form.addEventListener("change", (event) => {
     if (event.target.id === "pick-all") boxes().forEach((box) => (box.checked = event.target.checked));
     if (event.target.matches("[type=checkbox]")) form.querySelector("[name=which][value=picked]").checked = true;
-    tellPicked();
+    showSelection();
   });
-  document.addEventListener("dibs:replaced", tellPicked);
-  tellPicked();
+  document.addEventListener("dibs:replaced", showSelection);
+  showSelection();
 }
 
 function boxes() {
   return [...document.querySelectorAll("#bulk input[name=ids]")];
 }
 
-function tellPicked() {
+function showSelection() {
   const all = boxes();
-  const ticked = all.filter((box) => box.checked).length;
-  document.getElementById("picked-words").textContent = ticked ? `${ticked} ticked` : "those ticked";
+  const selected = all.filter((box) => box.checked).length;
+  document.getElementById("picked-words").textContent = selected ? `${selected} selected` : "selected tasks";
   const head = document.getElementById("pick-all");
   if (head) {
-    head.checked = ticked > 0 && ticked === all.length;
-    head.indeterminate = ticked > 0 && ticked < all.length;
+    head.checked = selected > 0 && selected === all.length;
+    head.indeterminate = selected > 0 && selected < all.length;
   }
 }
 
-// One request looks for a moment only. Ask for what comes after it, until there is a page to show.
-async function goOn() {
+// A request searches for a limited time. Continue with further requests until the page is full.
+async function continueSearch() {
   const words = document.getElementById("looking");
   if (!words) return;
-  const total = { looked: lookedIn(document), found: Number(words.dataset.found), next: words.dataset.next };
+  const total = { looked: searchedIn(document), found: Number(words.dataset.found), next: words.dataset.next };
   const stop = stopButton(total);
   while (total.next && total.found < PAGE && !total.stopped) {
-    tellLooked(words, total, "…", stop);
-    if (!(await lookOn(total))) break;
+    showSearched(words, total, "…", stop);
+    if (!(await searchNext(total))) break;
   }
-  if (!total.next && total.found === 0) words.textContent = `Looked through ${total.looked ? count(total.looked) : "all"} tasks: none matches.`;
-  else tellLooked(words, total, ".", total.next ? link(total.next, total.found < PAGE ? "Look on" : "Older →") : "");
+  if (!total.next && total.found === 0) words.textContent = `Searched ${total.looked ? count(total.looked) : "all"} tasks: none matches.`;
+  else showSearched(words, total, ".", total.next ? link(total.next, total.found < PAGE ? "Continue" : "Older →") : "");
 }
 
-async function lookOn(total) {
+async function searchNext(total) {
   const response = await fetch(total.next, { headers: { Accept: "text/html" } }).catch(() => null);
   if (!response?.ok) return false;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const rows = [...page.querySelectorAll("#rows > tr")];
   document.getElementById("rows").append(...rows.map((row) => document.importNode(row, true)));
   const words = page.getElementById("looking");
-  total.looked += lookedIn(page);
+  total.looked += searchedIn(page);
   total.found += rows.length;
   total.next = words ? words.dataset.next : page.getElementById("older")?.getAttribute("href");
   return true;
 }
 
-function lookedIn(page) {
+function searchedIn(page) {
   return Number(page.getElementById("found").dataset.looked);
 }
 
-// A key that is limited to queues is not told how many tasks were looked through: most may be of other queues.
-function tellLooked(words, total, end, then) {
-  const found = total.looked ? `Looked through ${count(total.looked)} tasks, found` : "Found";
+// A key that is limited to queues does not see the number of searched tasks: most may be in other queues.
+function showSearched(words, total, end, then) {
+  const found = total.looked ? `Searched ${count(total.looked)} tasks, found` : "Found";
   words.replaceChildren(`${found} ${count(total.found)}${end} `, then);
 }
 

@@ -1,5 +1,5 @@
-// Light or dark: as the system likes it, until somebody chooses. A cookie keeps the choice, so that the server sends
-// the page in the right colours at once.
+// The theme: light or dark as the system prefers, until the user chooses. A cookie stores the choice, so that the server
+// sends the page in the right colours.
 
 export function startTheme() {
   document.getElementById("theme")?.addEventListener("click", () => {

@@ -1,10 +1,10 @@
-// Times as people say them, kept up to date: "3 min ago" becomes "4 min ago" by itself.
+// Relative times, updated every second: "3 min ago" becomes "4 min ago".
 
 export function startTimes() {
-  setInterval(() => document.querySelectorAll("time[datetime]").forEach(tellAgain), 1000);
+  setInterval(() => document.querySelectorAll("time[datetime]").forEach(update), 1000);
 }
 
-function tellAgain(element) {
+function update(element) {
   const passed = (Date.now() - Date.parse(element.dateTime)) / 1000;
   const words = ago(passed);
   if (element.textContent !== words) element.textContent = words;

@@ -1,4 +1,4 @@
-// The workers' page also looks again when a worker was heard of, though nothing happened to any task.
+// The workers page is also updated when a worker sends a heartbeat, although no task changed.
 
 import { refreshSoon } from "./live.js";
 

@@ -11,13 +11,6 @@ SELECT id FROM dibs_workflows {{indexed_by: dibs_workflows_due}}
 WHERE due_at IS NOT NULL AND (finalization_until IS NULL OR finalization_until <= {{now}})
 ORDER BY due_at LIMIT {{limit}}
 
--- name: leave_finalization
--- Promise: nothing was to be finalized: the claim is given up, and the workflow is checked again when a step ends, or
--- at the next upkeep if nothing is active. Parameters: id. Rows: none.
-UPDATE dibs_workflows
-SET finalization_by = NULL, finalization_until = NULL, due_at = CASE WHEN active = 0 THEN due_at END
-WHERE id = :id
-
 -- name: first_failure
 -- Promise: the step that failed first in this workflow. Parameters: id. Rows: (name, task_id, state, error); at most
 -- one.
@@ -26,17 +19,6 @@ FROM dibs_steps AS step JOIN dibs_tasks AS task ON task.id = step.task_id
 WHERE step.workflow_id = :id AND step.kind <> 'finalizer' AND NOT step.passed AND task.state IN ('failed', 'cancelled')
 ORDER BY task.state = 'failed' DESC, task.finished_at, task.id
 LIMIT 1
-
--- name: begin_finalizer
--- Promise: the workflow's steps are done and its finalizer begins; the right to finalize passes to the finalizer's own
--- claim. Parameters: id. Rows: (finalizer_id). Safe: the tree is locked, and `state` prevents a second begin.
-UPDATE dibs_workflows SET state = 'finalizing', due_at = NULL, finalization_by = NULL, finalization_until = NULL
-WHERE id = :id AND state = 'running' AND finalizer_id IS NOT NULL
-RETURNING finalizer_id
-
--- name: begin_finalizer_step
--- Promise: the finalizer has no parent left to wait for. Parameters: id. Rows: none.
-UPDATE dibs_steps SET waits = 0 WHERE task_id = :id
 
 -- name: finalization_attempts
 -- Promise: the newest recorded requests to finalize the workflow, newest first. Parameters: id. Words: limit.

@@ -1,17 +1,17 @@
-"""The fields of the API's bodies, with the bounds that its description shows and its decoder enforces."""
+"""The fields of the API: their bounds, how times are written, and the base class of request bodies."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, ClassVar
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import Meta
 
-from dibs.codec import MAX_NAME
+from dibs.codec import MAX_NAME, encode
 from dibs.model.checks import MAX_SECONDS, TRACEPARENT
 from dibs.model.claim import MAX_BATCH
-from dibs.model.retry import YEAR, Backoff
 from dibs.model.schedule import MAX_SCHEDULE_NAME
 from dibs.model.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY
 
@@ -117,13 +117,30 @@ Limit = Annotated[
 Params = Annotated[dict[str, Any], Meta(description="Any JSON object.", examples=[{"video_id": "abc123"}])]
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+Timestamp = Annotated[
+    str,
+    Meta(
+        description="A time in UTC, always with microseconds, so that texts sort like times.",
+        extra_json_schema={"format": "date-time", "examples": ["2025-11-12T10:30:00.123456Z"]},
+    ),
+]
+JsonObject = dict[str, Any]
+
+FREE_FIELDS = frozenset({"params", "result", "defaults", "schema", "metadata", "value"})
+"""Fields whose content belongs to the client: a float stays one."""
+
+
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A request's body: a field that is not known is refused, never ignored.
 
-    `rules`: what holds between its fields, as JSON Schema, for the description; the code that refuses stands elsewhere.
+    `rules`: what holds between its fields, as JSON Schema, for the OpenAPI document; code elsewhere enforces it.
     """
 
     rules: ClassVar[tuple[dict[str, Any], ...]] = ()
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The parameters in a request's URL: one that is not known is refused, never ignored."""
 
 
 def not_both(*names: str) -> dict[str, Any]:
@@ -136,18 +153,80 @@ def at_least_one(*names: str) -> dict[str, Any]:
     return {"anyOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
 
 
-class Empty(Body, frozen=True):
+class Empty(RequestBody, frozen=True):
     """Nothing needs to be said."""
 
 
-class BackoffBody(Body, frozen=True):
-    """How long a failed task rests: base, doubled with every attempt, up to the cap (seconds)."""
+class Done(msgspec.Struct, frozen=True):
+    """It is done, and that is all there is to say."""
 
-    base_seconds: Annotated[
-        float, Meta(ge=0, le=YEAR, description="After the first failure, unless the cap is shorter.")
-    ] = 1.0
-    cap_seconds: Annotated[float, Meta(ge=0, le=YEAR, description="Never longer than this.")] = 300.0
+    success: bool
 
-    def backoff(self) -> Backoff:
-        """The same in the store's words."""
-        return Backoff(min(self.base_seconds, self.cap_seconds), self.cap_seconds)
+    @classmethod
+    def from_model(cls) -> Self:
+        """The answer to a change that has no result."""
+        return cls(success=True)
+
+    def to_model(self) -> None:
+        """Nothing: the answer carries no value."""
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """It is done, to so many."""
+
+    success: bool
+    count: int
+
+    @classmethod
+    def from_model(cls, count: int) -> Self:
+        """The number as an answer."""
+        return cls(success=True, count=count)
+
+    def to_model(self) -> int:
+        """The number."""
+        return self.count
+
+
+@lru_cache(4096)  # the tasks of a batch share most of their times
+def to_text(at: datetime) -> str:
+    """A time in UTC with all its microseconds, so that texts sort like times."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+to_datetime = datetime.fromisoformat
+"""The time that `to_text` wrote."""
+
+
+def to_text_or_none(at: datetime | None) -> str | None:
+    """`to_text` for a time that may be missing."""
+    return None if at is None else to_text(at)
+
+
+def to_datetime_or_none(text: str | None) -> datetime | None:
+    """`to_datetime` for a time that may be missing."""
+    return None if text is None else to_datetime(text)
+
+
+def utc(at: datetime) -> datetime:
+    """The same moment in UTC, as a request carries it."""
+    return at.astimezone(UTC)
+
+
+def utc_or_none(at: datetime | None) -> datetime | None:
+    """`utc` for a time that may be missing."""
+    return None if at is None else at.astimezone(UTC)
+
+
+def checked_json(value: Any, what: str) -> Any:
+    """A value of the client's as JSON, refused where dibs does not store it; it is encoded once, here."""
+    return msgspec.Raw(encode(value, what))
+
+
+def whole_numbers(value: Any) -> Any:
+    """The same value, in which numbers without a fraction are integers (some programs write 2 as 2.0), but for what
+    belongs to the client."""
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is dict:
+        return {name: item if name in FREE_FIELDS else whole_numbers(item) for name, item in value.items()}
+    return [whole_numbers(item) for item in value] if type(value) is list else value

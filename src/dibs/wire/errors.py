@@ -1,0 +1,207 @@
+"""Errors as JSON: the code of each, its HTTP status, and the exception that a client raises for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType, field
+
+from dibs import errors
+from dibs.errors import AlreadyClaimed, DibsError, InvalidValue, NotAllowed, StoreError
+from dibs.model.task import State
+from dibs.model.workflow import WorkflowState
+
+T = TypeVar("T")
+
+Headers = tuple[tuple[bytes, bytes], ...]
+AnyState = Annotated[str, Meta(extra_json_schema={"enum": sorted({*State, *WorkflowState})})]
+"""The state of the task, or of the workflow."""
+
+KEY_APART = "Give the key with the argument api_key or in DIBS_API_KEY."
+
+SOON = 1.0
+"""Seconds after which a client may ask a store again that did not answer."""
+
+_ABOUT = ("task_id", "workflow_id", "token", "worker_id", "key", "name")
+"""Attributes of exceptions that the answer repeats."""
+
+
+class RequestRefused(DibsError):
+    """What the server itself refuses, before a store is asked."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        retry_after: float | None = None,
+        headers: Headers = (),
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.retry_after = retry_after
+        self.headers = headers
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request changed nothing. `code` is a stable word for programs; `hint` says what to do."""
+
+    success: bool = False
+    error: str
+    code: str
+    hint: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+    task_id: int | UnsetType = UNSET
+    token: int | UnsetType = UNSET
+    workflow_id: int | UnsetType = UNSET
+    state: AnyState | UnsetType = field(name="status", default=UNSET)
+    worker_id: str | UnsetType | None = UNSET
+    key: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+
+    @classmethod
+    def from_model(cls, error: DibsError) -> Refusal:
+        """The exception as an answer."""
+        about: dict[str, Any] = {name: value for name in _ABOUT if (value := getattr(error, name, None)) is not None}
+        if (state := getattr(error, "state", None)) is not None:
+            about["state"] = str(state)
+        if error.hint:
+            about["hint"] = error.hint
+        if isinstance(error, AlreadyClaimed):
+            about["message"] = error.message
+            whose = "another worker" if error.token is None else "this worker"
+            return cls(error=f"Task already claimed by {whose}", code=error.code, **about)
+        return cls(error=error.message, code=error.code, **about)
+
+    def to_model(self) -> DibsError:
+        """The exception that the server's own engine raised, with the same attributes."""
+        known = CODES.get(self.code)
+        error = _unknown(self) if known is None or known.exception is None else known.exception(self)
+        if self.hint is not UNSET and not isinstance(error, NotAllowed):  # its own hint speaks of keys, not of headers
+            error.hint = self.hint
+        return error
+
+
+class Code(NamedTuple):
+    """An error code: its HTTP status, and the exception that a client raises. None: only other programs see it."""
+
+    status: int
+    exception: Callable[[Refusal], DibsError] | None = None
+
+
+def status_of(error: DibsError) -> int:
+    """The HTTP status of an error; one without a status of its own is a fault of the server."""
+    known = CODES.get(error.code)
+    return 500 if known is None else known.status
+
+
+def headers_of(error: DibsError) -> Headers:
+    """The headers that go with an error: when to come back, above all."""
+    given: Headers = getattr(error, "headers", ())
+    wait = getattr(error, "retry_after", None)
+    if wait is None and status_of(error) == 503:
+        wait = SOON
+    return given if wait is None else (*given, (b"retry-after", str(max(1, math.ceil(wait))).encode()))
+
+
+def _or_none(value: T | UnsetType) -> T | None:
+    return None if value is UNSET else value
+
+
+def _unknown(refusal: Refusal) -> DibsError:
+    return StoreError(f"The server refused it ({refusal.code}): {refusal.error}")
+
+
+def _plain(kind: Callable[[str], DibsError]) -> Callable[[Refusal], DibsError]:
+    return lambda refusal: kind(refusal.error)
+
+
+def _of_claim(kind: Callable[..., DibsError]) -> Callable[[Refusal], DibsError]:
+    return lambda refusal: kind(refusal.error, task_id=refusal.task_id or 0, token=refusal.token or 0)
+
+
+def _of_state(kind: Callable[..., DibsError]) -> Callable[[Refusal], DibsError]:
+    return lambda refusal: kind(refusal.error, task_id=refusal.task_id or 0, state=refusal.state or "")
+
+
+def _not_allowed(hint: str) -> Callable[[Refusal], DibsError]:
+    return lambda refusal: NotAllowed(refusal.error, code=refusal.code, hint=hint)
+
+
+def _already_claimed(refusal: Refusal) -> DibsError:
+    return AlreadyClaimed(
+        refusal.message or refusal.error,
+        task_id=refusal.task_id or 0,
+        worker_id=_or_none(refusal.worker_id),
+        token=_or_none(refusal.token),
+    )
+
+
+def _key_conflict(refusal: Refusal) -> DibsError:
+    return errors.KeyConflict(refusal.key or "", _or_none(refusal.task_id), workflow_id=_or_none(refusal.workflow_id))
+
+
+def _workflow_state(refusal: Refusal) -> DibsError:
+    return errors.WrongWorkflowState(refusal.error, workflow_id=refusal.workflow_id or 0, state=refusal.state or "")
+
+
+def _finalization_lost(refusal: Refusal) -> DibsError:
+    return errors.FinalizationLost(refusal.error, workflow_id=refusal.workflow_id or 0, token=refusal.token or 0)
+
+
+CODES = {
+    "bad_request": Code(400, _plain(InvalidValue)),
+    "invalid_value": Code(400, _plain(InvalidValue)),
+    "schema_violation": Code(400, _plain(errors.SchemaViolation)),
+    "validation_too_slow": Code(400, _plain(errors.ValidationTooSlow)),
+    "invalid_graph": Code(400, _plain(errors.InvalidGraph)),
+    "unauthorized": Code(
+        401, _not_allowed(f"{KEY_APART} `dibs keys create` makes a key, `dibs keys list` shows them.")
+    ),
+    "forbidden": Code(
+        403, _not_allowed("Use a key that has the missing scope; `dibs keys create --scopes` makes one.")
+    ),
+    "queue_not_allowed": Code(
+        403, _not_allowed("Use a key for that queue, or name one of the queues that this key is limited to.")
+    ),
+    "key_limited_to_queues": Code(403, _not_allowed("Use a key that is not limited to queues.")),
+    "not_your_claim": Code(403, _of_claim(errors.NotYourClaim)),
+    "wrong_origin": Code(403),
+    "not_found": Code(404),
+    "task_not_found": Code(404, lambda refusal: errors.TaskNotFound(refusal.task_id or 0)),
+    "task_type_not_found": Code(404, _plain(errors.TaskTypeNotFound)),
+    "schedule_not_found": Code(404, lambda refusal: errors.ScheduleNotFound(refusal.name or "")),
+    "retention_not_found": Code(404, _plain(errors.RetentionNotFound)),
+    "key_not_found": Code(404, lambda refusal: errors.KeyNotFound(refusal.error, key_id=_or_none(refusal.key))),
+    "workflow_not_found": Code(404, lambda refusal: errors.WorkflowNotFound(refusal.workflow_id or 0)),
+    "method_not_allowed": Code(405),
+    "too_slow": Code(408),
+    "key_conflict": Code(409, _key_conflict),
+    "claim_lost": Code(409, _of_claim(errors.ClaimLost)),
+    "outcome_conflict": Code(409, _of_claim(errors.OutcomeConflict)),
+    "not_claimable": Code(409, _of_state(errors.NotClaimable)),
+    "already_claimed": Code(409, _already_claimed),
+    "wrong_state": Code(409, _of_state(errors.WrongState)),
+    "workflow_state": Code(409, _workflow_state),
+    "finalization_lost": Code(409, _finalization_lost),
+    "too_large": Code(413, _plain(InvalidValue)),
+    "unsupported_media_type": Code(415),
+    "unknown_host": Code(421),
+    "rate_limited": Code(429, _plain(errors.RateLimited)),
+    "headers_too_large": Code(431),
+    "internal_error": Code(500, _plain(errors.StoreRefused)),
+    "store_refused": Code(500, _plain(errors.StoreRefused)),
+    "store_error": Code(503, _plain(StoreError)),
+    "store_busy": Code(503, _plain(errors.StoreBusy)),
+    "store_unavailable": Code(503, _plain(errors.StoreUnavailable)),
+    "outcome_unknown": Code(503, _plain(errors.OutcomeUnknown)),
+    "schema_too_new": Code(503, _plain(errors.SchemaTooNew)),
+    "schema_missing": Code(503, _plain(errors.SchemaMissing)),
+    "stopping": Code(503, _plain(errors.StoreUnavailable)),
+    "stuck": Code(503),
+    "too_many_connections": Code(503),
+}

@@ -1,0 +1,299 @@
+"""Finalization as JSON: the right to say how a workflow ended, and what it is decided by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Meta, field
+
+from dibs.codec import check_name
+from dibs.model import finalization as model_finalization
+from dibs.model.checks import check_integer
+from dibs.model.claim import MAX_BATCH
+from dibs.model.finalization import (
+    DEFAULT_FINALIZATION_LEASE,
+    ClaimReason,
+    ExecutionContext,
+    ExecutionStatus,
+    FinalizationAction,
+    FinalizationAttempt,
+)
+from dibs.model.workflow import WorkflowState
+from dibs.wire.fields import (
+    Lease,
+    ProcessorId,
+    Query,
+    RequestBody,
+    Timestamp,
+    Token,
+    to_datetime,
+    to_datetime_or_none,
+    to_text,
+    to_text_or_none,
+)
+
+
+class ProcessorBody(RequestBody, frozen=True):
+    """Who asks."""
+
+    processor: ProcessorId = field(name="processor_id")
+
+
+class WishBody(ProcessorBody, frozen=True):
+    """Who wants to finalize, and for how long."""
+
+    lease: Lease = field(name="timeout_seconds", default=DEFAULT_FINALIZATION_LEASE)
+
+
+class HolderBody(ProcessorBody, frozen=True):
+    """The claim: its processor and its token."""
+
+    token: Token
+
+    @classmethod
+    def from_model(cls, processor: str, token: int, **more: Any) -> Self:
+        """The claim to send, checked: the server would refuse a bad token as bad JSON."""
+        check_name(processor, "The processor's id")
+        return cls(processor=processor, token=check_integer(token, "token", 0, 2**63 - 1), **more)
+
+
+class ExtendBody(HolderBody, frozen=True):
+    """The claim, and for how long to extend it."""
+
+    lease: Lease = field(name="timeout_seconds", default=DEFAULT_FINALIZATION_LEASE)
+
+
+class FinalizationClaim(msgspec.Struct, frozen=True):
+    """The answer to a wish to finalize. `token` and `lease_until` are there if it was granted."""
+
+    success: bool
+    workflow_id: int
+    processor: str = field(name="processor_id")
+    claimed: bool
+    already_claimed_by: str | None
+    state: Annotated[str, Meta(description="Where the workflow stands.")]
+    message: str
+    reason: ClaimReason
+    token: Annotated[int | None, Meta(description="Proves the claim when the workflow is finalized.")]
+    lease_until: Annotated[Timestamp | None, Meta(description="When the claim ends unless it is renewed.")]
+
+    @classmethod
+    def from_model(cls, claim: model_finalization.FinalizationClaim) -> Self:
+        """The claim, or why it was not granted, as an answer."""
+        return cls(
+            success=claim.claimed,
+            workflow_id=claim.workflow_id,
+            processor=claim.processor,
+            claimed=claim.claimed,
+            already_claimed_by=claim.already_claimed_by,
+            state=claim.state,
+            message=claim.message,
+            reason=claim.reason,
+            token=claim.token,
+            lease_until=to_text_or_none(claim.lease_until),
+        )
+
+    def to_model(self) -> model_finalization.FinalizationClaim:
+        """The claim, or why it was not granted."""
+        return model_finalization.FinalizationClaim(
+            workflow_id=self.workflow_id,
+            processor=self.processor,
+            claimed=self.claimed,
+            reason=self.reason,
+            state=self.state,
+            message=self.message,
+            already_claimed_by=self.already_claimed_by,
+            token=self.token,
+            lease_until=to_datetime_or_none(self.lease_until),
+        )
+
+
+class UnknownWorkflow(FinalizationClaim, frozen=True):
+    """The answer to a wish to finalize what does not exist."""
+
+
+class NotClaimed(FinalizationClaim, frozen=True):
+    """The answer to a wish that was not granted."""
+
+
+class Released(msgspec.Struct, frozen=True):
+    """Whether the claim was this processor's under this token; if not, nothing changed."""
+
+    success: bool
+    released: bool
+
+    @classmethod
+    def from_model(cls, released: bool) -> Self:
+        """The result as an answer."""
+        return cls(success=released, released=released)
+
+    def to_model(self) -> bool:
+        """True if the claim was given up."""
+        return self.released
+
+
+class Finalized(msgspec.Struct, frozen=True):
+    """What became of a workflow whose finalization was held."""
+
+    success: bool
+    workflow_id: int
+    state: WorkflowState = field(name="status")
+    execution_status: ExecutionStatus
+    action: FinalizationAction
+
+    @classmethod
+    def from_model(cls, done: model_finalization.Finalized) -> Self:
+        """The result as an answer."""
+        return cls(
+            success=True,
+            workflow_id=done.workflow_id,
+            state=done.state,
+            execution_status=done.execution_status,
+            action=done.action,
+        )
+
+    def to_model(self) -> model_finalization.Finalized:
+        """The result. The server finalizes what is due because of it, so `due` is left out."""
+        return model_finalization.Finalized(
+            workflow_id=self.workflow_id,
+            state=self.state,
+            execution_status=self.execution_status,
+            action=self.action,
+        )
+
+
+class Context(msgspec.Struct, frozen=True):
+    """How a workflow's steps stand, and what follows from that. The finalizer is not counted."""
+
+    workflow_id: int
+    state: WorkflowState = field(name="status")
+    total_steps: int
+    by_state: dict[str, int]
+    passed: int
+    failures: int
+    completion_percentage: float
+    execution_status: ExecutionStatus
+    recommended_action: FinalizationAction
+
+    @classmethod
+    def from_model(cls, context: ExecutionContext) -> Self:
+        """The context as JSON."""
+        return cls(
+            workflow_id=context.workflow_id,
+            state=context.state,
+            total_steps=context.total_steps,
+            by_state=context.by_state,
+            passed=context.passed,
+            failures=context.failures,
+            completion_percentage=context.completion_percentage,
+            execution_status=context.execution_status,
+            recommended_action=context.recommended_action,
+        )
+
+    def to_model(self) -> ExecutionContext:
+        """The context."""
+        return ExecutionContext(
+            workflow_id=self.workflow_id,
+            state=self.state,
+            total_steps=self.total_steps,
+            by_state=self.by_state,
+            passed=self.passed,
+            failures=self.failures,
+            completion_percentage=self.completion_percentage,
+            execution_status=self.execution_status,
+            recommended_action=self.recommended_action,
+        )
+
+
+class OneContext(msgspec.Struct, frozen=True):
+    """How a workflow stands."""
+
+    context: Context
+
+    @classmethod
+    def from_model(cls, context: ExecutionContext) -> Self:
+        """The context as an answer."""
+        return cls(context=Context.from_model(context))
+
+    def to_model(self) -> ExecutionContext:
+        """The context."""
+        return self.context.to_model()
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A recorded wish to finalize."""
+
+    id: int
+    workflow_id: int
+    processor: str = field(name="processor_id")
+    claimed: bool
+    reason: ClaimReason
+    state: str
+    message: str
+    already_claimed_by: str | None
+    token: int | None
+    at: Timestamp
+
+    @classmethod
+    def from_model(cls, attempt: FinalizationAttempt) -> Self:
+        """The attempt as JSON."""
+        return cls(
+            id=attempt.id,
+            workflow_id=attempt.workflow_id,
+            processor=attempt.processor,
+            claimed=attempt.claimed,
+            reason=attempt.reason,
+            state=attempt.state,
+            message=attempt.message,
+            already_claimed_by=attempt.already_claimed_by,
+            token=attempt.token,
+            at=to_text(attempt.at),
+        )
+
+    def to_model(self) -> FinalizationAttempt:
+        """The attempt."""
+        return FinalizationAttempt(
+            id=self.id,
+            workflow_id=self.workflow_id,
+            processor=self.processor,
+            claimed=self.claimed,
+            reason=self.reason,
+            state=self.state,
+            message=self.message,
+            already_claimed_by=self.already_claimed_by,
+            token=self.token,
+            at=to_datetime(self.at),
+        )
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """Every recorded wish to finalize a workflow."""
+
+    attempts: list[Attempt]
+
+    @classmethod
+    def from_model(cls, attempts: Sequence[FinalizationAttempt]) -> Self:
+        """The attempts as an answer."""
+        return cls(attempts=[Attempt.from_model(attempt) for attempt in attempts])
+
+    def to_model(self) -> list[FinalizationAttempt]:
+        """The attempts."""
+        return [attempt.to_model() for attempt in self.attempts]
+
+
+class DueQuery(Query, frozen=True):
+    """How many."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="At most so many.")] = 100
+
+
+class DueWorkflows(msgspec.Struct, frozen=True):
+    """The ids of workflows that wait for their finalization, the longest wait first."""
+
+    workflows: list[int]
+
+    def to_model(self) -> list[int]:
+        """The ids."""
+        return self.workflows

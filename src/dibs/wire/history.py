@@ -1,0 +1,172 @@
+"""History as JSON: entries, pages of them, events as they happen, and hints that something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+import msgspec
+from msgspec import Meta, field
+
+from dibs.model import history as model_history
+from dibs.model.claim import MAX_BATCH
+from dibs.model.history import StoreEvent
+from dibs.model.task import Event, State
+from dibs.wire.errors import RequestRefused
+from dibs.wire.fields import MAX_WAIT, EntryId, JsonObject, Query, Timestamp, to_datetime, to_text
+
+_EVENT = "|".join(Event)
+
+
+class EntryFields(msgspec.Struct, frozen=True):
+    """What an entry of the history and an event have in common."""
+
+    id: int
+    task_id: int
+    event: Event
+    from_state: State | None
+    to_state: State
+    worker_id: str | None
+    token: int
+    by: str | None
+    at: Timestamp
+    detail: JsonObject | None
+
+    def entry(self) -> model_history.HistoryEntry:
+        """The entry of the history."""
+        return model_history.HistoryEntry(
+            id=self.id,
+            task_id=self.task_id,
+            event=self.event,
+            from_state=self.from_state,
+            to_state=self.to_state,
+            worker_id=self.worker_id,
+            token=self.token,
+            by=self.by,
+            at=to_datetime(self.at),
+            detail=self.detail,
+        )
+
+
+class HistoryEntry(EntryFields, frozen=True):
+    """One thing that happened to a task."""
+
+    @classmethod
+    def from_model(cls, entry: model_history.HistoryEntry) -> Self:
+        """The entry as JSON."""
+        return cls(
+            id=entry.id,
+            task_id=entry.task_id,
+            event=entry.event,
+            from_state=entry.from_state,
+            to_state=entry.to_state,
+            worker_id=entry.worker_id,
+            token=entry.token,
+            by=entry.by,
+            at=to_text(entry.at),
+            detail=entry.detail,
+        )
+
+    def to_model(self) -> model_history.HistoryEntry:
+        """The entry."""
+        return self.entry()
+
+
+class TaskEvent(EntryFields, frozen=True):
+    """One thing that happened, with the queue and type of its task; both are null once the task is pruned."""
+
+    queue: str | None
+    type: str | None = field(name="task_type")
+
+    @classmethod
+    def from_model(cls, event: StoreEvent) -> Self:
+        """The event as JSON."""
+        entry = event.entry
+        return cls(
+            id=entry.id,
+            task_id=entry.task_id,
+            event=entry.event,
+            from_state=entry.from_state,
+            to_state=entry.to_state,
+            worker_id=entry.worker_id,
+            token=entry.token,
+            by=entry.by,
+            at=to_text(entry.at),
+            detail=entry.detail,
+            queue=event.queue,
+            type=event.type,
+        )
+
+    def to_model(self) -> StoreEvent:
+        """The event."""
+        return StoreEvent(entry=self.entry(), queue=self.queue, type=self.type)
+
+
+class OneHistory(msgspec.Struct, frozen=True):
+    """Everything that happened to a task, in order."""
+
+    history: list[HistoryEntry]
+
+    @classmethod
+    def from_model(cls, entries: Sequence[model_history.HistoryEntry]) -> Self:
+        """The entries as an answer."""
+        return cls(history=[HistoryEntry.from_model(entry) for entry in entries])
+
+    def to_model(self) -> list[model_history.HistoryEntry]:
+        """The entries."""
+        return [entry.to_model() for entry in self.history]
+
+
+class WholeHistory(OneHistory, frozen=True):
+    """A page of the history of all tasks."""
+
+
+class HistoryQuery(Query, frozen=True):
+    """Which page."""
+
+    after: Annotated[EntryId, Meta(description="The id of the last entry of the page before.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Entries on a page.")] = MAX_BATCH
+
+
+class EventsQuery(Query, frozen=True):
+    """Which events."""
+
+    types: (
+        Annotated[
+            str,
+            Meta(
+                pattern=f"^({_EVENT})(,({_EVENT}))*$",
+                description=f"Some of {', '.join(Event)}, with commas between them; all if left out.",
+                examples=["completed,failed"],
+            ),
+        ]
+        | None
+    ) = None
+
+    def to_model(self) -> frozenset[Event] | None:
+        """The events that are asked for; None for all."""
+        try:
+            return None if self.types is None else frozenset(Event(word) for word in self.types.split(","))
+        except ValueError as error:  # a line break at the end, which the pattern lets pass
+            raise RequestRefused("bad_request", f"{error}.") from None
+
+
+class WakeupsQuery(Query, frozen=True):
+    """What the client knows already, and how long it waits for more."""
+
+    process: Annotated[str, Meta(max_length=64, description="`process` of the last answer.")] | None = None
+    generation: Annotated[int, Meta(ge=0, le=2**63 - 1, description="`generation` of the last answer.")] = 0
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT, description="Seconds to wait for a change.")] = field(
+        name="wait_seconds", default=0
+    )
+
+
+class Woken(msgspec.Struct, frozen=True):
+    """How many changes this server process has noticed; another process counts anew."""
+
+    process: str
+    generation: int
+
+    def to_model(self) -> Self:
+        """Itself: the answer has no other form."""
+        return self

@@ -1,0 +1,169 @@
+"""API keys as JSON: to make, as they are listed, and the one answer that holds a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Meta, field
+
+from dibs.model.checks import MAX_SECONDS
+from dibs.model.key import STANDARD_LIMIT, ApiKey, MintedKey, NewKey, Scope, read_limit, write_limit
+from dibs.wire.fields import (
+    Limit,
+    Moment,
+    Name,
+    Names,
+    RequestBody,
+    Timestamp,
+    not_both,
+    to_datetime,
+    to_datetime_or_none,
+    to_text,
+    to_text_or_none,
+    utc_or_none,
+)
+
+
+class NewKeyBody(RequestBody, frozen=True):
+    """A key to make."""
+
+    rules = (not_both("expires_at", "expires_in_seconds"),)
+
+    name: Annotated[Name, Meta(description="Whose it is, or what for.", examples=["scraper fleet"])]
+    scopes: Annotated[list[Scope], Meta(min_length=1, description="What it may be used for; admin has them all.")]
+    queues: Annotated[Names, Meta(description="The only queues it is for; all if left out.")] | None = None
+    rate_limit: Limit = write_limit(STANDARD_LIMIT)
+    expires_at: Moment | None = None
+    expires_in: Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Instead of expires_at.")] | None = field(
+        name="expires_in_seconds", default=None
+    )
+
+    @classmethod
+    def from_model(cls, new: NewKey) -> Self:
+        """The key to send."""
+        return cls(
+            name=new.name,
+            scopes=[Scope(scope) for scope in new.scopes],
+            queues=None if new.queues is None else list(new.queues),
+            rate_limit=write_limit(new.rate_limit),
+            expires_at=utc_or_none(new.expires_at),
+            expires_in=new.expires_in,
+        )
+
+    def to_model(self) -> NewKey:
+        """The key, checked."""
+        return NewKey(
+            name=self.name,
+            scopes=self.scopes,
+            queues=self.queues,
+            rate_limit=read_limit(self.rate_limit),
+            expires_in=self.expires_in,
+            expires_at=self.expires_at,
+        )
+
+
+class KeyFields(msgspec.Struct, frozen=True):
+    """What is shown of a key, without anything that would help to guess it."""
+
+    id: str
+    name: str
+    scopes: list[Scope]
+    queues: list[str] | None
+    rate_limit: str
+    created_at: Timestamp
+    created_by: str | None
+    expires_at: Timestamp | None
+    revoked_at: Timestamp | None
+    last_used_at: Timestamp | None
+
+    def about(self) -> ApiKey:
+        """The key. The seconds until it expires are not known here: the database's clock counts them."""
+        return ApiKey(
+            id=self.id,
+            name=self.name,
+            scopes=tuple(self.scopes),
+            queues=None if self.queues is None else tuple(self.queues),
+            rate_limit=read_limit(self.rate_limit),
+            created_at=to_datetime(self.created_at),
+            created_by=self.created_by,
+            expires_at=to_datetime_or_none(self.expires_at),
+            revoked_at=to_datetime_or_none(self.revoked_at),
+            last_used_at=to_datetime_or_none(self.last_used_at),
+        )
+
+
+def _about(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "scopes": list(key.scopes),
+        "queues": None if key.queues is None else list(key.queues),
+        "rate_limit": write_limit(key.rate_limit),
+        "created_at": to_text(key.created_at),
+        "created_by": key.created_by,
+        "expires_at": to_text_or_none(key.expires_at),
+        "revoked_at": to_text_or_none(key.revoked_at),
+        "last_used_at": to_text_or_none(key.last_used_at),
+    }
+
+
+class Key(KeyFields, frozen=True):
+    """An API key, without anything that would help to guess it. `queues`: null for all; `rate_limit`: or "none"."""
+
+    @classmethod
+    def from_model(cls, key: ApiKey) -> Self:
+        """The key as JSON."""
+        return cls(**_about(key))
+
+    def to_model(self) -> ApiKey:
+        """The key."""
+        return self.about()
+
+
+class Minted(KeyFields, frozen=True):
+    """A new key. `key` is its text: nobody can read it again."""
+
+    success: bool
+    key: str
+
+    @classmethod
+    def from_model(cls, minted: MintedKey) -> Self:
+        """The key as an answer."""
+        return cls(**_about(minted.about), success=True, key=minted.key)
+
+    def to_model(self) -> MintedKey:
+        """The key."""
+        return MintedKey(key=self.key, about=self.about())
+
+    def __repr__(self) -> str:
+        return f"Minted({self.id!r}, {self.name!r})"
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """All keys."""
+
+    keys: list[Key]
+
+    @classmethod
+    def from_model(cls, keys: Sequence[ApiKey]) -> Self:
+        """The keys as an answer."""
+        return cls(keys=[Key.from_model(key) for key in keys])
+
+    def to_model(self) -> list[ApiKey]:
+        """The keys."""
+        return [key.to_model() for key in self.keys]
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    """The key, and since when nobody may use it."""
+
+    success: bool
+    id: str
+    revoked_at: Timestamp | None
+
+    @classmethod
+    def from_model(cls, key: ApiKey) -> Self:
+        """The revoked key as an answer."""
+        return cls(success=True, id=key.id, revoked_at=to_text_or_none(key.revoked_at))

@@ -1,0 +1,253 @@
+"""Schedules as JSON: to store, as they are stored, and those whose tick has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+import msgspec
+from msgspec import Meta, field
+
+from dibs.model import schedule as model_schedule
+from dibs.model.schedule import CatchUp, DueSchedule, NewSchedule, ScheduleSource
+from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE
+from dibs.wire.fields import (
+    JsonObject,
+    MaxAttempts,
+    Moment,
+    Name,
+    Params,
+    Priority,
+    RequestBody,
+    ScheduleName,
+    Timeout,
+    Timestamp,
+    to_datetime,
+    to_datetime_or_none,
+    to_text,
+    to_text_or_none,
+    utc,
+)
+from dibs.wire.tasks import Backoff, BackoffBody, backoff_of, checked_params
+
+Cron = Annotated[Name, Meta(description="Five fields, six with seconds first, or a nickname.", examples=["0 3 * * *"])]
+Zone = Annotated[Name, Meta(description="The name of a time zone.", examples=["Europe/Berlin"])]
+
+
+class ScheduleBody(RequestBody, frozen=True):
+    """A schedule to store; one of the same name is changed to it."""
+
+    name: ScheduleName
+    cron: Cron
+    type: Name = field(name="task_type")
+    params: Params = field(default_factory=dict)
+    timezone: Zone = "UTC"
+    catch_up: Annotated[CatchUp, Meta(description="What becomes of ticks that were missed.")] = CatchUp.ONE
+    enabled: Annotated[bool, Meta(description="Left out, it stays as it is; a new one is enabled.")] | None = None
+    queue: Name = DEFAULT_QUEUE
+    priority: Priority = 0
+    max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
+    timeout: Timeout | None = field(name="timeout_seconds", default=None)
+    backoff: BackoffBody | None = None
+    source: Annotated[ScheduleSource, Meta(description="Who says so: somebody, or a program's own code.")] = "command"
+
+    @classmethod
+    def from_model(cls, new: NewSchedule, source: ScheduleSource) -> Self:
+        """The schedule to send; params that dibs does not store are refused."""
+        return cls(
+            name=new.name,
+            cron=new.cron,
+            type=new.type,
+            params=checked_params(new.params),
+            timezone=new.timezone,
+            catch_up=CatchUp(new.catch_up),
+            enabled=new.enabled,
+            queue=new.queue,
+            priority=new.priority,
+            max_attempts=new.max_attempts,
+            timeout=new.timeout,
+            backoff=BackoffBody.from_model(new.backoff),
+            source=source,
+        )
+
+    def to_model(self) -> NewSchedule:
+        """The schedule, checked."""
+        return NewSchedule(
+            name=self.name,
+            cron=self.cron,
+            type=self.type,
+            params=self.params,
+            timezone=self.timezone,
+            catch_up=self.catch_up,
+            enabled=self.enabled,
+            queue=self.queue,
+            priority=self.priority,
+            max_attempts=self.max_attempts,
+            timeout=self.timeout,
+            backoff=backoff_of(self.backoff),
+        )
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A schedule, when it ticks next, and what became of its last tick."""
+
+    name: str
+    cron: str
+    timezone: str
+    catch_up: CatchUp
+    enabled: bool
+    type: str = field(name="task_type")
+    params: JsonObject
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: float | None = field(name="timeout_seconds")
+    backoff: Backoff
+    source: ScheduleSource
+    next_at: Timestamp
+    created_at: Timestamp
+    updated_at: Timestamp
+    last_at: Timestamp | None
+    last_task_id: int | None
+    last_error: str | None
+
+    @classmethod
+    def from_model(cls, schedule: model_schedule.Schedule) -> Self:
+        """The schedule as JSON."""
+        return cls(
+            name=schedule.name,
+            cron=schedule.cron,
+            timezone=schedule.timezone,
+            catch_up=schedule.catch_up,
+            enabled=schedule.enabled,
+            type=schedule.type,
+            params=schedule.params,
+            queue=schedule.queue,
+            priority=schedule.priority,
+            max_attempts=schedule.max_attempts,
+            timeout=schedule.timeout,
+            backoff=Backoff.from_model(schedule.backoff),
+            source=schedule.source,
+            next_at=to_text(schedule.next_at),
+            created_at=to_text(schedule.created_at),
+            updated_at=to_text(schedule.updated_at),
+            last_at=to_text_or_none(schedule.last_at),
+            last_task_id=schedule.last_task_id,
+            last_error=schedule.last_error,
+        )
+
+    def to_model(self) -> model_schedule.Schedule:
+        """The schedule."""
+        return model_schedule.Schedule(
+            name=self.name,
+            cron=self.cron,
+            timezone=self.timezone,
+            catch_up=self.catch_up,
+            enabled=self.enabled,
+            type=self.type,
+            params=self.params,
+            queue=self.queue,
+            priority=self.priority,
+            max_attempts=self.max_attempts,
+            timeout=self.timeout,
+            backoff=self.backoff.to_model(),
+            source=self.source,
+            next_at=to_datetime(self.next_at),
+            created_at=to_datetime(self.created_at),
+            updated_at=to_datetime(self.updated_at),
+            last_at=to_datetime_or_none(self.last_at),
+            last_task_id=self.last_task_id,
+            last_error=self.last_error,
+        )
+
+
+class Schedules(msgspec.Struct, frozen=True):
+    """All schedules."""
+
+    schedules: list[Schedule]
+
+    @classmethod
+    def from_model(cls, schedules: Sequence[model_schedule.Schedule]) -> Self:
+        """The schedules as an answer."""
+        return cls(schedules=[Schedule.from_model(schedule) for schedule in schedules])
+
+    def to_model(self) -> list[model_schedule.Schedule]:
+        """The schedules."""
+        return [schedule.to_model() for schedule in self.schedules]
+
+
+class OneSchedule(msgspec.Struct, frozen=True):
+    """A schedule."""
+
+    schedule: Schedule
+
+    @classmethod
+    def from_model(cls, schedule: model_schedule.Schedule) -> Self:
+        """The schedule as an answer."""
+        return cls(schedule=Schedule.from_model(schedule))
+
+    def to_model(self) -> model_schedule.Schedule:
+        """The schedule."""
+        return self.schedule.to_model()
+
+
+class ChangedSchedule(msgspec.Struct, frozen=True):
+    """The schedule as it is now."""
+
+    success: bool
+    schedule: Schedule
+
+    @classmethod
+    def from_model(cls, schedule: model_schedule.Schedule) -> Self:
+        """The schedule as an answer."""
+        return cls(success=True, schedule=Schedule.from_model(schedule))
+
+    def to_model(self) -> model_schedule.Schedule:
+        """The schedule."""
+        return self.schedule.to_model()
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A schedule whose tick has come, and the database's time when it was read."""
+
+    schedule: Schedule
+    now: Timestamp
+
+    @classmethod
+    def from_model(cls, due: DueSchedule) -> Self:
+        """The due schedule as JSON."""
+        return cls(schedule=Schedule.from_model(due.schedule), now=to_text(due.now))
+
+    def to_model(self) -> DueSchedule:
+        """The due schedule."""
+        return DueSchedule(schedule=self.schedule.to_model(), now=to_datetime(self.now))
+
+
+class DueSchedules(msgspec.Struct, frozen=True):
+    """The schedules whose tick has come."""
+
+    due: list[Due]
+
+    @classmethod
+    def from_model(cls, due: Sequence[DueSchedule]) -> Self:
+        """The due schedules as an answer."""
+        return cls(due=[Due.from_model(each) for each in due])
+
+    def to_model(self) -> list[DueSchedule]:
+        """The due schedules."""
+        return [each.to_model() for each in self.due]
+
+
+class TickBody(RequestBody, frozen=True):
+    """The tick that has come, as it was read with the schedule: if the schedule moved on since, nothing happens."""
+
+    next_at: Moment
+    now: Moment
+    cron: Cron
+    timezone: Zone
+
+    @classmethod
+    def from_model(cls, due: DueSchedule) -> Self:
+        """The tick to send."""
+        schedule = due.schedule
+        return cls(next_at=utc(schedule.next_at), now=utc(due.now), cron=schedule.cron, timezone=schedule.timezone)

@@ -1,0 +1,650 @@
+"""Tasks as JSON: to enqueue, as they are stored, to list, to cancel and retry; and why one is not running."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Self
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType, field
+
+from dibs.codec import encode_params
+from dibs.errors import InvalidValue
+from dibs.model import explanation as model_explanation
+from dibs.model import retry as model_retry
+from dibs.model import task as model_task
+from dibs.model.claim import MAX_BATCH, Claim
+from dibs.model.construct import constructor
+from dibs.model.retry import YEAR
+from dibs.model.search import MAX_TEXT, BulkResult, DeadFilter, TaskFilter, TaskMatch, TaskPage, TaskSearch
+from dibs.model.task import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, NewTask, SetAside, State
+from dibs.wire.fields import (
+    MOMENT,
+    JsonObject,
+    Key,
+    MaxAttempts,
+    Moment,
+    Name,
+    Params,
+    Priority,
+    Query,
+    RequestBody,
+    Seconds,
+    TaskId,
+    TaskTypeName,
+    Timeout,
+    Timestamp,
+    Traceparent,
+    at_least_one,
+    not_both,
+    to_datetime,
+    to_text,
+    to_text_or_none,
+    utc,
+    utc_or_none,
+)
+
+MAX_REDRIVE = 10_000
+"""Tasks of the dead letter that one request sends back or discards at most."""
+
+_DEFAULT_BACKOFF = model_retry.Backoff()
+
+# A stored task
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """How an attempt ended that did not complete."""
+
+    type: str
+    message: str
+    traceback: str | None
+    permanent: Annotated[bool, Meta(description="No further attempt follows, whatever was left.")] = False
+
+    @classmethod
+    def from_model(cls, failure: model_task.Failure) -> Self:
+        """The failure as JSON."""
+        return cls(type=failure.type, message=failure.message, traceback=failure.traceback, permanent=failure.permanent)
+
+    def to_model(self) -> model_task.Failure:
+        """The failure."""
+        return model_task.Failure(
+            type=self.type, message=self.message, traceback=self.traceback, permanent=self.permanent
+        )
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A task. `status` and `task_type` are its state and type: the API's words, older than ours."""
+
+    id: int
+    type: Annotated[str, Meta(description="What to run.")] = field(name="task_type")
+    state: State = field(name="status")
+    params: JsonObject
+    priority: Annotated[int, Meta(description="Higher first.")]
+    attempts: Annotated[int, Meta(description="Attempts that have ended, lost ones included.")]
+    max_attempts: Annotated[int, Meta(description="After so many it is a dead letter.")]
+    worker_id: Annotated[str | None, Meta(description="Who holds it, or held it last.")]
+    claimed_at: Annotated[Timestamp | None, Meta(description="When it was last claimed.")]
+    created_at: Annotated[Timestamp, Meta(description="When it was enqueued.")]
+    queue: str
+    token: Annotated[int, Meta(description="Grows by one with every claim, and fences what its worker writes.")]
+    lease_until: Annotated[Timestamp | None, Meta(description="When the claim ends unless it is renewed.")]
+    run_at: Annotated[Timestamp, Meta(description="Not claimed before this.")]
+    finished_at: Annotated[Timestamp | None, Meta(description="When it was completed, failed for good or cancelled.")]
+    timeout: Annotated[float | None, Meta(description="How long one attempt may take.")] = field(name="timeout_seconds")
+    key: str | None = field(name="idempotency_key")
+    type_version: Annotated[int | None, Meta(description="The version of its type that its params were checked by.")]
+    dropped: Annotated[int, Meta(description="How often its worker was lost before it began.")]
+    cancel_requested: Annotated[bool, Meta(description="Its worker has been asked to stop.")]
+    progress: Annotated[int | None, Meta(description="In percent, as its worker says.")]
+    progress_message: str | None
+    result: Annotated[Any, Meta(description="What it came to; null unless completed.")]
+    error: Annotated[Failure | None, Meta(description="How the last failed attempt ended.")]
+    workflow_id: Annotated[int | None, Meta(description="The workflow that it is a step of.")]
+    trace: Annotated[str, Meta(description="The span of who enqueued it, if that traces.")] | UnsetType = field(
+        name="traceparent", default=UNSET
+    )
+    set_aside: (
+        Annotated[SetAside, Meta(description="Why the failed task is not in the dead letter; left out where it is.")]
+        | UnsetType
+    ) = UNSET
+
+    @classmethod
+    def from_model(cls, task: model_task.Task) -> Task:
+        """The task as JSON."""
+        return _task_from_model(task)
+
+    def to_model(self, deduplicated: bool = False) -> model_task.Task:
+        """The task."""
+        return _task_to_model(self, deduplicated)
+
+    def to_claim(self) -> Claim:
+        """The claim under which the server hands out the task."""
+        task = _task_to_model(self, False)
+        assert task.worker_id is not None
+        assert task.lease_until is not None
+        return Claim(task=task, token=task.token, worker_id=task.worker_id, lease_until=task.lease_until)
+
+
+_task_from_model = constructor(
+    Task,
+    source=model_task.Task,
+    created_at=to_text,
+    run_at=to_text,
+    claimed_at=to_text,
+    lease_until=to_text,
+    finished_at=to_text,
+    error=Failure.from_model,
+)
+_task_to_model = constructor(
+    model_task.Task,
+    source=Task,
+    also=("deduplicated",),
+    created_at=to_datetime,
+    run_at=to_datetime,
+    claimed_at=to_datetime,
+    lease_until=to_datetime,
+    finished_at=to_datetime,
+    error=Failure.to_model,
+)
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page of a list; `next_cursor` is null after the last."""
+
+    tasks: list[Task]
+    cursor: int | None = field(name="next_cursor")
+
+    @classmethod
+    def from_models(cls, tasks: Sequence[model_task.Task], limit: int) -> Self:
+        """The tasks as a page; one that is full has a next."""
+        cursor = tasks[-1].id if len(tasks) == limit else None
+        return cls(tasks=[Task.from_model(task) for task in tasks], cursor=cursor)
+
+    @classmethod
+    def from_model(cls, page: TaskPage) -> Self:
+        """What a search found."""
+        return cls(tasks=[Task.from_model(task) for task in page.tasks], cursor=page.cursor)
+
+    def to_model(self) -> TaskPage:
+        """The page; how many tasks the server looked at is not known here."""
+        return TaskPage(tasks=[task.to_model() for task in self.tasks], cursor=self.cursor, looked=len(self.tasks))
+
+
+class OneTask(msgspec.Struct, frozen=True):
+    """A task."""
+
+    task: Task
+
+    @classmethod
+    def from_model(cls, task: model_task.Task) -> Self:
+        """The task as an answer."""
+        return cls(task=Task.from_model(task))
+
+    def to_model(self) -> model_task.Task:
+        """The task."""
+        return self.task.to_model()
+
+
+class ManyTasks(msgspec.Struct, frozen=True):
+    """Some tasks."""
+
+    tasks: list[Task]
+
+    @classmethod
+    def from_model(cls, tasks: Sequence[model_task.Task]) -> Self:
+        """The tasks as an answer."""
+        return cls(tasks=[Task.from_model(task) for task in tasks])
+
+    def to_model(self) -> list[model_task.Task]:
+        """The tasks."""
+        return [task.to_model() for task in self.tasks]
+
+
+class ChangedTask(msgspec.Struct, frozen=True):
+    """The task as it is now."""
+
+    success: bool
+    task: Task
+
+    @classmethod
+    def from_model(cls, task: model_task.Task) -> Self:
+        """The task as an answer."""
+        return cls(success=True, task=Task.from_model(task))
+
+    def to_model(self) -> model_task.Task:
+        """The task."""
+        return self.task.to_model()
+
+
+class Created(msgspec.Struct, frozen=True):
+    """The stored task; `deduplicated` says that its idempotency key was used before, and that this is that task."""
+
+    success: bool
+    task: Task
+    deduplicated: bool
+
+    @classmethod
+    def from_model(cls, task: model_task.Task) -> Self:
+        """The task as an answer."""
+        return cls(success=True, task=Task.from_model(task), deduplicated=task.deduplicated)
+
+    def to_model(self) -> model_task.Task:
+        """The task."""
+        return self.task.to_model(self.deduplicated)
+
+
+class CreatedBatch(msgspec.Struct, frozen=True):
+    """The stored tasks, in the order in which they were sent, and which of them there were already."""
+
+    success: bool
+    tasks: list[Task]
+    deduplicated: list[bool]
+
+    @classmethod
+    def from_model(cls, tasks: Sequence[model_task.Task]) -> Self:
+        """The tasks as an answer."""
+        stored = [Task.from_model(task) for task in tasks]
+        return cls(success=True, tasks=stored, deduplicated=[task.deduplicated for task in tasks])
+
+    def to_model(self) -> list[model_task.Task]:
+        """The tasks."""
+        return [task.to_model(again) for task, again in zip(self.tasks, self.deduplicated, strict=True)]
+
+
+# A task to enqueue
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """How long a failed task rests: base, doubled with every attempt, up to the cap."""
+
+    base: float = field(name="base_seconds")
+    cap: float = field(name="cap_seconds")
+
+    @classmethod
+    def from_model(cls, backoff: model_retry.Backoff) -> Self:
+        """The backoff as JSON."""
+        return cls(base=backoff.base, cap=backoff.cap)
+
+    def to_model(self) -> model_retry.Backoff:
+        """The backoff."""
+        return model_retry.Backoff(base=self.base, cap=self.cap)
+
+
+class BackoffBody(RequestBody, frozen=True):
+    """How long a failed task rests: base, doubled with every attempt, up to the cap (seconds)."""
+
+    base: Annotated[float, Meta(ge=0, le=YEAR, description="After the first failure, unless the cap is shorter.")] = (
+        field(name="base_seconds", default=1.0)
+    )
+    cap: Annotated[float, Meta(ge=0, le=YEAR, description="Never longer than this.")] = field(
+        name="cap_seconds", default=300.0
+    )
+
+    @classmethod
+    def from_model(cls, backoff: model_retry.Backoff) -> BackoffBody | None:
+        """The backoff to send; None where it is the server's default as well."""
+        return None if backoff == _DEFAULT_BACKOFF else cls(base=backoff.base, cap=backoff.cap)
+
+    def to_model(self) -> model_retry.Backoff:
+        """The backoff."""
+        return model_retry.Backoff(base=min(self.base, self.cap), cap=self.cap)
+
+
+def backoff_of(body: BackoffBody | None) -> model_retry.Backoff:
+    """The backoff that a request asks for, or the usual one."""
+    return _DEFAULT_BACKOFF if body is None else body.to_model()
+
+
+class TaskOptions(RequestBody, frozen=True):
+    """How a task is to run, whatever it is."""
+
+    rules: ClassVar[tuple[dict[str, Any], ...]] = (not_both("delay_seconds", "run_at"),)
+
+    params: Params = field(default_factory=dict)
+    queue: Annotated[Name, Meta(description="Where it waits.")] = DEFAULT_QUEUE
+    priority: Priority = 0
+    max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
+    delay: Annotated[Seconds, Meta(description="Seconds from now until it may be claimed.")] | None = field(
+        name="delay_seconds", default=None
+    )
+    run_at: Annotated[Moment, Meta(description="When it may be claimed; instead of delay_seconds.")] | None = None
+    timeout: Timeout | None = field(name="timeout_seconds", default=None)
+    backoff: Annotated[BackoffBody, Meta(description="How long it rests after a failure.")] | None = None
+    trace: Traceparent | None = field(name="traceparent", default=None)
+
+    def of_type(self, task_type: str, key: str | None = None) -> NewTask:
+        """A task of this type with these options, checked."""
+        return _new_task(self, task_type, key, backoff_of(self.backoff))
+
+
+_new_task = constructor(NewTask, source=TaskOptions, also=("type", "key", "backoff"))
+
+
+def checked_params(params: Any) -> Any:
+    """The params of a task as JSON, refused where dibs does not store them; they are encoded once, here."""
+    return msgspec.Raw(encode_params(params))
+
+
+class NewTaskBody(TaskOptions, frozen=True, kw_only=True):
+    """A task to enqueue."""
+
+    type: TaskTypeName = field(name="task_type")
+    key: Key | None = field(name="idempotency_key", default=None)
+
+    @classmethod
+    def from_model(cls, task: NewTask) -> NewTaskBody:
+        """The task to send; params that dibs does not store are refused."""
+        return _body_of_task(task)
+
+    def to_model(self) -> NewTask:
+        """The task, checked."""
+        return self.of_type(self.type, self.key)
+
+
+_body_of_task = constructor(
+    NewTaskBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model
+)
+
+
+class BatchBody(RequestBody, frozen=True):
+    """Tasks to enqueue together, all or none."""
+
+    tasks: Annotated[list[NewTaskBody], Meta(min_length=1, max_length=MAX_BATCH, description="The tasks.")]
+
+    @classmethod
+    def from_model(cls, tasks: Sequence[NewTask]) -> Self:
+        """The tasks to send."""
+        return cls(tasks=[NewTaskBody.from_model(task) for task in tasks])
+
+    def to_model(self) -> list[NewTask]:
+        """The tasks, checked."""
+        return [task.to_model() for task in self.tasks]
+
+
+# Which tasks
+
+Status = Annotated[State, Meta(description="Only tasks in this state.")]
+OfType = Annotated[Name, Meta(description="Only tasks of this type.")]
+OfQueue = Annotated[Name, Meta(description="Only tasks of this queue.")]
+OfKey = Annotated[Name, Meta(description="Only the task with this idempotency key.")]
+OfWorker = Annotated[Name, Meta(description="Only tasks that this worker holds, or held last.")]
+SINCE = Meta(description="Only tasks that were created at this time or later.")
+UNTIL = Meta(description="Only tasks that were created before this time.")
+OfText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_TEXT,
+        pattern=r"^[^\x00]+$",
+        description="Only tasks with this text in their params, or in their error's type and message.",
+    ),
+]
+OfError = Annotated[Name, Meta(description="Text in the error's type or message.")]
+TimeInQuery = Annotated[str, Meta(pattern=MOMENT, extra_json_schema={"format": "date-time"})]
+"""A time in a query, where every value is a text: a number there must not be read as seconds since 1970."""
+
+PageLimit = Annotated[int, Meta(ge=1, le=MAX_BATCH, description="Tasks on a page.")]
+PageCursor = Annotated[TaskId, Meta(description="`next_cursor` of the page before.")]
+
+
+class MatchBody(RequestBody, frozen=True):
+    """Which tasks: those that all filters match. At least one filter is needed."""
+
+    rules: ClassVar[tuple[dict[str, Any], ...]] = (
+        at_least_one("status", "task_type", "queue", "key", "worker", "since", "until", "text"),
+    )
+
+    state: Status | None = field(name="status", default=None)
+    type: OfType | None = field(name="task_type", default=None)
+    queue: OfQueue | None = None
+    key: OfKey | None = None
+    worker: OfWorker | None = None
+    since: Annotated[Moment, SINCE] | None = None
+    until: Annotated[Moment, UNTIL] | None = None
+    text: OfText | None = None
+    cursor: Annotated[TaskId, Meta(description="`next_cursor` of the answer before.")] | None = None
+
+    @classmethod
+    def from_model(cls, which: TaskMatch, cursor: int | None) -> Self:
+        """The filters to send; the server knows the queues of its caller."""
+        return cls(
+            state=None if which.state is None else State(which.state),
+            type=which.type,
+            queue=which.queue,
+            key=which.key,
+            worker=which.worker,
+            since=utc_or_none(which.since),
+            until=utc_or_none(which.until),
+            text=which.text,
+            cursor=cursor,
+        )
+
+    def to_model(self, queues: Sequence[str] | None) -> TaskMatch:
+        """The filters, checked. `queues`: the only ones that the caller may see."""
+        return TaskMatch(
+            state=self.state,
+            type=self.type,
+            queue=self.queue,
+            key=self.key,
+            worker=self.worker,
+            since=self.since,
+            until=self.until,
+            text=self.text,
+            queues=queues,
+        )
+
+
+class ListQuery(Query, frozen=True):
+    """Which tasks to list."""
+
+    state: Status | None = field(name="status", default=None)
+    type: OfType | None = field(name="task_type", default=None)
+    queue: OfQueue | None = None
+    key: OfKey | None = None
+    worker: OfWorker | None = None
+    since: Annotated[TimeInQuery, SINCE] | None = None
+    until: Annotated[TimeInQuery, UNTIL] | None = None
+    text: OfText | None = None
+    limit: PageLimit = 100
+    cursor: PageCursor | None = None
+
+    @classmethod
+    def from_model(cls, which: TaskFilter | TaskSearch) -> Self:
+        """The filters to send; the server knows the queues of its caller."""
+        return cls(
+            state=None if which.state is None else State(which.state),
+            type=which.type,
+            queue=which.queue,
+            key=which.key,
+            worker=which.worker,
+            since=to_text_or_none(which.since),
+            until=to_text_or_none(which.until),
+            text=which.text,
+            limit=which.limit,
+            cursor=which.cursor,
+        )
+
+    def to_model(self, queues: Sequence[str] | None) -> TaskMatch:
+        """The filters, checked. `queues`: the only ones that the caller may see."""
+        return TaskMatch(
+            state=self.state,
+            type=self.type,
+            queue=self.queue,
+            key=self.key,
+            worker=self.worker,
+            since=_time_in_query(self.since, "since"),
+            until=_time_in_query(self.until, "until"),
+            text=self.text,
+            queues=queues,
+        )
+
+
+def _time_in_query(given: str | None, what: str) -> datetime | None:
+    if given is None:
+        return None
+    try:
+        return msgspec.convert(given, Moment)
+    except msgspec.ValidationError:
+        raise InvalidValue(f"{what} is not a valid time: {given!r}.", hint="Write 2030-01-31T08:00:00Z.") from None
+
+
+class MovedTasks(msgspec.Struct, frozen=True):
+    """How many tasks were changed. `next_cursor`: where to continue; null: all tasks have been looked through."""
+
+    success: bool
+    count: int
+    cursor: int | None = field(name="next_cursor")
+
+    @classmethod
+    def from_model(cls, moved: BulkResult) -> Self:
+        """The result as an answer."""
+        return cls(success=True, count=moved.moved, cursor=moved.cursor)
+
+    def to_model(self) -> BulkResult:
+        """The result."""
+        return BulkResult(moved=self.count, cursor=self.cursor)
+
+
+# The dead letter
+
+
+class DeadQuery(Query, frozen=True):
+    """Which tasks of the dead letter to list; all filters must fit."""
+
+    queue: Annotated[Name, Meta(description="Only those of this queue.")] | None = None
+    type: Annotated[Name, Meta(description="Only those of this type.")] | None = field(name="task_type", default=None)
+    error: OfError | None = None
+    limit: PageLimit = 100
+    cursor: PageCursor | None = None
+
+    @classmethod
+    def from_model(cls, which: TaskFilter) -> Self:
+        """The filters to send; the server knows the queues of its caller."""
+        return cls(queue=which.queue, type=which.type, error=which.error, limit=which.limit, cursor=which.cursor)
+
+    def to_model(self, queues: Sequence[str] | None) -> TaskFilter:
+        """The filters, checked. `queues`: the only ones that the caller may see."""
+        return TaskFilter(
+            dead=True,
+            queue=self.queue,
+            type=self.type,
+            error=self.error,
+            limit=self.limit,
+            cursor=self.cursor,
+            queues=queues,
+        )
+
+
+class RedriveBody(RequestBody, frozen=True):
+    """Which tasks of the dead letter; all filters must fit."""
+
+    queue: Name | None = None
+    type: Name | None = field(name="task_type", default=None)
+    error: OfError | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_REDRIVE, description="At most so many, the oldest failures first.")] = 1000
+
+    @classmethod
+    def from_model(cls, which: DeadFilter, limit: int) -> Self:
+        """The filters to send; the server knows the queues of its caller."""
+        return cls(queue=which.queue, type=which.type, error=which.error, limit=limit)
+
+    def to_model(self, queue: str | None, only: Sequence[str] | None = None) -> DeadFilter:
+        """The filters for one queue, checked. `only`: see DeadFilter."""
+        return DeadFilter(queue=queue, type=self.type, error=self.error, only=only)
+
+
+class DiscardBody(RedriveBody, frozen=True):
+    """Which tasks of the dead letter to discard; all filters must fit. With `ids`: of these tasks only."""
+
+    ids: Annotated[list[TaskId], Meta(max_length=MAX_BATCH, description="None but these tasks.")] | None = None
+
+    @classmethod
+    def of_ids(cls, ids: Sequence[int], which: DeadFilter) -> Self:
+        """The filters to send, for these tasks only."""
+        some = max(len(ids), 1)
+        return cls(queue=which.queue, type=which.type, error=which.error, limit=some, ids=list(ids))
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """How many are pending again; as many as `limit`: there may be more."""
+
+    success: bool
+    count: int = field(name="redriven")
+
+    @classmethod
+    def from_model(cls, count: int) -> Self:
+        """The number as an answer."""
+        return cls(success=True, count=count)
+
+    def to_model(self) -> int:
+        """The number."""
+        return self.count
+
+
+class Discarded(msgspec.Struct, frozen=True):
+    """How many left the dead letter; as many as `limit`: there may be more."""
+
+    success: bool
+    count: int = field(name="discarded")
+
+    @classmethod
+    def from_model(cls, count: int) -> Self:
+        """The number as an answer."""
+        return cls(success=True, count=count)
+
+    def to_model(self) -> int:
+        """The number."""
+        return self.count
+
+
+# Why a task is not running
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One reason why a task is not running; `code` is for programs."""
+
+    code: str
+    message: str
+
+    @classmethod
+    def from_model(cls, reason: model_explanation.Reason) -> Self:
+        """The reason as JSON."""
+        return cls(code=reason.code, message=reason.message)
+
+    def to_model(self) -> model_explanation.Reason:
+        """The reason."""
+        return model_explanation.Reason(code=self.code, message=self.message)
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a task is not running, as of now."""
+
+    task_id: int
+    state: State = field(name="status")
+    reasons: list[Reason]
+
+    @classmethod
+    def from_model(cls, why: model_explanation.Explanation) -> Self:
+        """The explanation as JSON."""
+        return cls(task_id=why.task_id, state=why.state, reasons=[Reason.from_model(each) for each in why.reasons])
+
+    def to_model(self) -> model_explanation.Explanation:
+        """The explanation."""
+        reasons = [each.to_model() for each in self.reasons]
+        return model_explanation.Explanation(task_id=self.task_id, state=self.state, reasons=reasons)
+
+
+class OneExplanation(msgspec.Struct, frozen=True):
+    """Why a task is not running."""
+
+    explanation: Explanation
+
+    @classmethod
+    def from_model(cls, why: model_explanation.Explanation) -> Self:
+        """The explanation as an answer."""
+        return cls(explanation=Explanation.from_model(why))
+
+    def to_model(self) -> model_explanation.Explanation:
+        """The explanation."""
+        return self.explanation.to_model()

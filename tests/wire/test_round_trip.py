@@ -1,0 +1,521 @@
+"""Every struct of dibs.wire: what is sent as JSON is read as the same, with no field lost or swapped."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+import dibs
+import dibs.wire
+from dibs import errors
+from dibs.model import claim as model_claim
+from dibs.model import finalization as model_finalization
+from dibs.model.claim import Cancelled, ClaimRef, ClaimRequest, ClaimStatus, Completed, Failed, Filters, Renewed
+from dibs.model.finalization import ClaimReason, ExecutionContext, ExecutionStatus, FinalizationAction
+from dibs.model.history import StoreEvent
+from dibs.model.key import NewKey
+from dibs.model.registry import Heartbeat
+from dibs.model.retention import Records, RetentionTarget
+from dibs.model.schedule import DueSchedule, NewSchedule
+from dibs.model.search import BulkResult, DeadFilter, TaskFilter, TaskMatch, TaskPage
+from dibs.model.statistics import Percentiles
+from dibs.model.task import SetAside
+from dibs.model.upkeep import Check, Pruned, PrunePosition
+from dibs.model.workflow import NewStep, NewWorkflow, StepKind, StepResult, WorkflowFilter
+from dibs.wire import (
+    admin,
+    claims,
+    fields,
+    finalization,
+    history,
+    keys,
+    retention,
+    schedules,
+    tasks,
+    workflows,
+)
+from dibs.wire import errors as wire_errors
+
+NOW = datetime(2025, 11, 12, 10, 30, tzinfo=UTC)  # no microseconds: they are written all the same
+LATER = NOW + timedelta(days=1, microseconds=5)
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+FAILURE = dibs.Failure("ValueError", "no", "trace", True)
+PENDING = dibs.Task(7, "resize", "default", dibs.State.PENDING, {"a": 1}, 5, 0, 3, 1, NOW, LATER)
+FULL = dibs.Task(
+    id=8,
+    type="resize",
+    queue="mail",
+    state=dibs.State.FAILED,
+    params={"a": [1]},
+    priority=-5,
+    attempts=2,
+    max_attempts=4,
+    token=3,
+    created_at=NOW,
+    run_at=NOW + timedelta(seconds=1),
+    type_version=9,
+    timeout=30.5,
+    claimed_at=NOW + timedelta(seconds=2),
+    lease_until=NOW + timedelta(seconds=3),
+    finished_at=NOW + timedelta(seconds=4),
+    worker_id="w-1",
+    key="k-1",
+    cancel_requested=True,
+    progress=50,
+    progress_message="half",
+    result={"r": 1},
+    error=FAILURE,
+    dropped=10,
+    workflow_id=99,
+    trace=TRACE,
+    set_aside=SetAside.DISCARDED,
+)
+CLAIM = dibs.Claim(FULL, FULL.token, "w-1", NOW + timedelta(seconds=3))
+WHY = dibs.Explanation(7, dibs.State.SCHEDULED, [dibs.Reason("not_due", "It is not due.")])
+ENTRY = dibs.HistoryEntry(1, 7, dibs.Event.CLAIMED, dibs.State.PENDING, dibs.State.CLAIMED, "w", 2, "me", NOW, {"x": 1})
+BACKOFF = dibs.Backoff(2.0, 60.0)
+NEW = dibs.NewTask("resize", {"a": 1}, "mail", 3, 7, None, LATER, 30.5, "k", BACKOFF, TRACE)
+STEPS = [
+    NewStep(name="a", task=dibs.NewTask("fetch", {"x": 1}, "mail", delay=3), after=[]),
+    NewStep(
+        name="b",
+        workflow=NewWorkflow(name="sub", steps=[NewStep(name="c", task=dibs.NewTask("t"), after=[])], deadline=LATER),
+        after=["a"],
+        on_failure="ignore",
+    ),
+]
+GRAPH = NewWorkflow(
+    name="order", steps=STEPS, finalizer=dibs.NewTask("end", {"a": 1}), on_failure="continue", deadline=30.0
+)
+WORKFLOW = dibs.Workflow(
+    id=1,
+    name="order",
+    state=dibs.WorkflowState.RUNNING,
+    steps=14,
+    active=2,
+    ended=3,
+    failures=4,
+    created_at=NOW,
+    queues=["a", "b"],
+    root_id=5,
+    key="k",
+    deadline=LATER,
+    finished_at=NOW + timedelta(seconds=1),
+    on_failure=dibs.OnFailure.IGNORE,
+    stopping="failed",
+    error=FAILURE,
+    step_of=6,
+    finalizer_id=7,
+    finalization_token=8,
+    finalization_by="p",
+    finalization_until=NOW + timedelta(seconds=2),
+)
+STEP = dibs.Step(
+    task_id=3,
+    name="a",
+    kind=StepKind.TASK,
+    type="resize",
+    queue="mail",
+    state=dibs.State.FAILED,
+    attempts=1,
+    max_attempts=2,
+    after=[4],
+    waits=5,
+    on_failure=dibs.OnFailure.CONTINUE,
+    passed=False,
+    worker_id="w",
+    claimed_at=NOW,
+    finished_at=LATER,
+    error=FAILURE,
+    workflow_id=8,
+)
+RESULT = StepResult(1, "a", "resize", dibs.State.COMPLETED, [1], FAILURE)
+SCHEDULE = dibs.Schedule(
+    name="nightly",
+    cron="0 3 * * *",
+    timezone="Europe/Berlin",
+    catch_up=dibs.CatchUp.ALL,
+    enabled=False,
+    type="resize",
+    params={"a": 1},
+    queue="mail",
+    priority=1,
+    max_attempts=4,
+    timeout=3.5,
+    backoff=BACKOFF,
+    source="code",
+    next_at=NOW,
+    created_at=NOW + timedelta(seconds=1),
+    updated_at=NOW + timedelta(seconds=2),
+    last_at=NOW + timedelta(seconds=3),
+    last_task_id=12,
+    last_error="no",
+)
+NEW_SCHEDULE = NewSchedule(
+    name="nightly",
+    cron="@daily",
+    type="resize",
+    params={"a": 1},
+    timezone="Europe/Berlin",
+    catch_up="all",
+    enabled=False,
+    queue="mail",
+    priority=1,
+    max_attempts=4,
+    timeout=3.5,
+    backoff=BACKOFF,
+)
+QUEUE = dibs.QueueInfo("mail", True, NOW, {"pending": 1})
+WORKER = dibs.WorkerInfo("w", "i", dibs.WorkerState.ACTIVE, ["q"], ["t"], {"h": 1}, NOW, LATER, None, [7])
+KIND = dibs.TaskType("resize", 2, {"type": "object"}, {"a": 1}, NOW)
+STATS = dibs.Stats(
+    {"p": 1}, {"q": {"p": 1}}, {"t": {"p": 1}}, 3.5, {"c": 1}, {"c": 2}, Percentiles(1, 2, 3), Percentiles(), 4
+)
+KEY = dibs.ApiKey(
+    "abcdefghijkl", "ci", (dibs.Scope.READ,), ("mail",), dibs.RateLimit(7, 3600.0), NOW, "me", LATER, NOW, LATER
+)
+RULE = dibs.RetentionRule(Records.FAILED, 3.5, "mail", None, None, NOW, "me")
+CHANGE = dibs.RetentionChange(1, NOW, "me", Records.FAILED, None, True, None, None, "order")
+TARGET = RetentionTarget(records="failed", workflow="order")
+CHECK = Check("schema", dibs.Verdict.WARN, "old", "migrate")
+CONTEXT = ExecutionContext(
+    1, dibs.WorkflowState.RUNNING, 3, {"pending": 1}, 4, 5, 33.3, ExecutionStatus.PROCESSING,
+    FinalizationAction.RECHECK_LATER,
+)  # fmt: skip
+GRANTED = model_finalization.FinalizationClaim(1, "p", True, ClaimReason.CLAIMED, "s", "m", "o", 3, NOW)
+ATTEMPT = model_finalization.FinalizationAttempt(1, 2, "p", True, ClaimReason.CLAIMED, "s", "m", "o", 3, NOW)
+FINALIZED = model_finalization.Finalized(
+    1, dibs.WorkflowState.FAILED, ExecutionStatus.PROCESSING, FinalizationAction.FAIL_WORKFLOW
+)
+FINISHED = model_claim.Finished(7, dibs.State.SCHEDULED, 1, LATER, True)
+MATCH = {
+    "state": "failed",
+    "type": "t",
+    "queue": "q",
+    "key": "k",
+    "worker": "w",
+    "text": "x",
+    "since": NOW,
+    "until": LATER,
+}
+REF = ClaimRef(7, 2, "w-1")
+CLAIM_REQUEST = ClaimRequest(
+    worker_id="w-1",
+    queues=["q"],
+    types=["t"],
+    max_attempts_remaining=1,
+    order="fifo",
+    count=5,
+    incarnation="i",
+    lease=30.0,
+    ahead=True,
+    wait=3.0,
+    request="r",
+)
+FAILED = Failed(dibs.Failure("E", "m", "t"), 3.5, True)
+EXPIRING_KEY = NewKey(name="ci", scopes=["read"], expires_in=3.5)
+
+ANSWERS: list[tuple[Any, Any]] = [
+    (tasks.Failure, FAILURE),
+    (tasks.Task, PENDING),
+    (tasks.Task, FULL),
+    (tasks.Page, TaskPage([FULL, PENDING], 7, 2)),
+    (tasks.OneTask, FULL),
+    (tasks.ManyTasks, [FULL, PENDING]),
+    (tasks.ChangedTask, FULL),
+    (tasks.Created, msgspec.structs.replace(FULL, deduplicated=True)),
+    (tasks.CreatedBatch, [FULL, msgspec.structs.replace(PENDING, deduplicated=True)]),
+    (tasks.Backoff, BACKOFF),
+    (tasks.MovedTasks, BulkResult(3, 9)),
+    (tasks.Redriven, 3),
+    (tasks.Discarded, 4),
+    (tasks.Reason, WHY.reasons[0]),
+    (tasks.Explanation, WHY),
+    (tasks.OneExplanation, WHY),
+    (claims.Claimed, [CLAIM]),
+    (claims.Finished, FINISHED),
+    (claims.Renewed, Renewed(7, NOW, True)),
+    (history.HistoryEntry, ENTRY),
+    (history.TaskEvent, StoreEvent(ENTRY, "mail", "resize")),
+    (history.OneHistory, [ENTRY]),
+    (history.WholeHistory, [ENTRY, ENTRY]),
+    (workflows.Workflow, WORKFLOW),
+    (workflows.OneWorkflow, WORKFLOW),
+    (workflows.ChangedWorkflow, WORKFLOW),
+    (workflows.StartedWorkflow, msgspec.structs.replace(WORKFLOW, deduplicated=True)),
+    (workflows.Step, STEP),
+    (workflows.Steps, [STEP]),
+    (workflows.StepResult, RESULT),
+    (workflows.Results, [RESULT]),
+    (finalization.FinalizationClaim, GRANTED),
+    (finalization.UnknownWorkflow, GRANTED),
+    (finalization.NotClaimed, GRANTED),
+    (finalization.Released, True),
+    (finalization.Finalized, FINALIZED),
+    (finalization.Context, CONTEXT),
+    (finalization.OneContext, CONTEXT),
+    (finalization.Attempt, ATTEMPT),
+    (finalization.Attempts, [ATTEMPT]),
+    (schedules.Schedule, SCHEDULE),
+    (schedules.OneSchedule, SCHEDULE),
+    (schedules.ChangedSchedule, SCHEDULE),
+    (schedules.Schedules, [SCHEDULE]),
+    (schedules.Due, DueSchedule(SCHEDULE, LATER)),
+    (schedules.DueSchedules, [DueSchedule(SCHEDULE, LATER)]),
+    (admin.Queue, QUEUE),
+    (admin.Queues, [QUEUE]),
+    (admin.Worker, WORKER),
+    (admin.Workers, [WORKER]),
+    (admin.TaskType, KIND),
+    (admin.RegisteredType, KIND),
+    (admin.OneType, KIND),
+    (admin.TaskTypes, [KIND]),
+    (admin.Percentiles, Percentiles(0.1, 0.2, 0.3)),
+    (admin.Stats, STATS),
+    (admin.OneStats, STATS),
+    (admin.Check, CHECK),
+    (admin.Checks, [CHECK]),
+    (admin.PrunedAnswer, Pruned(3, PrunePosition(5, {"completed": 6}, ("a",)))),
+    (keys.Key, KEY),
+    (keys.Keys, [KEY]),
+    (keys.Minted, dibs.MintedKey("dibs_abcdefghijkl_secret", KEY)),
+    (retention.RetentionRule, RULE),
+    (retention.RetentionRules, [RULE]),
+    (retention.ChangedRule, RULE),
+    (retention.RetentionChange, CHANGE),
+    (retention.RetentionChanges, [CHANGE]),
+    (fields.Counted, 3),
+]
+"""Structs that are made of one thing of the model and give the same thing back."""
+
+REQUESTS: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]] = [
+    (tasks.NewTaskBody, (NEW,), (), NEW),
+    (tasks.NewTaskBody, (dibs.NewTask("resize"),), (), dibs.NewTask("resize")),
+    (tasks.BatchBody, ([NEW, NEW],), (), [NEW, NEW]),
+    (tasks.BackoffBody, (BACKOFF,), (), BACKOFF),
+    (tasks.MatchBody, (TaskMatch(**MATCH), 9), (None,), TaskMatch(**MATCH)),
+    (tasks.ListQuery, (TaskFilter(**MATCH, limit=7, cursor=9),), (["q"],), TaskMatch(**MATCH, queues=["q"])),
+    (
+        tasks.DeadQuery,
+        (TaskFilter(dead=True, queue="q", type="t", error="e", limit=7, cursor=9),),
+        (None,),
+        TaskFilter(dead=True, queue="q", type="t", error="e", limit=7, cursor=9),
+    ),
+    (tasks.RedriveBody, (DeadFilter(type="t", error="e"), 5), ("q",), DeadFilter(queue="q", type="t", error="e")),
+    (tasks.DiscardBody, (DeadFilter(type="t", error="e"), 5), ("q",), DeadFilter(queue="q", type="t", error="e")),
+    (
+        claims.PeekBody,
+        (Filters(queues=["q"], types=["t"], max_attempts_remaining=1, order="lifo", count=4),),
+        (["q"],),
+        Filters(queues=["q"], types=["t"], max_attempts_remaining=1, order="lifo", count=4),
+    ),
+    (claims.ClaimWish, (CLAIM_REQUEST,), ("w-1", ["q"]), msgspec.structs.replace(CLAIM_REQUEST, wait=0)),
+    (claims.ClaimBody, (CLAIM_REQUEST,), ("w-1", ["q"]), msgspec.structs.replace(CLAIM_REQUEST, wait=0)),
+    (
+        claims.ClaimByIdBody,
+        (ClaimRequest(worker_id="w-1", lease=5.0, request="r"),),
+        (),
+        ClaimRequest(worker_id="w-1", lease=5.0, request="r"),
+    ),
+    (claims.CompletedOutcome, (REF, Completed({"a": 1}, STEPS)), (), Completed({"a": 1}, STEPS)),
+    (claims.FailedOutcome, (REF, FAILED), (), FAILED),
+    (claims.ReleasedOutcome, (REF, model_claim.Released(4.0)), (), model_claim.Released(4.0)),
+    (claims.CancelledOutcome, (REF, Cancelled()), (), Cancelled()),
+    (claims.Noted, (7, True), (), True),
+    (claims.Started, (7,), (), None),
+    (workflows.FinalizerBody, (dibs.NewTask("end", {"a": 1}),), (), dibs.NewTask("end", {"a": 1})),
+    (workflows.StepBody, (STEPS[0],), ("a", 0), STEPS[0]),
+    (workflows.StepBody, (STEPS[1],), ("b", 0), STEPS[1]),
+    (workflows.SubWorkflowBody, (GRAPH,), (), GRAPH),
+    (
+        workflows.WorkflowBody,
+        (msgspec.structs.replace(GRAPH, key="k"),),
+        (),
+        msgspec.structs.replace(GRAPH, key="k"),
+    ),
+    (workflows.MoreStepsBody, (STEPS,), (), STEPS),
+    (
+        workflows.WorkflowsQuery,
+        (WorkflowFilter(state="failed", name="n", limit=3, cursor=4),),
+        (["q"],),
+        WorkflowFilter(state="failed", name="n", limit=3, cursor=4, only=["q"]),
+    ),
+    (schedules.ScheduleBody, (NEW_SCHEDULE, "code"), (), NEW_SCHEDULE),
+    (
+        admin.HeartbeatBody,
+        (Heartbeat(worker_id="w", incarnation="i", queues=["q"], types=["t"], metadata={"a": 1}, leaving=True),),
+        (["q"],),
+        Heartbeat(worker_id="w", incarnation="i", queues=["q"], types=["t"], metadata={"a": 1}, leaving=True),
+    ),
+    (admin.PruneBody, (3, PrunePosition(5, {"completed": 6})), (), PrunePosition(5, {"completed": 6})),
+    (admin.Gated, ("mail", True), (), None),
+    (
+        keys.NewKeyBody,
+        (NewKey(name="ci", scopes=["read"], queues=["q"], rate_limit=None, expires_at=LATER),),
+        (),
+        NewKey(name="ci", scopes=["read"], queues=["q"], rate_limit=None, expires_at=LATER),
+    ),
+    (keys.NewKeyBody, (EXPIRING_KEY,), (), EXPIRING_KEY),
+    (retention.TargetBody, (TARGET,), (), TARGET),
+    (fields.Done, (), (), None),
+]
+"""Structs that take more than one thing, or more than JSON: from what they are made, what `to_model` takes, and what it
+gives."""
+
+PLAIN: list[Any] = [
+    fields.Empty(),
+    tasks.DiscardBody.of_ids([1, 2], DeadFilter(queue="q")),
+    claims.OneClaim.from_model(REF),
+    claims.OneNote.from_model(REF, 50, "half"),
+    claims.Filters(types=["t"], max_attempts_remaining=1, queues=["q"]),
+    claims.NoneAvailable.from_request(claims.ClaimWish(types=["t"])),
+    claims.CompleteBody(worker_id="w", token=1, result={"a": 1}),
+    claims.FailBody(worker_id="w", token=1, message="m", type="E", traceback="t", retryable=False, retry_in=3.0),
+    claims.ReleaseBody(worker_id="w", token=1, delay=3.0),
+    claims.FinishBody(worker_id="w", outcomes=[claims.CancelledOutcome.from_model(REF, Cancelled())]),
+    claims.ExchangeBody(worker_id="w", outcomes=[], claim=claims.ClaimWish(count=2)),
+    claims.RenewBody(worker_id="w", token=1, lease=3.0),
+    claims.RenewManyBody(worker_id="w", claims=[claims.OneClaim.from_model(REF)], lease=3.0),
+    claims.ProgressBody(worker_id="w", token=1, progress=50, message="half"),
+    claims.ClaimsBody(worker_id="w", claims=[claims.OneClaim.from_model(REF)]),
+    claims.NotesBody(worker_id="w", notes=[claims.OneNote.from_model(REF, 50, None)]),
+    claims.Standings([ClaimStatus.HELD, ClaimStatus.LOST]),
+    claims.DueIn(3.5),
+    claims.CheckpointBody(worker_id="w", token=1, name="n", value={"a": 1}),
+    claims.Checkpoints({"n": {"a": 1}}),
+    claims.Kept(True, [1]),
+    history.HistoryQuery(after=3, limit=5),
+    history.EventsQuery(types="completed,failed"),
+    history.WakeupsQuery(process="p", generation=3, wait=1.5),
+    history.Woken("p", 3),
+    workflows.Finalization(3, "p", "2025-11-12T10:30:00.000000Z"),
+    workflows.WorkflowPage.from_models([WORKFLOW], 1),
+    finalization.WishBody(processor="p", lease=3.0),
+    finalization.HolderBody.from_model("p", 3),
+    finalization.ExtendBody.from_model("p", 3, lease=3.0),
+    finalization.DueQuery(limit=3),
+    finalization.DueWorkflows([1, 2]),
+    schedules.TickBody.from_model(DueSchedule(SCHEDULE, LATER)),
+    admin.NewTypeBody(name="t", schema={"type": "object"}, defaults={"a": 1}),
+    admin.TypeQuery(version=3),
+    admin.LimitBody(limit=3),
+    admin.Alive(),
+    admin.Ready(),
+    keys.Revoked.from_model(KEY),
+    retention.RuleBody.of(TARGET, None),
+    retention.ChangesQuery(limit=3),
+]
+"""Structs that have no counterpart in the model."""
+
+ANSWERS_TO_MANY = {
+    claims.FinishedAnswers,
+    claims.Exchanged,
+    claims.RenewedAnswers,
+    claims.NotedAnswers,
+    claims.StartedAnswers,
+}
+"""Lists of answers and refusals; a client reads each entry on its own."""
+
+BASES = {
+    fields.RequestBody,
+    fields.Query,
+    tasks.TaskOptions,
+    claims.Ordered,
+    claims.OfClaim,
+    claims.ClaimFields,
+    history.EntryFields,
+    finalization.ProcessorBody,
+    keys.KeyFields,
+}
+"""Structs that only others are made of."""
+
+
+def sent(struct: Any, kind: Any = None) -> Any:
+    """The struct as the other side reads it."""
+    return msgspec.json.decode(msgspec.json.encode(struct), type=kind or type(struct))
+
+
+def named(case: Any) -> str:
+    return case.__name__ if isinstance(case, type) else ""
+
+
+@pytest.mark.parametrize(("kind", "thing"), ANSWERS, ids=named)
+def test_an_answer_is_read_as_what_the_server_meant(kind: Any, thing: Any) -> None:
+    assert sent(kind.from_model(thing)).to_model() == thing
+
+
+@pytest.mark.parametrize(("kind", "made_of", "given", "thing"), REQUESTS, ids=named)
+def test_a_request_is_read_as_what_the_client_meant(kind: Any, made_of: Any, given: Any, thing: Any) -> None:
+    assert sent(kind.from_model(*made_of), kind).to_model(*given) == thing
+
+
+@pytest.mark.parametrize("struct", PLAIN, ids=lambda struct: type(struct).__name__)
+def test_a_struct_is_read_as_it_was_written(struct: Any) -> None:
+    assert sent(struct) == struct
+
+
+def test_a_page_of_workflows_is_read_as_workflows() -> None:
+    assert sent(workflows.WorkflowPage.from_models([WORKFLOW], 1)).to_model() == [WORKFLOW]
+
+
+def test_several_claims_are_read_as_claims() -> None:
+    assert sent(claims.Claimed.from_model([CLAIM, CLAIM], several=True)).to_model() == [CLAIM, CLAIM]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.InvalidValue("no", hint="do"),
+        errors.InvalidGraph("no"),
+        errors.SchemaViolation("no"),
+        errors.TaskNotFound(7),
+        errors.WorkflowNotFound(7),
+        errors.ScheduleNotFound("nightly"),
+        errors.RetentionNotFound("no"),
+        errors.TaskTypeNotFound("no"),
+        errors.KeyNotFound("no"),
+        errors.KeyConflict("k", 7),
+        errors.KeyConflict("k", workflow_id=7),
+        errors.ClaimLost("no", task_id=7, token=3),
+        errors.OutcomeConflict("no", task_id=7, token=3),
+        errors.NotYourClaim("no", task_id=7, token=3),
+        errors.NotClaimable("no", task_id=7, state="failed"),
+        errors.AlreadyClaimed("no", task_id=7, worker_id="w", token=3),
+        errors.AlreadyClaimed("no", task_id=7, worker_id="w"),
+        errors.WrongState("no", task_id=7, state="failed"),
+        errors.WrongWorkflowState("no", workflow_id=7, state="failed"),
+        errors.FinalizationLost("no", workflow_id=7, token=3),
+        errors.StoreBusy("no"),
+        errors.StoreUnavailable("no"),
+        errors.StoreRefused("no"),
+        errors.OutcomeUnknown("no"),
+        errors.RateLimited("no"),
+    ],
+    ids=named,
+)
+def test_an_error_is_raised_again_with_its_attributes(error: dibs.DibsError) -> None:
+    again = sent(wire_errors.Refusal.from_model(error)).to_model()
+    assert (type(again), again.message, again.hint, vars(again)) == (
+        type(error),
+        error.message,
+        error.hint,
+        vars(error),
+    )
+
+
+def test_every_struct_is_sent_here() -> None:
+    modules = [importlib.import_module(f"dibs.wire.{each.name}") for each in pkgutil.iter_modules(dibs.wire.__path__)]
+    structs = {
+        struct
+        for module in modules
+        for _, struct in inspect.getmembers(module, inspect.isclass)
+        if issubclass(struct, msgspec.Struct) and struct.__module__ == module.__name__
+    }
+    here = {case[0] for case in [*ANSWERS, *REQUESTS]} | {type(struct) for struct in PLAIN}
+    assert structs - here - BASES - ANSWERS_TO_MANY == {wire_errors.Refusal}
