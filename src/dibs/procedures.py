@@ -272,17 +272,17 @@ def retry_matching(store: Store, which: TaskMatch, note: OnProgress | None) -> P
 def cancel_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Procedure[BulkResult]:
     """Cancel the next matching tasks, for about `enough` seconds."""
     many = partial(store.tasks.cancel_many, only=which.queues, state=which.state)
-    return (yield from _change_some(store, which, cursor, BulkAction(many, CANCELLABLE, enough)))
+    return (yield from _change_some(store, which, cursor, BulkChange(many, CANCELLABLE, enough)))
 
 
 def retry_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, enough: float) -> Procedure[BulkResult]:
     """Retry the next matching tasks, for about `enough` seconds."""
     many = partial(store.tasks.retry_many, only=which.queues, state=which.state)
-    return (yield from _change_some(store, which, cursor, BulkAction(many, RETRYABLE, enough)))
+    return (yield from _change_some(store, which, cursor, BulkChange(many, RETRYABLE, enough)))
 
 
 @dataclass(frozen=True, slots=True)
-class BulkAction:
+class BulkChange:
     """An operation on many tasks in these states, and the seconds for which to repeat it."""
 
     many: Callable[[list[int]], Operation[int]]
@@ -290,7 +290,7 @@ class BulkAction:
     seconds: float
 
 
-def _change_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: BulkAction) -> Procedure[BulkResult]:
+def _change_some(store: DatabaseStore, which: TaskMatch, cursor: int | None, work: BulkChange) -> Procedure[BulkResult]:
     """Search for a batch of tasks, then change them, again and again.
 
     The search is a separate operation, so that no lock is held while many tasks are read. A batch starts below the last

@@ -14,7 +14,7 @@ from dibs.cli.graph_text import ASCII_LINES, LINES, GraphLine, TooWide, draw_cel
 from dibs.cli.output import STYLES
 from dibs.model.task import State
 from dibs.model.workflow import Step, StepKind
-from dibs.workflow.summary import IGNORED, Group, counted, fold, word, worst
+from dibs.workflow.summary import IGNORED, Group, count_by, fold, most_urgent, shown_state
 
 StyledLine = list[tuple[str, str]]
 """Pieces of text, each with its style."""
@@ -102,7 +102,7 @@ def draw(
 
 def legend(steps: Sequence[Step], signs: Signs = UNICODE) -> StyledLine:
     """Return the number of steps in each state, with signs: this explains the signs."""
-    counts = counted(steps, word)
+    counts = count_by(steps, shown_state)
     return _counts({state: counts[state] for state in signs.states if state in counts}, signs, named=True)
 
 
@@ -173,7 +173,7 @@ class _Drawing:
             yield from self._group(group, _Place(prefix, beneath=prefix), f"after {after}" if after else "")
 
     def _group(self, group: Group, place: _Place, after: str = "") -> Iterator[_Entry]:
-        graph = [(place.left, QUIET), self._sign(worst(group.steps)), (" " + place.right, QUIET)]
+        graph = [(place.left, QUIET), self._sign(most_urgent(group.steps)), (" " + place.right, QUIET)]
         named: StyledLine = [(after, QUIET)] if after else []
         if group.folded:
             many = f"{text.line(group.name)} {self._signs.times}{len(group.steps):,}"
@@ -187,7 +187,9 @@ class _Drawing:
     def _failures(self, steps: Sequence[Step], inside: str) -> Iterator[_Entry]:
         failed = [step for step in steps if step.state is State.FAILED]
         for step in failed[:FAILURES_SHOWN]:
-            yield _Entry([(inside, QUIET), self._sign(word(step)), (" ", "")], self._words(step), self._detail(step))
+            yield _Entry(
+                [(inside, QUIET), self._sign(shown_state(step)), (" ", "")], self._words(step), self._detail(step)
+            )
         if len(failed) > FAILURES_SHOWN:
             more = f"{self._signs.more} {len(failed) - FAILURES_SHOWN:,} more failed"
             yield _Entry([(inside, QUIET)], (more,))
@@ -196,7 +198,7 @@ class _Drawing:
         return self._signs.states[state], STYLES[state]
 
     def _folded(self, group: Group) -> StyledLine:
-        counts = counted(group.steps, word)
+        counts = count_by(group.steps, shown_state)
         return _counts({state: counts[state] for state in self._signs.states if state in counts}, self._signs)
 
     def _words(self, step: Step) -> tuple[str, ...]:

@@ -352,7 +352,7 @@ class StepGroup(msgspec.Struct, frozen=True):
 
 
 class SubWorkflowProgress(msgspec.Struct, frozen=True):
-    """The progress of a sub-workflow: the number of its steps, and of those that have ended."""
+    """The progress of a sub-workflow: the number of its steps, and of its ended steps."""
 
     steps: int
     ended: int

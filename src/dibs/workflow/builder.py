@@ -42,7 +42,7 @@ class StepRef:
 
 
 class Draft:
-    """Collects steps: those of a new workflow, or those that a running step adds to its workflow."""
+    """Collects steps of a new workflow, or steps that a running step adds to its workflow."""
 
     def __init__(self) -> None:
         self._steps: dict[str, NewStep | SubFlow] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dibs.model.task import State
 from dibs.model.workflow import OnFailure, Step, StepKind
 
-MANY = 6
+FOLD_FROM = 6
 """The number of equal steps from which on they are folded; fewer are easier to read one by one."""
 
 IGNORED = "ignored"
@@ -24,7 +24,7 @@ _RANK = ("failed", "claimed", "scheduled", "pending", "blocked", "cancelled", IG
 _WORKFLOW = StepKind.WORKFLOW.value
 _NUMBER = re.compile(r"-\d+$")
 
-Parents = Sequence[Sequence[int]]
+ParentLists = Sequence[Sequence[int]]
 """A graph: for each node the numbers of its parents."""
 
 StepGroups = Sequence[Sequence[int]]
@@ -51,7 +51,7 @@ class Group:
         return common_name([step.name for step in self.steps], (step.type for step in self.steps))
 
 
-def fold(steps: Sequence[Step], many: int = MANY) -> list[Group]:
+def fold(steps: Sequence[Step], many: int = FOLD_FROM) -> list[Group]:
     """Fold equal steps into groups; every group is listed after its parents."""
     graph = _StepGraph(*_graph_of(steps))
     equal_steps = graph.equal_steps(many)
@@ -65,7 +65,7 @@ class Folding:
     valid until a step is added, whatever the states of the steps."""
 
     parts: StepGroups
-    after: Parents
+    after: ParentLists
 
     def groups(self, steps: Sequence[Step]) -> list[Group]:
         """The groups with the given steps."""
@@ -73,7 +73,7 @@ class Folding:
         return [Group([steps[place] for place in places], after) for places, after in pairs]
 
 
-def folding_within(sorts: Sequence[Hashable], parents: Parents, most: int, tallest: int) -> Folding:
+def folding_within(sorts: Sequence[Hashable], parents: ParentLists, most: int, tallest: int) -> Folding:
     """The finest folding of steps of these sorts (see sort_of) with at most `most` groups in all and at most `tallest`
     in a layer.
 
@@ -91,49 +91,49 @@ def fold_within(steps: Sequence[Step], most: int, tallest: int) -> list[Group]:
 
 def sort_of(kind: str, type_name: str, name: str) -> Hashable:
     """The sort of a step, which groups steps: its type; for sub-workflows the name without its number."""
-    return (kind, family(name)) if kind == _WORKFLOW else type_name
+    return (kind, name_without_number(name)) if kind == _WORKFLOW else type_name
 
 
 def common_name(names: Sequence[str], types: Iterable[str]) -> str:
     """The common name of several steps without the number, else their type."""
-    common = family(names[0])
-    if all(family(name) == common for name in names):
+    common = name_without_number(names[0])
+    if all(name_without_number(name) == common for name in names):
         return common
     of_one_type = set(types)
     return of_one_type.pop() if len(of_one_type) == 1 else "steps"
 
 
-def family(name: str) -> str:
+def name_without_number(name: str) -> str:
     """The name without the number at its end."""
     return _NUMBER.sub("", name)
 
 
-def word(step: Step) -> str:
+def shown_state(step: Step) -> str:
     """The shown state of a step: its state, or "ignored" for an ignored failure."""
-    return word_for(step.state, step.on_failure)
+    return shown_state_of(step.state, step.on_failure)
 
 
-def word_for(state: State, on_failure: OnFailure) -> str:
+def shown_state_of(state: State, on_failure: OnFailure) -> str:
     """The shown state of a step with this state and policy."""
     return IGNORED if state is State.FAILED and on_failure is OnFailure.IGNORE else state.value
 
 
-def worst(steps: Sequence[Step]) -> str:
+def most_urgent(steps: Sequence[Step]) -> str:
     """The shown state of a group: the most urgent of its steps. Failed is the most urgent, completed the least."""
-    return worst_of({word(step) for step in steps})
+    return most_urgent_of({shown_state(step) for step in steps})
 
 
-def worst_of(words: Container[str]) -> str:
+def most_urgent_of(words: Container[str]) -> str:
     """The most urgent of these shown states."""
     return next(each for each in _RANK if each in words)
 
 
-def counted(steps: Sequence[Step], word: Callable[[Step], str]) -> Mapping[str, int]:
-    """The number of steps for each value of `word`, in the order of first occurrence."""
-    return dict(Counter(map(word, steps)))
+def count_by(steps: Sequence[Step], key: Callable[[Step], str]) -> Mapping[str, int]:
+    """The number of steps for each value of `key`, in the order of first occurrence."""
+    return dict(Counter(map(key, steps)))
 
 
-def children_of(parents: Parents) -> list[list[int]]:
+def children_of(parents: ParentLists) -> list[list[int]]:
     """The children of each node."""
     children: list[list[int]] = [[] for _ in parents]
     for node, above in enumerate(parents):
@@ -142,7 +142,7 @@ def children_of(parents: Parents) -> list[list[int]]:
     return children
 
 
-def layers_of(parents: Parents) -> list[int]:
+def layers_of(parents: ParentLists) -> list[int]:
     """The layer of each node: the length of the longest path to it."""
     return _layers(parents, children_of(parents))
 
@@ -150,7 +150,7 @@ def layers_of(parents: Parents) -> list[int]:
 class _StepGraph:
     """The steps of a workflow by position, and the ways to partition them."""
 
-    def __init__(self, sorts: Sequence[Hashable], parents: Parents) -> None:
+    def __init__(self, sorts: Sequence[Hashable], parents: ParentLists) -> None:
         self._sorts = sorts
         self._parents = parents
         self._children = children_of(parents)
@@ -170,7 +170,7 @@ class _StepGraph:
         of_a_sort = self._grouped_by(list(zip(self._layers, self._sorts, strict=True)))
         if not self._fits(of_a_sort, most, tallest):
             return None
-        equal_steps = self.equal_steps(MANY, most)
+        equal_steps = self.equal_steps(FOLD_FROM, most)
         return equal_steps if equal_steps is not None and self._fits(equal_steps, most, tallest) else of_a_sort
 
     def layer_bands(self, most: int) -> StepGroups:
@@ -219,14 +219,14 @@ class _StepGraph:
         return None if down is None or up is None else list(zip(down, up, strict=True))
 
 
-def _graph_of(steps: Sequence[Step]) -> tuple[list[Hashable], Parents]:
+def _graph_of(steps: Sequence[Step]) -> tuple[list[Hashable], ParentLists]:
     """The sort and the parents of each step."""
     places = {step.task_id: place for place, step in enumerate(steps)}
     parents = [[places[each] for each in step.after if each in places] for step in steps]
     return [sort_of(step.kind, step.type, step.name) for step in steps], parents
 
 
-def _layers(parents: Parents, children: Parents) -> list[int]:
+def _layers(parents: ParentLists, children: ParentLists) -> list[int]:
     waits = [len(above) for above in parents]
     layers = [0] * len(parents)
     order = [node for node, count in enumerate(waits) if count == 0]
@@ -242,7 +242,7 @@ def _layers(parents: Parents, children: Parents) -> list[int]:
 
 
 def _canonical_numbers(
-    order: Sequence[int], before: Parents, sorts: Sequence[Hashable], most: int | None = None
+    order: Sequence[int], before: ParentLists, sorts: Sequence[Hashable], most: int | None = None
 ) -> list[int] | None:
     """Number each step so that steps of the same sort with the same numbers before them have the same number.
 
@@ -257,8 +257,8 @@ def _canonical_numbers(
     return marks
 
 
-def _direct_parents(after: Parents, number: int) -> list[int]:
-    """The parents of a group without those that are also a parent's parent.
+def _direct_parents(after: ParentLists, number: int) -> list[int]:
+    """The parents of a group, except parents that are also a parent's parent.
 
     A step that waits for another also waits for the steps that the other has added: the edge past them is redundant."""
     further = {each for parent in after[number] for each in after[parent]}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dibs.workflow.summary import Parents, layers_of
+from dibs.workflow.summary import ParentLists, layers_of
 
 LAYER_GAP, MAX_EXTRA_GAP, GAP_PER_HEIGHT = 44.0, 56.0, 0.12
 """The gap between two layers, the maximum extra gap, and the extra gap per height of an edge: steep edges get more."""
@@ -65,7 +65,7 @@ class Layout:
     edges: Sequence[Edge]
 
 
-def lay_out(parents: Parents, sizes: Sequence[tuple[float, float]]) -> Layout:
+def lay_out(parents: ParentLists, sizes: Sequence[tuple[float, float]]) -> Layout:
     """Lay out an acyclic graph. `sizes`: the width and height of each node."""
     if not parents:
         return Layout(0.0, 0.0, (), ())
@@ -75,7 +75,7 @@ def lay_out(parents: Parents, sizes: Sequence[tuple[float, float]]) -> Layout:
     return _to_layout(plan, order, centres, sizes)
 
 
-def direct(parents: Parents) -> list[list[int]]:
+def direct(parents: ParentLists) -> list[list[int]]:
     """Remove redundant edges: an edge to a node that another parent already depends on."""
     before = [0] * len(parents)  # ancestors of each node, as bit sets
     for node in _in_layers(parents):
@@ -84,7 +84,7 @@ def direct(parents: Parents) -> list[list[int]]:
     return [[each for each in above if not any(before[other] >> each & 1 for other in above)] for above in parents]
 
 
-def _in_layers(parents: Parents) -> list[int]:
+def _in_layers(parents: ParentLists) -> list[int]:
     layers = layers_of(parents)
     return sorted(range(len(parents)), key=layers.__getitem__)
 
@@ -92,7 +92,7 @@ def _in_layers(parents: Parents) -> list[int]:
 class _Plan:
     """The graph with bends of long edges as nodes: every edge leads from a layer to the next."""
 
-    def __init__(self, parents: Parents, heights: Sequence[float]) -> None:
+    def __init__(self, parents: ParentLists, heights: Sequence[float]) -> None:
         self.edges = [(parent, node) for node, above in enumerate(parents) for parent in sorted(above)]
         self.layers = layers_of(parents)
         self.heights = list(heights)
@@ -151,7 +151,7 @@ def _ordered(plan: _Plan) -> list[list[int]]:
     return best
 
 
-def _sweep(order: Sequence[list[int]], neighbours: Parents) -> None:
+def _sweep(order: Sequence[list[int]], neighbours: ParentLists) -> None:
     """Sort each layer in place by the mean position of its neighbours in the previous layers."""
     position: dict[int, float] = {}
     for layer in order:
@@ -162,7 +162,7 @@ def _sweep(order: Sequence[list[int]], neighbours: Parents) -> None:
         position |= {node: place / size for place, node in enumerate(layer)}
 
 
-def _middle(node: int, neighbours: Parents, position: dict[int, float], here: dict[int, float]) -> float:
+def _middle(node: int, neighbours: ParentLists, position: dict[int, float], here: dict[int, float]) -> float:
     places = [position[each] for each in neighbours[node] if each in position]
     return sum(places) / len(places) if places else here[node]
 
@@ -172,7 +172,7 @@ def _crossings(plan: _Plan, order: Sequence[Sequence[int]]) -> int:
     return sum(_crossings_after(layer, plan.right, place) for layer in order)
 
 
-def _crossings_after(layer: Sequence[int], right: Parents, place: dict[int, int]) -> int:
+def _crossings_after(layer: Sequence[int], right: ParentLists, place: dict[int, int]) -> int:
     crossings, ends = 0, list[int]()
     for node in layer:
         targets = sorted(place[each] for each in right[node])
@@ -204,7 +204,7 @@ def _distance(plan: _Plan, one: int, other: int) -> float:
     return (plan.heights[one] + plan.heights[other]) / 2 + BOX_GAP
 
 
-def _wanted_centre(node: int, sides: Parents, centres: Sequence[float]) -> float:
+def _wanted_centre(node: int, sides: ParentLists, centres: Sequence[float]) -> float:
     near = sides[node]
     return sum(centres[each] for each in near) / len(near) if near else centres[node]
 

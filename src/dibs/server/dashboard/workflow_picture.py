@@ -14,7 +14,7 @@ from dibs.model.workflow import WORKFLOW_STEP, Step, StepDetails, StepKind
 from dibs.server.dashboard.graph_layout import Box, lay_out
 from dibs.server.dashboard.rendering import seconds, shorten, visible
 from dibs.server.dashboard.workflow_shapes import GroupStatus, NodeGroup
-from dibs.workflow.summary import IGNORED, word, worst_of
+from dibs.workflow.summary import IGNORED, most_urgent_of, shown_state
 
 STATES = ("completed", IGNORED, "claimed", "pending", "scheduled", "blocked", "cancelled", "failed")
 """The order of states in a bar."""
@@ -135,7 +135,7 @@ class _Box:
         return Node(
             box,
             "many" if step is None else step.kind.value,
-            worst_of(self._status.words) if step is None else word(step),
+            most_urgent_of(self._status.words) if step is None else shown_state(step),
             shorten(visible(self._name), int((box.width - MARGIN) / LETTER) + 1),
             shorten(visible(self._label), int((box.width - MARGIN) / SMALL_LETTER) + 1),
             f"{visible(self._name)}: {self._label if step is None else _title(step)}",
@@ -180,7 +180,7 @@ def _duration(step: Step, now: datetime) -> str:
 def _title(step: Step) -> str:
     kind = "" if step.type == WORKFLOW_STEP else f"{visible(step.type)}, "
     worker = f" on {visible(step.worker_id)}" if step.state is State.CLAIMED and step.worker_id else ""
-    return f"{kind}{word(step)}{worker}, task {step.task_id}"
+    return f"{kind}{shown_state(step)}{worker}, task {step.task_id}"
 
 
 def _href(step: Step) -> str:

@@ -19,7 +19,7 @@ from dibs.model.workflow import StepGroup, StepKind, Workflow, WorkflowOutline
 from dibs.server.api.workflows import seen
 from dibs.server.dashboard.page import PageRequest
 from dibs.server.service import Service
-from dibs.workflow.summary import Parents, common_name, folding_within, sort_of, word_for
+from dibs.workflow.summary import ParentLists, common_name, folding_within, shown_state_of, sort_of
 
 MAX_BOXES, MAX_PER_LAYER = 120, 24
 """Maximum number of boxes in a picture, and in one layer."""
@@ -56,7 +56,7 @@ class GraphShape:
 
     size: int
     ids: Sequence[int]
-    parents: Parents
+    parents: ParentLists
     groups: Sequence[NodeGroup]
     group_of: Mapping[int, int]
     whole: bool
@@ -137,7 +137,7 @@ def group_statuses(shape: GraphShape, states: Iterable[StepGroup]) -> list[Group
     words = [Counter[str]() for _ in shape.groups]
     passed = [0] * len(shape.groups)
     for alike in states:
-        word = word_for(alike.state, alike.on_failure)
+        word = shown_state_of(alike.state, alike.on_failure)
         for number, count in Counter(map(shape.group_of.get, alike.ids)).items():
             if number is not None:
                 words[number][word] += count
@@ -162,7 +162,7 @@ def _groups(outline: WorkflowOutline, max_groups: int, max_per_layer: int) -> It
         yield NodeGroup([outline.ids[each] for each in members], after, _name(outline, members))
 
 
-def _others(outline: WorkflowOutline) -> tuple[Sequence[int], Parents]:
+def _others(outline: WorkflowOutline) -> tuple[Sequence[int], ParentLists]:
     """Return the indexes of all steps but the finalizer, and their parents by index in this list."""
     if StepKind.FINALIZER not in outline.kinds:
         return range(len(outline.ids)), outline.parents

@@ -35,7 +35,7 @@ from dibs.server.api.workflows import change, seen, workflow_id
 from dibs.server.dashboard.page import PageRequest, PageResult, page
 from dibs.server.dashboard.workflow_picture import Picture, Scene, bar, draw, duration
 from dibs.server.dashboard.workflow_shapes import GraphShape, group_statuses, in_state, read_shape
-from dibs.workflow.summary import word
+from dibs.workflow.summary import shown_state
 
 SHOWN = 50
 """Number of workflows on a page."""
@@ -240,7 +240,7 @@ def _row(step: Step, shape: GraphShape, details: StepDetails, error: str | None,
     first, count = shape.before(step.task_id, PARENTS)
     named = [details.steps[each] for each in first]
     return StepRow(
-        step, word(step), named, count - len(named), duration(step, now), details.inside.get(step.task_id), error
+        step, shown_state(step), named, count - len(named), duration(step, now), details.inside.get(step.task_id), error
     )
 
 
