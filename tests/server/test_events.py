@@ -223,10 +223,10 @@ def test_who_keeps_up_hears_of_thousands(http: httpx.Client, app: dibs.Dibs) -> 
 
 def test_silence_is_broken_by_a_comment(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     from dibs.server import event_stream
-    from dibs.server.api import events
+    from dibs.server.api import history
 
     monkeypatch.setattr(event_stream, "KEEP_ALIVE", 0.1)
-    monkeypatch.setattr(events, "CHECK_INTERVAL", 0.1)
+    monkeypatch.setattr(history, "CHECK_INTERVAL", 0.1)
     with listening(http) as stream:
         assert stream._block() == [": keep-alive"]
 

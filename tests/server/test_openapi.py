@@ -14,7 +14,7 @@ import jsonschema_rs
 import pytest
 
 from dibs.server.api import ENDPOINTS
-from dibs.server.api.describing import description, page
+from dibs.server.api.docs import description, page
 from dibs.server.openapi.document import TAGS, operation_id, plain_path
 from tests.server.conftest import Served
 

@@ -62,7 +62,7 @@ def test_whatever_goes_wrong_while_clients_wait_all_of_them_hear_of_it(url: str,
         fail_at(store, 2, RuntimeError("nobody expected this"))
         room, gone = LongPolls(store), asyncio.get_running_loop().create_future()
         requests = [ClaimRequest(worker_id=f"worker-{n}") for n in range(3)]
-        waits = (room.wait(request, lambda operation: operation, 0.5, gone) for request in requests)
+        waits = (room.wait(request, None, 0.5, gone) for request in requests)
         return await asyncio.gather(*waits, return_exceptions=True)
 
     assert [type(each) for each in with_store(url, do)] == [RuntimeError] * 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.errors import DibsError
 from dibs.model.claim import Claim, ClaimRequest
 from dibs.model.key import Scope
-from dibs.server.api.fencing import TAG, check_worker
+from dibs.server.api.claim_refs import TAG, check_worker
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.wire import claims as wire
 

@@ -10,8 +10,7 @@ from dibs.errors import DibsError, InvalidGraph, InvalidValue
 from dibs.model.claim import ClaimRef, Completed, Outcome
 from dibs.model.key import Scope
 from dibs.model.workflow import NewStep, tasks_in
-from dibs.server.api.claims import request_of
-from dibs.server.api.fencing import (
+from dibs.server.api.claim_refs import (
     FENCED,
     HELD,
     TAG,
@@ -22,7 +21,8 @@ from dibs.server.api.fencing import (
     seen_of,
     with_unseen,
 )
-from dibs.server.api.graphs import check_params, check_queues
+from dibs.server.api.claims import request_of
+from dibs.server.api.workflows import check_params, check_queues
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.store.operation import drive_async
 from dibs.wire import claims as wire

@@ -1,7 +1,8 @@
-"""Upkeep by hand, in small batches. The server does all of it by itself."""
+"""Upkeep by hand (the server does all of it by itself), the doctor, and the store in numbers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -9,10 +10,12 @@ import msgspec
 from dibs.model.key import Scope
 from dibs.server.endpoint import Answer, Call, Endpoint, Handle, endpoint
 from dibs.store.operation import Operation
-from dibs.wire.admin import LimitBody, PruneBody, PrunedAnswer
+from dibs.wire.admin import Checks, LimitBody, OneStats, PruneBody, PrunedAnswer
 from dibs.wire.fields import Counted, Empty, RequestBody
 
-TAG = "upkeep"
+UPKEEP_TAG = "upkeep"
+HEALTH_TAG = "health"
+QUEUES_TAG = "queues"
 
 
 def _chore(
@@ -20,7 +23,7 @@ def _chore(
 ) -> Callable[[Handle], Endpoint]:
     """An endpoint for a piece of upkeep, whose answer is a number."""
     path, answers = f"/api/upkeep/{name}", {200: (answer, done)}
-    return endpoint("POST", path, Scope.ADMIN, tag=TAG, body=body, body_optional=True, answers=answers)
+    return endpoint("POST", path, Scope.ADMIN, tag=UPKEEP_TAG, body=body, body_optional=True, answers=answers)
 
 
 @_chore("promote", LimitBody, "So many became pending.")
@@ -74,4 +77,18 @@ async def _count(call: Call, operation: Operation[int]) -> Answer:
     return Answer(Counted.from_model(await call.run(operation)))
 
 
-ENDPOINTS = [promote, recover, prune, prune_history, prune_workers, expire_workflows, mend_workflows]
+@endpoint("GET", "/api/doctor", Scope.ADMIN, tag=HEALTH_TAG, answers={200: (Checks, "Each check with its verdict.")})
+async def doctor(call: Call) -> Answer:
+    """Look for damage, and for settings that would cost a guarantee. This reads the whole database."""
+    call.caller.check_whole_store()
+    checks = await asyncio.to_thread(call.service.store.doctor)
+    return Answer(Checks.from_model(checks))
+
+
+@endpoint("GET", "/api/stats", Scope.READ, tag=QUEUES_TAG, answers={200: (OneStats, "As of now.")})
+async def stats(call: Call) -> Answer:
+    """Depth by state, queue and type, the age of the oldest pending task, throughput and latency."""
+    return Answer(OneStats.from_model(await call.run(call.service.store.statistics.stats(call.caller.queues))))
+
+
+ENDPOINTS = [promote, recover, prune, prune_history, prune_workers, expire_workflows, mend_workflows, doctor, stats]

@@ -5,15 +5,15 @@ To a key that is limited to queues, a workflow with a task in any other queue do
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
+from dibs.codec import encode_params
 from dibs.errors import InvalidGraph, WorkflowNotFound
 from dibs.model.key import Scope
-from dibs.model.task import DEFAULT_QUEUE
+from dibs.model.task import DEFAULT_QUEUE, NewTask
 from dibs.model.workflow import NewStep, Workflow, WorkflowState, tasks_in
 from dibs.observe import tracing
-from dibs.server.api.graphs import check_queues
 from dibs.server.endpoint import TRACEPARENT, Answer, Call, endpoint
 from dibs.store.operation import Operation
 from dibs.wire import workflows as wire
@@ -169,6 +169,19 @@ async def cancel(call: Call) -> Answer:
 async def retry(call: Call) -> Answer:
     """Let a failed or cancelled workflow go on from where it stopped: what was completed stays."""
     return await _changed(call, call.service.store.workflows.retry_workflow(workflow_id(call)))
+
+
+def check_queues(call: Call, tasks: Iterable[NewTask]) -> None:
+    """Refuse tasks in queues that the caller must not name."""
+    if call.caller.queues is not None:
+        for task in tasks:
+            call.caller.check_queue(task.queue)
+
+
+def check_params(tasks: Iterable[NewTask]) -> None:
+    """Refuse params that dibs does not store, before a store is asked."""
+    for task in tasks:
+        encode_params(task.params)
 
 
 def workflow_id(call: Call) -> int:

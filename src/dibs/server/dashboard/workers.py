@@ -9,7 +9,7 @@ from dibs.model.key import Scope
 from dibs.model.registry import WorkerInfo, WorkerState
 from dibs.model.search import TaskSearch, TaskSummary
 from dibs.model.task import State
-from dibs.server.api.workers import seen_workers
+from dibs.server.api.admin import seen_workers
 from dibs.server.dashboard.page import PageRequest, PageResult, page
 
 SHOWN = 200

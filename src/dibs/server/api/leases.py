@@ -1,11 +1,13 @@
-"""Holding: keep claims alive, say how far they are, begin what was claimed ahead, ask how they stand."""
+"""Held claims: renew them, report progress, begin what was claimed ahead; results and checkpoints of a running step."""
 
 from __future__ import annotations
 
-from dibs.errors import DibsError
+from collections.abc import Sized
+
+from dibs.errors import DibsError, TaskNotFound
 from dibs.model.claim import ClaimRef, ClaimStatus, check_lease
 from dibs.model.key import Scope
-from dibs.server.api.fencing import (
+from dibs.server.api.claim_refs import (
     FENCED,
     HELD,
     TAG,
@@ -17,7 +19,9 @@ from dibs.server.api.fencing import (
 )
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.wire import claims as wire
+from dibs.wire.claims import CheckpointBody, Checkpoints, Kept
 from dibs.wire.errors import Refusal
+from dibs.wire.workflows import Results
 
 
 @endpoint(
@@ -149,4 +153,76 @@ def _started(ref: ClaimRef, answer: DibsError | None) -> wire.Started | Refusal:
     return wire.Started.from_model(ref.task_id) if answer is None else Refusal.from_model(answer)
 
 
-ENDPOINTS = [renew, renew_many, progress, progress_many, start, standing, next_due]
+@endpoint(
+    "GET",
+    "/api/tasks/{id:int}/results",
+    Scope.WORK,
+    Scope.READ,
+    tag=TAG,
+    answers={200: (Results, "In the order in which the parents were added; none for a task that is no step.")},
+    refuses={404: ""},
+)
+async def results(call: Call) -> Answer:
+    """The results of this step's parents. For a finalizer: the results of the last steps of its workflow.
+
+    A key that is limited to queues gets the results of parents in these queues only.
+    """
+    await call.check_visible(call.task_id)
+    found = await call.run(call.service.store.workflows.results(call.task_id, call.caller.queues))
+    await _check_there(call, found)
+    return Answer(Results.from_model(found))
+
+
+@endpoint(
+    "GET",
+    "/api/tasks/{id:int}/checkpoints",
+    Scope.WORK,
+    Scope.READ,
+    tag=TAG,
+    answers={200: (Checkpoints, "What is kept, by name.")},
+    refuses={404: ""},
+)
+async def checkpoints(call: Call) -> Answer:
+    """What earlier attempts of this task have kept."""
+    await call.check_visible(call.task_id)
+    found = await call.run(call.service.store.queue.checkpoints(call.task_id))
+    await _check_there(call, found)
+    return Answer(Checkpoints(found))
+
+
+@endpoint(
+    "POST",
+    "/api/tasks/{id:int}/checkpoints",
+    Scope.WORK,
+    tag=TAG,
+    body=CheckpointBody,
+    answers={200: (Kept, "The value that is kept: an earlier one under this name stays.")},
+    refuses=FENCED,
+    examples={"downloaded": {**HELD, "name": "downloaded", "value": {"path": "videos/abc123"}}},
+)
+async def keep_checkpoint(call: Call) -> Answer:
+    """Keep a value for later attempts, so that what is done once is not done again."""
+    body: CheckpointBody = call.body
+    await call.check_visible(call.task_id)
+    value = await call.run(call.service.store.queue.keep_checkpoint(ref_of(call, body), body.name, body.value))
+    return Answer(Kept(True, value))
+
+
+async def _check_there(call: Call, found: Sized) -> None:
+    """Nothing was found: is that because there is no such task?"""
+    if not found and not await call.run(call.service.store.tasks.queues_of([call.task_id])):
+        raise TaskNotFound(call.task_id)
+
+
+ENDPOINTS = [
+    renew,
+    renew_many,
+    progress,
+    progress_many,
+    start,
+    standing,
+    next_due,
+    results,
+    checkpoints,
+    keep_checkpoint,
+]
