@@ -97,7 +97,7 @@ class RemoteClaims:
         """Note how far the tasks are."""
         refs = [ref for ref, _, _ in reports]
         check_claims(refs)
-        entries = [encode(wire.OneNote.from_model(*note)) for note in reports]
+        entries = [encode(wire.TaskProgress.from_model(*note)) for note in reports]
         return Operation("progress", lambda: _many("/api/tasks/progress", _notes_body, _read_noted, refs, entries))
 
     def claim_status(self, claims: Sequence[AnyClaim]) -> Operation[list[ClaimStatus]]:
@@ -130,12 +130,12 @@ def _answer_reader(kind: type[Any]) -> Read[Any]:
 _read_refusal = reader(Refusal)
 _read_finished = _answer_reader(wire.Finished)
 _read_renewed = _answer_reader(wire.Renewed)
-_read_noted = _answer_reader(wire.Noted)
+_read_noted = _answer_reader(wire.ProgressSaved)
 _read_started = _answer_reader(wire.Started)
 _read_answers = decoder(_Answers, lambda answers: answers)
 _read_claimed = decoder(ManyTasks, lambda claimed: [task.to_claim() for task in claimed.tasks])  # `task` is the first
 _read_claim = decoder(wire.Claimed, lambda claimed: claimed.task.to_claim())
-_read_standings = reader(wire.Standings)
+_read_standings = reader(wire.ClaimStatuses)
 
 
 def _claim(request: ClaimRequest) -> Steps[Any]:
@@ -160,7 +160,7 @@ def _claims_body(worker_id: str, claims: Any) -> RequestBody:
 
 
 def _notes_body(worker_id: str, notes: Any) -> RequestBody:
-    return wire.NotesBody(worker_id=worker_id, notes=notes)
+    return wire.ProgressManyBody(worker_id=worker_id, notes=notes)
 
 
 def _many(
@@ -186,7 +186,7 @@ def _exchange(
             found = _read_answers((yield post("/api/tasks/finish", _finish_body(worker_id, _at(places, entries)))))
             answers.update(_answers(places, found.answers, _read_finished))
     outcomes: Any = _at(last, entries)
-    claim = wire.ClaimWish.from_model(request)
+    claim = wire.ClaimOptions.from_model(request)
     body = wire.ExchangeBody(worker_id=request.worker_id, outcomes=outcomes, claim=claim)
     found = _read_answers((yield post("/api/tasks/exchange", body)))
     answers.update(_answers(last, found.answers, _read_finished))

@@ -18,7 +18,7 @@ from dibs.store.remote.call import LIMIT, Call, asking, encode, get, looking, pl
 from dibs.store.remote.decode import reader, reader_or
 from dibs.wire import finalization, workflows
 from dibs.wire.admin import LimitBody
-from dibs.wire.claims import CheckpointBody, Checkpoints, Kept
+from dibs.wire.claims import CheckpointBody, Checkpoints, KeptCheckpoint
 from dibs.wire.fields import Counted, RequestBody
 
 _read_started = reader(workflows.StartedWorkflow)
@@ -31,11 +31,11 @@ _read_count = reader(Counted)
 _read_context = reader(finalization.OneContext)
 _read_due = reader(finalization.DueWorkflows)
 _read_claim = reader(finalization.FinalizationClaim)
-_read_released = reader_or(finalization.Released, False)
+_read_released = reader_or(finalization.FinalizationReleased, False)
 _read_finalized = reader(finalization.Finalized)
 _read_attempts = reader_or(finalization.Attempts, [])
 _read_checkpoints = reader_or(Checkpoints, {})
-_read_kept = reader(Kept)
+_read_kept = reader(KeptCheckpoint)
 
 REFUSALS = frozenset({404, 409})
 """What the server answers to a wish to finalize that it does not grant: an answer, not an error."""
@@ -111,7 +111,9 @@ class RemoteWorkflows:
 
     def claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
         """Ask for the right to finalize. Safe twice: who has it gets it again."""
-        call = _finalization_call(workflow_id, "claim", finalization.WishBody(processor=processor, lease=lease / 1e6))
+        call = _finalization_call(
+            workflow_id, "claim", finalization.ClaimFinalizationBody(processor=processor, lease=lease / 1e6)
+        )
         return asking("claim_finalization", call, _read_claim)
 
     def renew_finalization(
