@@ -81,7 +81,7 @@ class Dibs(ClientBase[Task]):
 
     def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
-        with tracing.enqueueing(list(tasks)) as new:
+        with tracing.enqueue_span(list(tasks)) as new:
             return [task.of(self) for task in self._run(self._store.queue.enqueue(new.what))]
 
     def register_type(
@@ -322,12 +322,12 @@ class Dibs(ClientBase[Task]):
         With a key that is already used, the existing workflow is returned, marked `deduplicated`; another graph under
         that key raises KeyConflict. Keys are unique among workflows with the same set of queues.
         """
-        with tracing.starting(new) as traced:
+        with tracing.start_workflow_span(new) as traced:
             return traced.stored(self._run(self._store.workflows.start_workflow(traced.what))).of(self)
 
     def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
         """Add steps to a running workflow, all or none. They may be after existing steps."""
-        with tracing.adding(steps) as new:
+        with tracing.add_steps_span(steps) as new:
             return self._run(self._store.workflows.add_steps(check_workflow_id(workflow_id), new.what)).of(self)
 
     def get_workflow(self, workflow_id: int) -> Workflow | None:
@@ -618,7 +618,7 @@ class Dibs(ClientBase[Task]):
         self.close()
 
     def _submit(self, task: NewTask) -> Task:
-        with tracing.enqueueing([task]) as new:
+        with tracing.enqueue_span([task]) as new:
             return new.stored(self._run(self._store.queue.enqueue(new.what))[0]).of(self)
 
     def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:

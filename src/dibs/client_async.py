@@ -85,7 +85,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     async def enqueue_many(self, tasks: Iterable[NewTask]) -> list[Task]:
         """Store many tasks in one transaction, all or none, and return them in the same order."""
-        with tracing.enqueueing(list(tasks)) as new:
+        with tracing.enqueue_span(list(tasks)) as new:
             return [task.of(self) for task in await self._run(self._store.queue.enqueue(new.what))]
 
     async def register_type(
@@ -332,12 +332,12 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         With a key that is already used, the existing workflow is returned, marked `deduplicated`; another graph under
         that key raises KeyConflict. Keys are unique among workflows with the same set of queues.
         """
-        with tracing.starting(new) as traced:
+        with tracing.start_workflow_span(new) as traced:
             return traced.stored(await self._run(self._store.workflows.start_workflow(traced.what))).of(self)
 
     async def add_steps(self, workflow_id: int, steps: Sequence[NewStep]) -> Workflow:
         """Add steps to a running workflow, all or none. They may be after existing steps."""
-        with tracing.adding(steps) as new:
+        with tracing.add_steps_span(steps) as new:
             return (await self._run(self._store.workflows.add_steps(check_workflow_id(workflow_id), new.what))).of(self)
 
     async def get_workflow(self, workflow_id: int) -> Workflow | None:
@@ -633,7 +633,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
         await self.close()
 
     async def _submit(self, task: NewTask) -> Task:
-        with tracing.enqueueing([task]) as new:
+        with tracing.enqueue_span([task]) as new:
             return new.stored((await self._run(self._store.queue.enqueue(new.what)))[0]).of(self)
 
     async def _finish_one(self, claim: Claim | ClaimRef, outcome: Outcome) -> Finished:

@@ -10,7 +10,7 @@ from dibs.errors import DibsError, TaskNotFound
 from dibs.model.claim import ClaimRef
 from dibs.server.endpoint import Call
 from dibs.store.operation import Operation
-from dibs.wire.claims import ClaimFields, OfClaim
+from dibs.wire.claims import ClaimFields, ClaimHolder
 from dibs.wire.errors import Refusal, RequestRefused
 
 TAG = "claims"
@@ -24,7 +24,7 @@ Write = Callable[[list[ClaimRef]], Operation[Any]]
 OF_WORKFLOW = re.compile("workflow-[0-9]+")
 
 
-def ref_of(call: Call, body: OfClaim) -> ClaimRef:
+def ref_of(call: Call, body: ClaimHolder) -> ClaimRef:
     """The claim of the task in the path."""
     check_worker(body.worker_id)
     return body.ref(call.task_id)

@@ -77,7 +77,7 @@ async def _check_after_waiting(call: Call, claims: list[Claim]) -> None:
         raise
 
 
-def request_of(call: Call, wish: wire.ClaimWish, worker_id: str) -> ClaimRequest:
+def request_of(call: Call, wish: wire.ClaimOptions, worker_id: str) -> ClaimRequest:
     """What the store is asked for, on behalf of this caller."""
     return wish.to_model(check_worker(worker_id), call.caller.narrow(wish.queues))
 

@@ -35,7 +35,7 @@ ANSWERS = {
     "/api/workflows/{id:int}/finalization/claim",
     Scope.WORK,
     tag=TAG,
-    body=wire.WishBody,
+    body=wire.ClaimFinalizationBody,
     answers=ANSWERS,
     refuses={404: "What the path says is no id."},
     examples={"for half a minute": {**PROCESSOR, "timeout_seconds": 30}},
@@ -81,7 +81,7 @@ async def renew(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.HolderBody,
-    answers={200: (wire.Released, "Given up, or never had.")},
+    answers={200: (wire.FinalizationReleased, "Given up, or never had.")},
     refuses=MISSING,
     examples={"give it up": HOLDER},
 )
@@ -92,7 +92,7 @@ async def release(call: Call) -> Answer:
     )
     released = await call.run(seen(call, releasing))
     await _check_there(call, released)
-    return Answer(wire.Released.from_model(released))
+    return Answer(wire.FinalizationReleased.from_model(released))
 
 
 @endpoint(

@@ -19,7 +19,7 @@ from dibs.server.api.claim_refs import (
 )
 from dibs.server.endpoint import Answer, Call, endpoint
 from dibs.wire import claims as wire
-from dibs.wire.claims import CheckpointBody, Checkpoints, Kept
+from dibs.wire.claims import CheckpointBody, Checkpoints, KeptCheckpoint
 from dibs.wire.errors import Refusal
 from dibs.wire.workflows import Results
 
@@ -66,7 +66,7 @@ async def renew_many(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.ProgressBody,
-    answers={200: (wire.Noted, "Noted.")},
+    answers={200: (wire.ProgressSaved, "Noted.")},
     refuses=FENCED,
     examples={"half way": {**HELD, "progress": 50, "message": "half way"}},
 )
@@ -78,7 +78,7 @@ async def progress(call: Call) -> Answer:
     [answer] = await fenced(
         call, [ref], lambda refs: call.service.store.queue.progress([(each, *notes[each.task_id]) for each in refs])
     )
-    return Answer(wire.Noted.from_model(ref.task_id, or_raise(answer)))
+    return Answer(wire.ProgressSaved.from_model(ref.task_id, or_raise(answer)))
 
 
 @endpoint(
@@ -86,13 +86,13 @@ async def progress(call: Call) -> Answer:
     "/api/tasks/progress",
     Scope.WORK,
     tag=TAG,
-    body=wire.NotesBody,
-    answers={200: (wire.NotedAnswers, "Each note is answered on its own.")},
+    body=wire.ProgressManyBody,
+    answers={200: (wire.ProgressSavedAnswers, "Each note is answered on its own.")},
     examples={"one": {"worker_id": "worker-youtube-01", "notes": [{"task_id": 1, "token": 1, "progress": 50}]}},
 )
 async def progress_many(call: Call) -> Answer:
     """Note how far many tasks are."""
-    body: wire.NotesBody = call.body
+    body: wire.ProgressManyBody = call.body
     refs = refs_of(body.worker_id, body.notes)
     said = {(note.task_id, note.token): (note.progress, note.message) for note in body.notes}
     answers = await fenced(
@@ -101,7 +101,7 @@ async def progress_many(call: Call) -> Answer:
         lambda seen: call.service.store.queue.progress([(ref, *said[ref.task_id, ref.token]) for ref in seen]),
     )
     noted = [_noted(ref, answer) for ref, answer in zip(refs, answers, strict=True)]
-    return Answer(wire.NotedAnswers(True, noted))
+    return Answer(wire.ProgressSavedAnswers(True, noted))
 
 
 @endpoint(
@@ -128,7 +128,7 @@ async def start(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=wire.ClaimsBody,
-    answers={200: (wire.Standings, "In the order of the request.")},
+    answers={200: (wire.ClaimStatuses, "In the order of the request.")},
     examples={"one": {"worker_id": "worker-youtube-01", "claims": [{"task_id": 1, "token": 1}]}},
 )
 async def standing(call: Call) -> Answer:
@@ -136,7 +136,7 @@ async def standing(call: Call) -> Answer:
     body: wire.ClaimsBody = call.body
     refs = refs_of(body.worker_id, body.claims)
     answers = await fenced(call, refs, call.service.store.queue.claim_status)
-    return Answer(wire.Standings([ClaimStatus.LOST if isinstance(each, DibsError) else each for each in answers]))
+    return Answer(wire.ClaimStatuses([ClaimStatus.LOST if isinstance(each, DibsError) else each for each in answers]))
 
 
 @endpoint("GET", "/api/tasks/next-due", Scope.WORK, tag=TAG, answers={200: (wire.DueIn, "As of now.")})
@@ -145,8 +145,12 @@ async def next_due(call: Call) -> Answer:
     return Answer(wire.DueIn(await call.run(call.service.store.upkeep.next_due(call.caller.queues))))
 
 
-def _noted(ref: ClaimRef, answer: bool | DibsError) -> wire.Noted | Refusal:
-    return Refusal.from_model(answer) if isinstance(answer, DibsError) else wire.Noted.from_model(ref.task_id, answer)
+def _noted(ref: ClaimRef, answer: bool | DibsError) -> wire.ProgressSaved | Refusal:
+    return (
+        Refusal.from_model(answer)
+        if isinstance(answer, DibsError)
+        else wire.ProgressSaved.from_model(ref.task_id, answer)
+    )
 
 
 def _started(ref: ClaimRef, answer: DibsError | None) -> wire.Started | Refusal:
@@ -196,7 +200,7 @@ async def checkpoints(call: Call) -> Answer:
     Scope.WORK,
     tag=TAG,
     body=CheckpointBody,
-    answers={200: (Kept, "The value that is kept: an earlier one under this name stays.")},
+    answers={200: (KeptCheckpoint, "The value that is kept: an earlier one under this name stays.")},
     refuses=FENCED,
     examples={"downloaded": {**HELD, "name": "downloaded", "value": {"path": "videos/abc123"}}},
 )
@@ -205,7 +209,7 @@ async def keep_checkpoint(call: Call) -> Answer:
     body: CheckpointBody = call.body
     await call.check_visible(call.task_id)
     value = await call.run(call.service.store.queue.keep_checkpoint(ref_of(call, body), body.name, body.value))
-    return Answer(Kept(True, value))
+    return Answer(KeptCheckpoint(True, value))
 
 
 async def _check_there(call: Call, found: Sized) -> None:

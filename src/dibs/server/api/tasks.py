@@ -44,7 +44,7 @@ async def create(call: Call) -> Answer:
     The task is durable when the answer arrives. With an `idempotency_key` it is safe to repeat the request: the same
     key with the same type and params answers with the existing task. Each queue has its own keys.
     """
-    new = tracing.stamped(call.body.to_model(), call.trace)
+    new = tracing.with_trace(call.body.to_model(), call.trace)
     call.caller.check_queue(new.queue)
     task = await call.service.coalesced.enqueue(new, call.caller.by)
     return Answer(wire.Created.from_model(task), 200 if task.deduplicated else 201)
@@ -63,7 +63,7 @@ async def create(call: Call) -> Answer:
 )
 async def create_batch(call: Call) -> Answer:
     """Enqueue up to 1000 tasks in one transaction, all or none."""
-    new = tracing.stamped_tasks(call.body.to_model(), call.trace)
+    new = tracing.tasks_with_trace(call.body.to_model(), call.trace)
     for each in new:
         call.caller.check_queue(each.queue)
     tasks = await call.run(call.service.store.queue.enqueue(new))

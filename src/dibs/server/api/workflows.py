@@ -62,7 +62,7 @@ async def start(call: Call) -> Answer:
     A step is a task that can be claimed once the steps in `after` are done. A graph whose steps wait for each other, or
     for one that does not exist, is refused. An idempotency key belongs to the set of queues that the graph names.
     """
-    new = tracing.stamped_workflow(call.body.to_model(), call.trace)
+    new = tracing.workflow_with_trace(call.body.to_model(), call.trace)
     tasks = list(new.tasks())
     check_queues(call, tasks)
     if not tasks:
@@ -248,7 +248,7 @@ async def _named_steps(call: Call, body: wire.MoreStepsBody) -> list[NewStep]:
 
 
 async def _add(call: Call, new: list[NewStep]) -> Answer:
-    steps = tracing.stamped_steps(new, call.trace)
+    steps = tracing.steps_with_trace(new, call.trace)
     return await _changed(call, call.service.store.workflows.add_steps(workflow_id(call), steps))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import threading
 import time
 import weakref
@@ -18,6 +17,7 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from dibs.errors import InvalidValue, OutcomeUnknown, StoreBusy, StoreUnavailable
+from dibs.model.retry import reconnect_delay
 from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
 from dibs.store.coalesce import RUN_ALONE, AsyncCoalescer, Coalescer
@@ -447,7 +447,7 @@ def _raise_unless_again(error: psycopg.Error, operation: Operation[Any], tries: 
 def pause_before(retry: int) -> float:
     """Seconds to wait before the n-th retry, doubling: operations that collided would collide again if all of them were
     retried at once."""
-    return float(SHORTEST_PAUSE * 2 ** (retry - 1) * random.uniform(0.5, 1.0))
+    return reconnect_delay(retry, SHORTEST_PAUSE, LONGEST_PAUSE)
 
 
 class _Patience:
@@ -465,7 +465,7 @@ class _Patience:
         if left <= 0:
             raise _unreachable(str(away)) from away
         self._attempts += 1
-        return min(left, LONGEST_PAUSE, pause_before(self._attempts))
+        return min(left, pause_before(self._attempts))
 
     def wait_on(self, error: PoolTimeout) -> None:
         """Ask again, unless that has gone on for too long."""

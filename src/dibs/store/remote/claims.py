@@ -122,7 +122,7 @@ class RemoteQueue:
         """Report the progress of the tasks."""
         refs = [ref for ref, _, _ in reports]
         check_claims(refs)
-        entries = [encode(wire.OneNote.from_model(*note)) for note in reports]
+        entries = [encode(wire.TaskProgress.from_model(*note)) for note in reports]
         return Operation(
             "progress", lambda: _many("/api/tasks/progress", _progress_body, _read_progress, refs, entries)
         )
@@ -171,16 +171,16 @@ _read_created = decoder(wire_tasks.Created, lambda answer: [answer.to_model()])
 _read_batch = reader(wire_tasks.CreatedBatch)
 _read_tasks = reader(wire_tasks.ManyTasks)
 _read_checkpoints = reader_or(wire.Checkpoints, {})
-_read_kept = reader(wire.Kept)
+_read_kept = reader(wire.KeptCheckpoint)
 _read_refusal = reader(Refusal)
 _read_finished = _answer_reader(wire.Finished)
 _read_renewed = _answer_reader(wire.Renewed)
-_read_progress = _answer_reader(wire.Noted)
+_read_progress = _answer_reader(wire.ProgressSaved)
 _read_started = _answer_reader(wire.Started)
 _read_answers = decoder(_Answers, lambda answers: answers)
 _read_claimed = decoder(wire_tasks.ManyTasks, lambda claimed: [task.to_claim() for task in claimed.tasks])
 _read_claim = decoder(wire.Claimed, lambda claimed: claimed.task.to_claim())
-_read_statuses = reader(wire.Standings)
+_read_statuses = reader(wire.ClaimStatuses)
 
 
 def _claim(request: ClaimRequest) -> HttpCalls[Any]:
@@ -205,7 +205,7 @@ def _claims_body(worker_id: str, claims: Any) -> RequestBody:
 
 
 def _progress_body(worker_id: str, notes: Any) -> RequestBody:
-    return wire.NotesBody(worker_id=worker_id, notes=notes)
+    return wire.ProgressManyBody(worker_id=worker_id, notes=notes)
 
 
 def _many(
@@ -231,7 +231,7 @@ def _exchange(
             found = _read_answers((yield post("/api/tasks/finish", _finish_body(worker_id, _at(places, entries)))))
             answers.update(_answers(places, found.answers, _read_finished))
     outcomes: Any = _at(last, entries)
-    claim = wire.ClaimWish.from_model(request)
+    claim = wire.ClaimOptions.from_model(request)
     body = wire.ExchangeBody(worker_id=request.worker_id, outcomes=outcomes, claim=claim)
     found = _read_answers((yield post("/api/tasks/exchange", body)))
     answers.update(_answers(last, found.answers, _read_finished))

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 
 from dibs.errors import DibsError, OutcomeUnknown, RateLimited, StoreError, StoreUnavailable
+from dibs.model.retry import reconnect_delay
 from dibs.store.remote.decode import not_understood, read_refusal
 from dibs.store.remote.request import HttpCall
 from dibs.wire.errors import Refusal
@@ -135,8 +136,7 @@ class _Tries:
 
     def _rest(self, reason: str, at_least: float = 0.0, error: DibsError | None = None) -> float:
         self._failures += 1
-        grown = min(LONGEST, SHORTEST * 2.0 ** min(self._failures - 1, 10)) * random.uniform(0.5, 1.0)
-        seconds = max(at_least, grown)
+        seconds = max(at_least, reconnect_delay(self._failures, SHORTEST, LONGEST))
         if time.monotonic() + seconds > self._began + PATIENCE:
             raise error or self._gave_up(reason)
         return seconds

@@ -26,7 +26,7 @@ _read_results = reader_or(workflows.Results, [])
 _read_context = reader(finalization.OneContext)
 _read_due = reader(finalization.DueWorkflows)
 _read_claim = reader(finalization.FinalizationClaim)
-_read_released = reader_or(finalization.Released, False)
+_read_released = reader_or(finalization.FinalizationReleased, False)
 _read_finalized = reader(finalization.Finalized)
 _read_attempts = reader_or(finalization.Attempts, [])
 
@@ -98,7 +98,7 @@ class RemoteFinalization:
 
     def claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
         """Claim the right to finalize. Safe twice: the holder of the claim gets it again."""
-        call = _finalization_call(workflow_id, "claim", finalization.WishBody(processor=processor, lease=lease / 1e6))
+        call = _finalization_call(workflow_id, "claim", finalization.ClaimFinalizationBody(processor=processor, lease=lease / 1e6))
         return write_operation("claim_finalization", call, _read_claim)
 
     def renew_finalization(
