@@ -4,6 +4,9 @@ Counting a million tasks takes a second; counting the transitions since the last
 counted rarely, and transitions are added. The load is at most about a twentieth of a core: after each read the reader
 pauses twenty times as long as the read took. Without an open page it reads every ten seconds, at less than a hundredth
 of a core, so that a page that is opened later can show the last quarter of an hour.
+
+Transitions are counted by the database (`changes_since`), from a position that names the gaps in the history. The
+reason why the history follower of the event feed is not used here is in `dibs.store.postgres.history_gaps`.
 """
 
 from __future__ import annotations
