@@ -19,7 +19,7 @@ async def live(request: PageRequest) -> None:
     """Send the current statistics, then each update, as server-sent events."""
     stats = request.service.live_stats
     with stats.follow() as subscriber:
-        async with request.departure() as disconnected:
+        async with request.disconnection() as disconnected:
             disconnected.add_done_callback(lambda _: subscriber.end())
             await _StatsStream(request, stats, subscriber).run()
 
