@@ -59,8 +59,8 @@ class WorkflowQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def address(self, cursor: int | None) -> str:
         """Return the URL of the page that starts after `cursor`."""
-        asked = {"state": self.state, "name": self.name, "cursor": cursor}
-        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        parameters = {"state": self.state, "name": self.name, "cursor": cursor}
+        query = urlencode({name: value for name, value in parameters.items() if value is not None})
         return f"/workflows?{query}" if query else "/workflows"
 
 
@@ -75,8 +75,8 @@ class WorkflowPageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     def address(self, flow_id: int, **also: object) -> str:
         """Return the URL of this view with changes; None removes a parameter."""
-        asked = {**msgspec.structs.asdict(self), "cursor": None, **also}
-        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        parameters = {**msgspec.structs.asdict(self), "cursor": None, **also}
+        query = urlencode({name: value for name, value in parameters.items() if value is not None})
         return f"/workflows/{flow_id}?{query}" if query else f"/workflows/{flow_id}"
 
 
@@ -152,9 +152,9 @@ async def workflow(request: PageRequest) -> PageResult:
 
 @page("POST", "/workflows/{id:int}/cancel", Scope.ENQUEUE)
 async def cancel(request: PageRequest) -> PageResult:
-    """Cancel the workflow: no further step is started, and claimed steps are asked to stop."""
+    """Cancel the workflow: no further step is started, and claimed steps are parameters to stop."""
     flow = await change(request, request.service.store.workflows.cancel_workflow(workflow_id(request)))
-    notice = "Cancelled." if flow.finished else "No further step is started; claimed steps were asked to stop."
+    notice = "Cancelled." if flow.finished else "No further step is started; claimed steps were parameters to stop."
     return request.redirect_with_notice(f"/workflows/{flow.id}", notice)
 
 

@@ -76,24 +76,24 @@ class StatsSubscriber:
     """A subscriber to updates of the statistics."""
 
     ended: bool = False
-    _round: asyncio.Event = field(default_factory=asyncio.Event)
+    _updated: asyncio.Event = field(default_factory=asyncio.Event)
 
     def notify(self) -> None:
         """Notify the subscriber of an update."""
-        self._round.set()
+        self._updated.set()
 
     def end(self) -> None:
         """End the subscription."""
         self.ended = True
-        self._round.set()
+        self._updated.set()
 
     async def wait(self, timeout: float) -> bool:
         """Wait for an update; return False after `timeout` seconds or at the end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._round.wait()
-        updated = self._round.is_set() and not self.ended
-        self._round.clear()
+                await self._updated.wait()
+        updated = self._updated.is_set() and not self.ended
+        self._updated.clear()
         return updated
 
 
@@ -123,7 +123,7 @@ class LiveStats:
         self.depths = QueueDepths()
         self.trends = Trends(store)
         self.latencies: Latencies | None = None
-        self.looks = self.counts = 0
+        self.reads = self.counts = 0
         """The number of reads and counts."""
 
         self._subscribers: set[StatsSubscriber] = set()
@@ -282,7 +282,7 @@ class LiveStats:
 
     async def _read(self, ratio: float) -> None:
         """Read the statistics. `ratio`: count again if the last count is older than this multiple of its duration."""
-        self.looks += 1
+        self.reads += 1
         counts = await self._finished_count(ratio)
         position = None if time.monotonic() - self._read_at > MAX_GAP else self._position
         if position is None and counts is None:
@@ -307,11 +307,11 @@ class LiveStats:
     async def _add_transitions(self, position: HistoryPosition, counts: TaskCounts | None) -> None:
         """Add the transitions since the last read; to a new count, the transitions since that count."""
         positions = [position] if counts is None else [position, counts.position]
-        since = await self._store.run_async(self._store.statistics.changes_since(positions))
-        own, latest = since.progress[0], since.progress[-1]
+        changes = await self._store.run_async(self._store.statistics.changes_since(positions))
+        own, latest = changes.progress[0], changes.progress[-1]
         if counts is not None:
             self.depths.count(counts)
-        self.depths.move(latest.moves, since.at)
+        self.depths.move(latest.moves, changes.at)
         self._position = latest.position if latest.whole else None
         self._add_interval(flow_of(own.moves))
 
