@@ -28,9 +28,9 @@ DESCRIPTION = """\
 Enqueue tasks in a durable queue, claim them, and report their outcomes. A task is claimed by one worker at a time.
 
 **Keys.** Send an API key in the header `X-API-Key`, or as `Authorization: Bearer`. Create a key with
-`dibs keys create`. A key has scopes: `enqueue` enqueues and cancels tasks, `work` claims and finishes tasks, `read`
-reads, `admin` allows everything. A key may be limited to some queues: for such a key, tasks of other queues do not
-exist. A key has a rate limit: requests above it are refused with 429, and `Retry-After` is the number of seconds to
+`dibs keys create`. A key has scopes: `enqueue` enqueues, cancels and retries tasks, `work` claims and finishes tasks,
+`read` reads, `admin` allows everything. A key may be limited to some queues: for such a key, tasks of other queues do
+not exist. A key has a rate limit: requests above it are refused with 429, and `Retry-After` is the number of seconds to
 wait. A server that runs without keys needs no key. Programs that share a key can send a name in the header
 `X-Dibs-Signature`, which the history shows.
 
