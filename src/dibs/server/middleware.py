@@ -240,6 +240,6 @@ def _stopped() -> RequestRefused:
     return RequestRefused(
         "outcome_unknown",
         "The server stopped before the request ended; it may or may not have been executed.",
-        hint="Repeat the request with the same idempotency key or token: it is executed once.",
+        hint="Repeat the request with the same idempotency key or token: it has no second effect.",
         headers=CLOSE,
     )
