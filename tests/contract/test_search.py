@@ -51,7 +51,7 @@ def failed(app: Any, error: Failure, **options: Any) -> int:
 
 
 def test_a_line_shows_how_the_task_stands(app: Any, clock: Clock) -> None:
-    task = app.enqueue("resize", {"image": 7}, queue="media", priority=5, max_attempts=2, key="order-7")
+    task = app.enqueue("resize", {"image": 7}, queue="media", priority=5, max_attempts=2, key="order-7", tags=["eu"])
     claim = app.claim("worker-7", lease=30)
     app.progress(claim, 40)
     app.cancel(task.id)
@@ -77,6 +77,7 @@ def test_a_line_shows_how_the_task_stands(app: Any, clock: Clock) -> None:
         error=None,
         cancel_requested=True,
         error_head=None,
+        tags=["eu"],
     )
 
 

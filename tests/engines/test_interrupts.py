@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import dibs
+from dibs.store.coalesce import Coalescer
 from dibs.store.operation import Coalesce, Operation, drive
-from dibs.store.postgres.gathering import Gathering
 from dibs.store.postgres.wakeups import PostgresWakeups
 from dibs.store.sqlite import writer
 from dibs.store.sqlite.connection import clock
@@ -230,15 +230,17 @@ def test_those_whose_writes_an_interrupted_thread_was_to_commit_are_answered(app
 
 
 def test_those_whose_enqueues_an_interrupted_thread_was_to_send_are_answered() -> None:
-    gathering = Gathering()
-    operation = an_operation()
+    coalescer: Coalescer[str, int, int] = Coalescer()
 
     def be_busy(work: Callable[[], object]) -> object:
-        return gathering.run(operation, None, lambda *_: work())
+        return coalescer.run("key", 0, lambda *_: [work()])
 
-    crowd = Crowd(be_busy, lambda: gathering.run(operation, None, send))
-    crowd.waiting = lambda: sum(len(line.waiting) for line in gathering._lines.values())
-    assert_nobody_waits_for_ever(crowd, lambda: gathering.run(operation, None, send))
+    def call() -> object:
+        return coalescer.run("key", 0, send)
+
+    crowd = Crowd(be_busy, call)
+    crowd.waiting = lambda: sum(len(queue.waiting) for queue in coalescer._queues.values())
+    assert_nobody_waits_for_ever(crowd, call)
 
 
 def an_operation() -> Operation[Any]:
@@ -250,5 +252,5 @@ def each(items: Sequence[Any]) -> Generator[Any, Any, Sequence[Any]]:
     return items
 
 
-def send(operation: Operation[Any], by: str | None) -> Any:
-    return drive(operation.begin(), lambda _: None)
+def send(key: str, items: Sequence[int]) -> Sequence[int]:
+    return drive(each(items), lambda _: None)

@@ -48,6 +48,8 @@ def _matches(task: Task, criteria: dict[str, Any]) -> bool:
         return False
     if "until" in criteria and task.created_at >= criteria["until"]:
         return False
+    if not set(criteria.get("tags", ())) <= set(task.tags):
+        return False
     return "text" not in criteria or _contains(task, criteria["text"])
 
 

@@ -17,8 +17,8 @@ from dibs.model.key import Scope as KeyScope
 from dibs.model.key import split
 from dibs.observe.metered import counted
 from dibs.server.auth import Caller, KeyCache, missing
+from dibs.server.coalescing import CoalescedRequests
 from dibs.server.config import ServerConfig
-from dibs.server.desk import Desk
 from dibs.server.events import EventFeed
 from dibs.server.http import AsgiScope, header
 from dibs.server.liveness import Liveness
@@ -54,7 +54,7 @@ class Service:
         self.rate_limits = RateLimits(store)
         self.failed_auth = FailedAuthLimits()
         self._upkeep = ServerUpkeep(store, config)
-        self.desk = Desk(store, self.finalize_after)
+        self.coalesced = CoalescedRequests(store, self.finalize_after)
         self.long_polls = LongPolls(store)
         self.stopping = asyncio.Event()
         self.feed = EventFeed(store)

@@ -39,7 +39,7 @@ async def claim(call: Call) -> Answer:
     """
     body: wire.ClaimBody = call.body
     request = request_of(call, body, body.worker_id)
-    claims = await call.service.desk.claim(request, call.caller.by)
+    claims = await call.service.coalesced.claim(request, call.caller.by)
     if not claims and body.wait > 0:
         async with call.disconnection() as disconnected:
             claims = await call.service.long_polls.wait(request, call.caller.by, body.wait, disconnected)

@@ -153,7 +153,7 @@ async def exchange(call: Call) -> Answer:
 async def _finish_one(call: Call) -> Answer:
     await call.check_visible(call.task_id)
     ref = ref_of(call, call.body)
-    done = await call.service.desk.finish(ref, await _outcome(call, ref, call.body), call.caller.by)
+    done = await call.service.coalesced.finish(ref, await _outcome(call, ref, call.body), call.caller.by)
     return Answer(wire.Finished.from_model(done))
 
 

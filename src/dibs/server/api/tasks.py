@@ -46,7 +46,7 @@ async def create(call: Call) -> Answer:
     """
     new = tracing.stamped(call.body.to_model(), call.trace)
     call.caller.check_queue(new.queue)
-    task = await call.service.desk.enqueue(new, call.caller.by)
+    task = await call.service.coalesced.enqueue(new, call.caller.by)
     return Answer(wire.Created.from_model(task), 200 if task.deduplicated else 201)
 
 

@@ -38,6 +38,7 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The query for tasks.
 
     `text`: text in the params or the error. `error`: text in the beginning of the error. `alike`: the error group.
+    `tags`: tags with commas between them; a task must have all of them.
     `dead`: only tasks of the dead letter.
     """
 
@@ -47,6 +48,7 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     type: str | None = None
     worker: str | None = None
     key: str | None = None
+    tags: str | None = None
     text: str | None = None
     error: str | None = None
     alike: str | None = None
@@ -76,6 +78,7 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         check_kind(self.alike)
         return TaskSearch(
             id=self.id, state=self.state, type=self.type, queue=self.queue, key=self.key, worker=self.worker,
+            tags=None if self.tags is None else self.tags.split(","),
             text=self.text or self.error, since=self._since(), until=_parse_time(self.until, "until"), cursor=cursor,
             queues=request.caller.queues if self.queue is None else None, dead=self.dead is not None
         )  # fmt: skip
@@ -181,10 +184,10 @@ def _full_page(tasks: list[TaskSummary], cursor: int | None, looked: int, reache
 # The search box
 
 _FILTER = re.compile(
-    r'(?:^|(?<=\s))(id|state|queue|type|worker|key|text|error|alike|within|last|since|until|dead):("[^"]*"|\S+)'
+    r'(?:^|(?<=\s))(id|state|queue|type|worker|key|tags|tag|text|error|alike|within|last|since|until|dead):("[^"]*"|\S+)'
 )
 _ID = re.compile(r"#?([0-9]{1,18})")
-_NAMES = {"last": "within"}
+_NAMES = {"last": "within", "tag": "tags"}
 
 
 def parse_search(words: str) -> dict[str, str]:
@@ -198,7 +201,9 @@ def parse_search(words: str) -> dict[str, str]:
     filters, texts, end = dict[str, str](), list[str](), 0
     for found_filter in _FILTER.finditer(words):
         name, value = _NAMES.get(found_filter[1], found_filter[1]), _value(found_filter)
-        if name in filters:
+        if name in filters and name == "tags":
+            value = f"{filters[name]},{value}"
+        elif name in filters:
             _refuse_twice(name, filters[name], value)
         filters[name] = value
         texts += [words[end : found_filter.start()].strip(), value if name == "text" else ""]

@@ -15,8 +15,8 @@ import httpx
 
 from dibs.errors import StoreError
 from dibs.store.remote.address import Address, request_options
-from dibs.store.remote.call import Call, get
 from dibs.store.remote.decode import reader
+from dibs.store.remote.request import HttpCall, get
 from dibs.store.wakeups import Wakeups
 from dibs.wire.history import WakeupsQuery, Woken
 
@@ -66,7 +66,7 @@ class RemoteWakeups(Wakeups):
 
     def _ask(self, client: httpx.Client, seen: Woken, wait: float) -> Woken:
         query = WakeupsQuery(process=seen.process or None, generation=seen.generation, wait=wait)
-        call = Call("GET", get("/api/wakeups", query).path, wait=wait)
+        call = HttpCall("GET", get("/api/wakeups", query).path, wait=wait)
         options = request_options(call, None)
         response = client.get(
             self._address.url(call), timeout=options["timeout"], extensions={"trace": self._remember_socket}
