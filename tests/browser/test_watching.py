@@ -58,7 +58,7 @@ def test_what_happens_between_the_page_and_its_first_pulse_is_shown_as_well(site
 def test_a_page_says_how_old_its_numbers_are_while_the_store_does_not_answer(site: Site, url: str) -> None:
     page = site.visitor("read", at="/queues")
     live(page)
-    sign = page.locator("#pulse")
+    sign = page.locator("#live-status")
     with psycopg.connect(url) as holding:
         holding.execute("LOCK TABLE dibs_workers IN ACCESS EXCLUSIVE MODE")
         expect(sign).to_have_class(re.compile(r"\boff\b"))

@@ -66,7 +66,7 @@ def test_a_search_that_takes_long_answers_with_the_place_to_continue_at(
 ) -> None:
     wanted = app.enqueue("resize", {"name": "needle"})
     app.enqueue_many([dibs.NewTask("resize") for _ in range(50)])
-    monkeypatch.setattr("dibs.server.api.tasks.LOOK", 0.0)
+    monkeypatch.setattr("dibs.server.api.tasks.SEARCH_SECONDS", 0.0)
     pages, cursor = [], None
     while True:
         query = {"text": "needle"} if cursor is None else {"text": "needle", "cursor": cursor}

@@ -125,7 +125,7 @@ class Service:
                 self.finalize(answer.finalize)
 
     async def check_still_admitted(self, scope: AsgiScope, caller: Caller) -> None:
-        """Raise Refusal if the key of the caller was revoked or has expired while it waited."""
+        """Raise RequestRefused if the key of the caller was revoked or has expired while it waited."""
         text = _key_text(scope)
         if caller.key is not None and await self.key_cache.find(text) is None:
             raise _unauthorized(text)

@@ -98,7 +98,9 @@ class RemoteFinalization:
 
     def claim_finalization(self, workflow_id: int, processor: str, lease: int) -> Operation[FinalizationClaim]:
         """Claim the right to finalize. Safe twice: the holder of the claim gets it again."""
-        call = _finalization_call(workflow_id, "claim", finalization.ClaimFinalizationBody(processor=processor, lease=lease / 1e6))
+        call = _finalization_call(
+            workflow_id, "claim", finalization.ClaimFinalizationBody(processor=processor, lease=lease / 1e6)
+        )
         return write_operation("claim_finalization", call, _read_claim)
 
     def renew_finalization(
