@@ -84,7 +84,7 @@ def test_the_history_says_that_a_lost_task_had_not_been_started(app: Any, clock:
     assert [entry.to_state for entry in entries if entry.event is Event.RECOVERED] == [State.PENDING, State.PENDING]
 
 
-def test_a_task_that_was_asked_to_stop_and_lost_before_it_began_is_cancelled_and_not_charged(
+def test_a_task_with_a_cancel_request_that_is_lost_before_it_starts_is_cancelled_and_not_charged(
     app: Any, clock: Clock
 ) -> None:
     task = app.enqueue("resize")
@@ -106,7 +106,7 @@ def test_the_next_claim_shows_how_often_the_task_was_dropped(app: Any, clock: Cl
     assert (first.token, second.token, second.attempt) == (1, 2, 1)
 
 
-def test_a_claim_finds_by_itself_what_was_dropped(app: Any, clock: Clock) -> None:
+def test_a_claim_recovers_dropped_tasks_without_upkeep(app: Any, clock: Clock) -> None:
     app.enqueue("resize", max_attempts=1)
     [first] = claim_ahead(app)
     clock.advance(60)
@@ -115,7 +115,7 @@ def test_a_claim_finds_by_itself_what_was_dropped(app: Any, clock: Clock) -> Non
 
 
 @pytest.mark.parametrize("order", Order)
-def test_a_claim_ahead_is_one_in_every_order(app: Any, clock: Clock, order: str) -> None:
+def test_a_claim_ahead_is_marked_as_ahead_in_every_order(app: Any, clock: Clock, order: str) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(5)])
     claim_ahead(app, 3, order=order)
     app.claim_many("worker-1", 2, order=order)
@@ -123,7 +123,7 @@ def test_a_claim_ahead_is_one_in_every_order(app: Any, clock: Clock, order: str)
     assert sorted((task.attempts, task.dropped) for task in app.list_tasks()) == [(0, 1)] * 3 + [(1, 0)] * 2
 
 
-def test_a_dropped_task_draws_its_places_in_the_races_of_the_line_it_goes_back_to(
+def test_a_dropped_task_gets_random_order_numbers_in_the_partition_it_returns_to(
     app: Any, url: str, clock: Clock
 ) -> None:
     app.enqueue_many([NewTask("resize", max_attempts=3) for _ in range(3)])
@@ -163,7 +163,7 @@ def test_a_claim_by_id_is_never_ahead(app: Any, url: str) -> None:
     assert marks(url) == [False]
 
 
-def test_a_start_changes_that_mark_and_nothing_else(app: Any, url: str) -> None:
+def test_a_start_changes_the_ahead_mark_and_nothing_else(app: Any, url: str) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(2)])
     first, second = claim_ahead(app, 2)
     before, history = app.get(first.task_id), tables.read(url)["dibs_history"]
@@ -195,12 +195,12 @@ def test_many_starts_are_answered_in_order_each_on_its_own(app: Any, url: str, c
     assert start(app) == []
 
 
-def test_what_is_no_claim_cannot_be_started(app: Any) -> None:
+def test_a_start_refuses_a_value_that_is_not_a_claim(app: Any) -> None:
     with pytest.raises(dibs.InvalidValue, match="None is not a claim"):
         app._store.queue.start([None])
 
 
-def test_ahead_is_true_or_false() -> None:
+def test_the_option_ahead_must_be_a_boolean() -> None:
     with pytest.raises(dibs.InvalidValue, match="ahead must be True or False, not 1"):
         ClaimRequest(worker_id="worker-1", ahead=1)  # type: ignore[arg-type]
 
@@ -223,7 +223,7 @@ def live(app: Any, clock: Clock, killer: int) -> list[int]:
 
 
 @pytest.mark.parametrize("place", [0, 2, 4])
-def test_a_killer_reaches_the_dead_letter_and_its_neighbours_are_not_charged(
+def test_a_task_that_kills_its_worker_reaches_the_dead_letter_and_its_neighbours_are_not_charged(
     app: Any, clock: Clock, place: int
 ) -> None:
     ids = [task.id for task in app.enqueue_many([NewTask("resize", max_attempts=3) for _ in range(5)])]
@@ -272,7 +272,7 @@ OUTCOMES: list[Outcome] = [
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)
-def test_a_claim_ahead_ends_as_any_other_and_leaves_no_mark(app: Any, url: str, outcome: Outcome) -> None:
+def test_a_claim_ahead_ends_like_any_other_claim_and_leaves_no_mark(app: Any, url: str, outcome: Outcome) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(2)])
     [ahead] = claim_ahead(app, order="fifo")
     assert marks(url) == [True, False]
@@ -290,7 +290,7 @@ def test_a_lost_claim_ahead_leaves_no_mark(app: Any, url: str, clock: Clock) -> 
     assert marks(url) == [False]
 
 
-def test_each_claim_says_anew_whether_it_is_ahead(app: Any, clock: Clock) -> None:
+def test_each_claim_sets_the_ahead_mark_anew(app: Any, clock: Clock) -> None:
     task = app.enqueue("resize")
     claim_ahead(app)
     lose(app, clock)
@@ -314,7 +314,7 @@ def claim_as_before(url: str, task_id: int, lease_until: int) -> None:
     )
 
 
-def test_what_an_older_worker_claimed_is_charged_when_it_is_lost(app: Any, url: str, clock: Clock) -> None:
+def test_a_task_claimed_by_an_older_worker_version_is_charged_when_it_is_lost(app: Any, url: str, clock: Clock) -> None:
     fresh, released = (task.id for task in app.enqueue_many([NewTask("resize") for _ in range(2)]))
     app.release(claim_ahead(app, order="lifo")[0])
     for task_id in (fresh, released):
@@ -323,7 +323,9 @@ def test_what_an_older_worker_claimed_is_charged_when_it_is_lost(app: Any, url: 
     assert [(app.get(each).attempts, app.get(each).dropped) for each in (fresh, released)] == [(1, 0), (1, 0)]
 
 
-def test_a_killer_that_an_older_worker_recovers_reaches_the_dead_letter(app: Any, url: str, clock: Clock) -> None:
+def test_a_task_that_kills_its_worker_reaches_the_dead_letter_also_if_an_older_worker_version_recovers_it(
+    app: Any, url: str, clock: Clock
+) -> None:
     task = app.enqueue("resize", max_attempts=2)
     for attempt in (1, 2):
         claim_ahead(app)

@@ -25,7 +25,7 @@ def test_get_shows_the_task_as_it_was_enqueued(app: Any, clock: Clock) -> None:
     assert (found.timeout, found.key, found.created_at, found.run_at) == (2.5, "once", moment(clock), moment(clock))
 
 
-def test_get_shows_who_runs_the_task_and_how_far_it_is(app: Any, clock: Clock) -> None:
+def test_get_shows_the_holder_and_the_progress_of_a_running_task(app: Any, clock: Clock) -> None:
     app.enqueue("resize")
     claim = app.claim("worker-1", lease=30)
     app.progress(claim, 40, "nearly half")
@@ -45,12 +45,12 @@ def test_get_shows_how_the_task_ended(app: Any, clock: Clock) -> None:
     assert (found.finished_at, found.attempts, found.lease_until) == (moment(clock), 1, None)
 
 
-def test_a_task_that_does_not_exist_is_none(app: Any) -> None:
+def test_get_of_a_task_that_does_not_exist_returns_none(app: Any) -> None:
     assert app.get(404) is None
     assert app.get(2**63 - 1) is None
 
 
-def test_an_id_that_is_none_is_refused(app: Any) -> None:
+def test_a_malformed_id_is_refused(app: Any) -> None:
     for bad in (-1, 2**63, "1", 1.0, True, None):
         with pytest.raises(dibs.InvalidValue):
             app.get(bad)
@@ -73,13 +73,13 @@ def test_an_empty_store_lists_nothing(app: Any) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_list_by_state(app: Any, state: str) -> None:
+def test_tasks_are_listed_by_state(app: Any, state: str) -> None:
     tasks = {each: task_in(app, each) for each in STATES}
     assert app.list_tasks(state=state) == [tasks[state]]
     assert app.list_tasks(state=State(state)) == [tasks[state]]
 
 
-def test_a_list_by_type_and_queue_and_all_together(app: Any) -> None:
+def test_tasks_are_listed_by_type_by_queue_and_by_both(app: Any) -> None:
     one = app.enqueue("resize", queue="slow")
     two = app.enqueue("resize", queue="fast")
     three = app.enqueue("crop", queue="fast", delay=5)
@@ -107,13 +107,13 @@ def test_pages_leave_no_gap_and_repeat_nothing(app: Any) -> None:
     assert list(chain(*found)) == ids(tasks)[::-1]
 
 
-def test_pages_stay_whole_while_tasks_are_added(app: Any) -> None:
+def test_pages_stay_complete_while_tasks_are_added(app: Any) -> None:
     tasks = app.enqueue_many([NewTask("resize") for _ in range(10)])
     found = pages(app, lambda: app.enqueue_many([NewTask("resize")] * 4), limit=3)
     assert list(chain(*found)) == ids(tasks)[::-1]
 
 
-def test_pages_of_a_filter_stay_whole_while_tasks_are_added_and_leave(app: Any) -> None:
+def test_pages_of_a_filter_stay_complete_while_tasks_are_added_and_removed(app: Any) -> None:
     tasks = app.enqueue_many([NewTask(f"type-{n % 2}") for n in range(12)])
 
     def change() -> None:
@@ -124,7 +124,7 @@ def test_pages_of_a_filter_stay_whole_while_tasks_are_added_and_leave(app: Any) 
     assert list(chain(*found)) == ids(tasks)[::-1][1::2]
 
 
-def test_a_page_has_a_hundred_tasks_unless_asked_otherwise(app: Any) -> None:
+def test_a_page_has_a_hundred_tasks_by_default(app: Any) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(101)])
     assert len(app.list_tasks()) == 100
     assert len(app.list_tasks(limit=1000)) == 101
@@ -154,7 +154,7 @@ def test_an_unknown_filter_is_refused(app: Any) -> None:
         app.list_tasks(colour="red")
 
 
-def test_names_are_only_names_whatever_they_look_like(app: Any) -> None:
+def test_names_with_sql_in_them_are_only_names(app: Any) -> None:
     app.enqueue("other", queue="other")
     for name in ("'; DROP TABLE dibs_tasks; --", "%", "{{task}}", "%(now)s", ":now", "a_b"):
         task = app.enqueue(name, queue=name)
@@ -183,7 +183,7 @@ def test_depth_counts_by_state_queue_and_type(app: Any) -> None:
     assert stats.by_type == {"resize": each, "crop": {"pending": 2}}
 
 
-def test_the_oldest_pending_age_is_that_of_the_one_that_waits_longest(app: Any, clock: Clock) -> None:
+def test_the_oldest_pending_age_is_the_age_of_the_task_that_waits_longest(app: Any, clock: Clock) -> None:
     app.enqueue("resize")
     clock.advance(10)
     app.enqueue_many([NewTask("crop", queue="other"), NewTask("resize")])
@@ -195,7 +195,7 @@ def test_the_oldest_pending_age_is_that_of_the_one_that_waits_longest(app: Any, 
     assert app.stats().oldest_pending_age is None
 
 
-def test_a_task_waits_from_when_it_may_be_claimed_not_from_when_it_was_enqueued(app: Any, clock: Clock) -> None:
+def test_the_age_of_a_pending_task_begins_when_it_becomes_claimable(app: Any, clock: Clock) -> None:
     app.enqueue("resize", delay=100)
     assert app.stats().oldest_pending_age is None
     clock.advance(100)
@@ -204,7 +204,7 @@ def test_a_task_waits_from_when_it_may_be_claimed_not_from_when_it_was_enqueued(
     assert app.stats().oldest_pending_age == 7
 
 
-def test_a_released_task_begins_to_wait_anew(app: Any, clock: Clock) -> None:
+def test_the_age_of_a_released_task_begins_again(app: Any, clock: Clock) -> None:
     app.enqueue("resize")
     claim = app.claim("worker-1")
     clock.advance(30)
@@ -213,7 +213,7 @@ def test_a_released_task_begins_to_wait_anew(app: Any, clock: Clock) -> None:
     assert app.stats().oldest_pending_age == 4
 
 
-def test_throughput_counts_what_finished_in_the_last_minute_and_hour(app: Any, clock: Clock) -> None:
+def test_throughput_counts_the_tasks_finished_in_the_last_minute_and_hour(app: Any, clock: Clock) -> None:
     task_in(app, "completed")
     clock.advance(3000)
     task_in(app, "completed")
@@ -229,7 +229,7 @@ def test_throughput_counts_what_finished_in_the_last_minute_and_hour(app: Any, c
     assert app.stats().finished_last_hour == {}
 
 
-def test_percentiles_say_how_long_tasks_ran(app: Any, clock: Clock) -> None:
+def test_percentiles_of_run_times_are_those_of_completed_tasks(app: Any, clock: Clock) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(100)])
     for claim in app.claim_many("worker-1", 100, lease=1000):
         clock.advance(1)
@@ -241,7 +241,7 @@ def test_percentiles_say_how_long_tasks_ran(app: Any, clock: Clock) -> None:
     assert app.stats().wait.p99 == 0
 
 
-def test_percentiles_say_how_long_tasks_waited(app: Any, clock: Clock) -> None:
+def test_percentiles_of_waiting_times_are_those_of_completed_tasks(app: Any, clock: Clock) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(100)])
     for _ in range(100):
         clock.advance(0.5)
@@ -309,16 +309,14 @@ def explained(app: Any, task: dibs.Task) -> Explanation:
     return explanation
 
 
-def test_a_scheduled_task_is_not_due_until_its_time(app: Any) -> None:
+def test_explain_reports_that_a_scheduled_task_is_not_due(app: Any) -> None:
     task = task_in(app, "scheduled")
     explanation = explained(app, task)
     assert codes(explanation) == ["not_due"]
     assert f"not due until {task.run_at:%Y-%m-%d %H:%M:%S} UTC" in str(explanation)
 
 
-def test_a_scheduled_task_whose_time_has_come_is_due_and_no_longer_waits_for_a_past_moment(
-    app: Any, clock: Clock
-) -> None:
+def test_explain_reports_a_due_scheduled_task_as_due_and_not_as_waiting_for_a_past_time(app: Any, clock: Clock) -> None:
     task = app.enqueue("resize", delay=60)
     clock.advance(59.999999)
     assert codes(explained(app, task)) == ["not_due"]
@@ -332,7 +330,7 @@ def test_a_scheduled_task_whose_time_has_come_is_due_and_no_longer_waits_for_a_p
     assert codes(explained(app, app.get(task.id))) == ["no_worker"]
 
 
-def test_a_task_that_waits_for_its_next_attempt_says_which_failed(app: Any) -> None:
+def test_explain_names_the_failed_attempt_of_a_task_that_waits_for_the_next(app: Any) -> None:
     app.enqueue("resize", backoff=Backoff(base=100))
     claim = app.claim("worker-1")
     app.fail(claim, "broken")
@@ -341,7 +339,7 @@ def test_a_task_that_waits_for_its_next_attempt_says_which_failed(app: Any) -> N
     assert "attempt 1 of 3 failed" in str(explanation)
 
 
-def test_a_claimed_task_is_claimed_by_a_worker_until_a_time(app: Any) -> None:
+def test_explain_names_the_holder_and_the_lease_of_a_claimed_task(app: Any) -> None:
     task = task_in(app, "claimed", worker_id="worker-7")
     explanation = explained(app, task)
     assert codes(explanation) == ["claimed"]
@@ -349,13 +347,13 @@ def test_a_claimed_task_is_claimed_by_a_worker_until_a_time(app: Any) -> None:
     assert "asked to stop" not in str(explanation)
 
 
-def test_a_claimed_task_that_was_asked_to_stop_says_so(app: Any) -> None:
+def test_explain_reports_the_cancel_request_of_a_claimed_task(app: Any) -> None:
     task = task_in(app, "claimed")
     app.cancel(task.id)
     assert "asked to stop" in str(explained(app, task))
 
 
-def test_a_task_of_a_paused_queue_waits_for_the_queue(app: Any, clock: Clock) -> None:
+def test_explain_reports_that_the_queue_is_paused(app: Any, clock: Clock) -> None:
     task = app.enqueue("resize", queue="slow")
     app.heartbeat("worker-1")
     app.pause("slow")
@@ -364,7 +362,7 @@ def test_a_task_of_a_paused_queue_waits_for_the_queue(app: Any, clock: Clock) ->
     assert f"'slow' is paused since {moment(clock):%Y-%m-%d %H:%M:%S} UTC" in str(explanation)
 
 
-def test_a_task_that_nobody_serves_waits_for_a_worker(app: Any) -> None:
+def test_explain_reports_that_no_worker_serves_the_task(app: Any) -> None:
     explanation = explained(app, app.enqueue("resize", queue="slow"))
     assert codes(explanation) == ["no_worker"]
     assert "'slow'" in str(explanation)
@@ -372,12 +370,12 @@ def test_a_task_that_nobody_serves_waits_for_a_worker(app: Any) -> None:
 
 
 @pytest.mark.parametrize("serving", [{"queues": ["fast"]}, {"types": ["crop"]}, {"leaving": True}])
-def test_a_worker_that_would_not_claim_the_task_does_not_count(app: Any, serving: dict[str, Any]) -> None:
+def test_explain_does_not_count_a_worker_that_does_not_serve_the_task(app: Any, serving: dict[str, Any]) -> None:
     app.heartbeat("worker-1", **serving)
     assert codes(explained(app, app.enqueue("resize", queue="slow"))) == ["no_worker"]
 
 
-def test_a_stale_worker_does_not_count(app: Any, clock: Clock) -> None:
+def test_explain_does_not_count_a_stale_worker(app: Any, clock: Clock) -> None:
     app.heartbeat("worker-1")
     task = app.enqueue("resize")
     assert codes(explained(app, task)) == ["ready"]
@@ -385,21 +383,21 @@ def test_a_stale_worker_does_not_count(app: Any, clock: Clock) -> None:
     assert codes(explained(app, task)) == ["no_worker"]
 
 
-def test_both_reasons_are_given_when_there_are_two(app: Any) -> None:
+def test_explain_gives_both_reasons_if_there_are_two(app: Any) -> None:
     task = app.enqueue("resize", queue="slow")
     app.pause("slow")
     assert codes(explained(app, task)) == ["queue_paused", "no_worker"]
 
 
 @pytest.mark.parametrize("serving", [{}, {"queues": ["slow"]}, {"types": ["resize"]}])
-def test_a_task_with_a_live_worker_is_ready(app: Any, serving: dict[str, Any]) -> None:
+def test_explain_reports_a_task_with_an_active_worker_as_ready(app: Any, serving: dict[str, Any]) -> None:
     app.heartbeat("worker-1", **serving)
     explanation = explained(app, app.enqueue("resize", queue="slow"))
     assert codes(explanation) == ["ready"]
     assert "1 live worker" in str(explanation)
 
 
-def test_a_failed_task_says_how_it_failed(app: Any) -> None:
+def test_explain_reports_how_a_task_failed(app: Any) -> None:
     [task_id] = dead(app, 1, "disk full")
     explanation = explained(app, app.get(task_id))
     assert codes(explanation) == ["failed"]
@@ -408,7 +406,7 @@ def test_a_failed_task_says_how_it_failed(app: Any) -> None:
 
 
 @pytest.mark.parametrize("state", ["completed", "cancelled"])
-def test_a_finished_task_says_since_when(app: Any, clock: Clock, state: str) -> None:
+def test_explain_reports_when_a_task_finished(app: Any, clock: Clock, state: str) -> None:
     task = task_in(app, state)
     since = moment(clock)
     clock.advance(60)
@@ -417,12 +415,12 @@ def test_a_finished_task_says_since_when(app: Any, clock: Clock, state: str) -> 
     assert f"{state} since {since:%Y-%m-%d %H:%M:%S} UTC" in str(explanation)
 
 
-def test_explaining_what_does_not_exist_is_not_found(app: Any) -> None:
+def test_explain_of_a_task_that_does_not_exist_is_not_found(app: Any) -> None:
     with pytest.raises(TaskNotFound):
         app.explain(404)
 
 
-def test_looking_changes_nothing(app: Any) -> None:
+def test_reads_change_nothing(app: Any) -> None:
     tasks = [task_in(app, state) for state in STATES]
     before = app.list_tasks(), app.all_history()
     for look in (app.stats, app.queues, app.workers, app.list_tasks, app.list_types):

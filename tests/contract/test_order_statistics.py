@@ -132,7 +132,7 @@ def test_weighted_draws_pairs_of_a_new_set_without_replacement(make_lottery: Cal
     assert chance_of_misfit([pairs[pair] for pair in possible], chances) > NEVER, pairs
 
 
-def test_weighted_stays_fair_where_others_claim_from_single_lines_in_between(
+def test_weighted_stays_fair_if_other_claims_take_from_single_partitions_in_between(
     make_lottery: Callable[..., Lottery],
 ) -> None:
     lottery = make_lottery(list(WEIGHTS), lines=5)

@@ -81,7 +81,7 @@ def test_an_empty_store_counts_nothing(app: Any) -> None:
 # Moves
 
 
-def test_what_moved_is_counted_by_queue_event_and_states(app: Any) -> None:
+def test_transitions_are_counted_by_queue_event_and_states(app: Any) -> None:
     app.enqueue_many([NewTask("resize", queue="mail")] * 3 + [NewTask("resize", queue="media", delay=5)])
     app.complete(app.claim("worker-1"))
     assert sorted(since(app).moves, key=repr) == sorted(
@@ -95,7 +95,7 @@ def test_what_moved_is_counted_by_queue_event_and_states(app: Any) -> None:
     )
 
 
-def test_the_counts_of_before_and_the_moves_since_are_the_counts_of_now(app: Any, clock: Clock) -> None:
+def test_earlier_counts_plus_later_transitions_are_the_current_counts(app: Any, clock: Clock) -> None:
     for state in STATES:
         task_in(app, state, queue=f"q-{state}")
     depth: Counter[tuple[str | None, State]] = Counter()
@@ -118,7 +118,7 @@ def test_the_counts_of_before_and_the_moves_since_are_the_counts_of_now(app: Any
     assert +depth == now
 
 
-def test_moves_come_in_pages_and_nothing_is_counted_twice(app: Any) -> None:
+def test_transitions_come_in_pages_and_none_is_counted_twice(app: Any) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(10)])
     pages = [since(app, limit=3)]
     while not pages[-1].whole:
@@ -149,13 +149,13 @@ def done(app: Any, clock: Clock, queue: str, count: int, waits: float, runs: flo
     app.finish([(claim, Completed()) for claim in claims])
 
 
-def test_latencies_say_how_long_completed_tasks_waited_and_ran(app: Any, clock: Clock) -> None:
+def test_latencies_are_the_waiting_and_run_times_of_completed_tasks(app: Any, clock: Clock) -> None:
     done(app, clock, "mail", 10, 2, 5)
     task_in(app, "failed")
     assert latencies(app) == Latencies(Percentiles(2, 2, 2), Percentiles(5, 5, 5))
 
 
-def test_latencies_are_those_of_the_queues_and_of_the_newest(app: Any, clock: Clock) -> None:
+def test_latencies_are_those_of_the_newest_tasks_of_the_given_queues(app: Any, clock: Clock) -> None:
     done(app, clock, "mail", 10, 2, 5)
     done(app, clock, "media", 10, 1, 3)
     assert latencies(app, ["mail"]).run == Percentiles(5, 5, 5)
@@ -164,7 +164,7 @@ def test_latencies_are_those_of_the_queues_and_of_the_newest(app: Any, clock: Cl
     assert latencies(app, None, 10).run == Percentiles(3, 3, 3)
 
 
-def test_for_rare_queues_only_the_newest_tasks_of_all_are_looked_at(app: Any, clock: Clock) -> None:
+def test_latencies_of_rare_queues_are_searched_in_a_bounded_number_of_newest_tasks(app: Any, clock: Clock) -> None:
     done(app, clock, "rare", 1, 1, 9)
     done(app, clock, "mail", 9, 1, 2)
     assert latencies(app, ["rare"], 1).run == Percentiles(9, 9, 9)
@@ -182,7 +182,7 @@ def fail(app: Any, clock: Clock, error: Failure, type: str = "resize", queue: st
     return int(task.id)
 
 
-def test_errors_that_differ_only_in_numbers_stand_together(app: Any, clock: Clock) -> None:
+def test_errors_that_differ_only_in_numbers_are_one_group(app: Any, clock: Clock) -> None:
     first = moment(clock) + timedelta(seconds=1)
     for n in (7, 12345):
         fail(app, clock, Failure("Timeout", f"user {n} at 0x7f{n:x} of 3f2a-{n}: no answer in {n}.5s", "long " * 1000))
@@ -205,7 +205,7 @@ def test_errors_that_differ_only_in_numbers_stand_together(app: Any, clock: Cloc
     assert [group.count for group in found.groups] == [3, 1]
 
 
-def test_type_error_type_and_message_tell_errors_apart(app: Any, clock: Clock) -> None:
+def test_errors_are_grouped_by_task_type_error_type_and_message(app: Any, clock: Clock) -> None:
     for type, error in (("a", "X"), ("b", "X"), ("a", "Y"), ("a", "X")):
         fail(app, clock, Failure(error, "broken"), type)
     fail(app, clock, Failure("X", "bent"), "a")
@@ -222,7 +222,7 @@ def test_type_error_type_and_message_tell_errors_apart(app: Any, clock: Clock) -
     "message",
     ['a "quoted" \\ text\nof two lines', '","traceback":', '","message":"', '"}', "", "Grüße 😀", "\x01\x7f␀", "\\u12"],
 )
-def test_a_message_is_shown_as_it_was_whatever_is_in_it(app: Any, clock: Clock, message: str) -> None:
+def test_the_message_of_an_error_group_is_shown_unchanged(app: Any, clock: Clock, message: str) -> None:
     fail(app, clock, Failure('E"\\', message, 'x","message":"y'))
     fail(app, clock, Failure('E"\\', message))
     [group] = groups(app).groups
@@ -230,7 +230,7 @@ def test_a_message_is_shown_as_it_was_whatever_is_in_it(app: Any, clock: Clock, 
 
 
 @pytest.mark.parametrize("text", ["ü", "\\", '"', "\x01", "\n", "😀"])
-def test_of_a_long_message_the_beginning_is_shown(app: Any, clock: Clock, text: str) -> None:
+def test_a_long_message_of_an_error_group_is_cut(app: Any, clock: Clock, text: str) -> None:
     fail(app, clock, Failure("E", text * 5000, "traceback " * 5000))
     [group] = groups(app).groups
     assert group.message == text * len(group.message)
@@ -247,7 +247,7 @@ def test_a_task_whose_worker_was_lost_has_an_error_too(app: Any, clock: Clock) -
     assert group.message.endswith(".")
 
 
-def test_the_newest_failures_are_looked_at_and_more_says_that_there_are_others(app: Any, clock: Clock) -> None:
+def test_error_groups_cover_the_newest_failures_and_report_that_there_are_more(app: Any, clock: Clock) -> None:
     dead(app, 3, "old")
     clock.advance(1)
     dead(app, 2, "new")
@@ -256,7 +256,7 @@ def test_the_newest_failures_are_looked_at_and_more_says_that_there_are_others(a
     assert (groups(app, None, 5).looked, groups(app, None, 5).more) == (5, False)
 
 
-def test_of_other_queues_nothing_is_told(app: Any, clock: Clock) -> None:
+def test_error_groups_of_some_queues_contain_nothing_of_other_queues(app: Any, clock: Clock) -> None:
     dead(app, 2, "theirs", queue="media")
     clock.advance(1)
     dead(app, 3, "ours", queue="mail")
@@ -266,7 +266,7 @@ def test_of_other_queues_nothing_is_told(app: Any, clock: Clock) -> None:
     assert groups(app, ["nobody"]) == ErrorGroups([], 0, False)
 
 
-def test_errors_of_rare_queues_are_looked_for_some_way_back(app: Any, clock: Clock) -> None:
+def test_errors_of_rare_queues_are_searched_in_a_bounded_number_of_failures(app: Any, clock: Clock) -> None:
     dead(app, 1, "rare", queue="rare")
     clock.advance(1)
     dead(app, statistics_operations.ERROR_REACH - 1, "often")
@@ -281,7 +281,7 @@ def test_a_retried_task_is_no_longer_among_the_errors(app: Any) -> None:
     assert groups(app).groups == []
 
 
-def test_what_was_cut_off_in_the_middle_of_an_escape_is_left_out() -> None:
+def test_a_json_escape_that_was_cut_in_the_middle_is_left_out() -> None:
     whole = '{"type":"E","message":"a\\u0001\\\\\\"b'
     texts = {statistics_operations._text(statistics.error_parts(whole[:end])[1]) for end in range(23, len(whole) + 1)}
     assert texts == {"", "a", "a\x01", "a\x01\\", 'a\x01\\"', 'a\x01\\"b'}
@@ -297,7 +297,7 @@ def test_the_first_sample_of_a_minute_is_kept(app: Any) -> None:
     assert run(app, store.statistics.samples_since(0)) == [(MINUTE, "first"), (2 * MINUTE, "third")]
 
 
-def test_of_many_who_have_the_same_minute_one_keeps_it(url: str, open_app: Callable[..., Any]) -> None:
+def test_of_concurrent_samples_of_one_minute_one_is_kept(url: str, open_app: Callable[..., Any]) -> None:
     apps = [open_app(url) for _ in range(8)]
     apps[0].queues()
     with ThreadPoolExecutor(8) as threads:
@@ -312,14 +312,14 @@ def test_of_many_who_have_the_same_minute_one_keeps_it(url: str, open_app: Calla
             assert body == str(id(apps[kept.index(True)]))
 
 
-def test_samples_since_a_moment_come_in_order(app: Any) -> None:
+def test_samples_since_a_time_are_returned_in_order(app: Any) -> None:
     for minute in (3, 1, 2):
         run(app, app._store.statistics.save_sample(minute * MINUTE, str(minute)))
     assert [body for _, body in run(app, app._store.statistics.samples_since(2 * MINUTE))] == ["2", "3"]
     assert run(app, app._store.statistics.samples_since(3 * MINUTE + 1)) == []
 
 
-def test_the_heads_of_samples_are_all_but_their_queues(app: Any) -> None:
+def test_sample_heads_are_samples_without_their_queues(app: Any) -> None:
     bodies = ['{"at":1,"queues":{"a":[1],",\\"queues\\":":[2]}}', '{"at":2}', '{"at":3,"queues":{}}']
     for minute, body in enumerate(bodies):
         run(app, app._store.statistics.save_sample(minute * MINUTE, body))
@@ -328,7 +328,7 @@ def test_the_heads_of_samples_are_all_but_their_queues(app: Any) -> None:
     assert run(app, app._store.statistics.sample_heads(MINUTE)) == heads[1:]
 
 
-def test_samples_from_before_a_moment_are_pruned_the_oldest_first(app: Any) -> None:
+def test_samples_before_a_time_are_pruned_oldest_first(app: Any) -> None:
     for minute in range(5):
         run(app, app._store.statistics.save_sample(minute * MINUTE, ""))
     prune = app._store.statistics.prune_samples
@@ -338,7 +338,7 @@ def test_samples_from_before_a_moment_are_pruned_the_oldest_first(app: Any) -> N
 
 
 @pytest.mark.parametrize("queues", [[], "mail", [""], [7]])
-def test_queues_that_make_no_sense_are_refused(app: Any, queues: Any) -> None:
+def test_malformed_queues_are_refused(app: Any, queues: Any) -> None:
     for ask in (app._store.statistics.latencies, app._store.statistics.error_groups):
         with pytest.raises(InvalidValue):
             ask(queues)

@@ -45,7 +45,7 @@ def claims_of(app: Any, count: int) -> list[Claim]:
 # ClaimStatus
 
 
-def test_a_live_claim_is_held_and_stopping_once_somebody_asked_for_that(app: Any) -> None:
+def test_a_live_claim_is_held_and_is_stopping_after_a_cancel_request(app: Any) -> None:
     first, second = claims_of(app, 2)
     assert standing(app, first, second) == [HELD, HELD]
     app.cancel(second.task_id)
@@ -53,7 +53,7 @@ def test_a_live_claim_is_held_and_stopping_once_somebody_asked_for_that(app: Any
 
 
 @pytest.mark.parametrize("lose", LOST, ids=lambda lose: lose.__name__)
-def test_a_claim_that_was_lost_is_lost_whatever_became_of_the_task(
+def test_a_lost_claim_is_lost_in_every_later_state_of_the_task(
     app: Any, clock: Clock, lose: Callable[..., Claim]
 ) -> None:
     assert standing(app, lose(app, clock)) == [GONE]
@@ -67,7 +67,7 @@ def test_a_claim_that_its_worker_ended_is_lost(app: Any) -> None:
     assert standing(app, completed, failed, released) == [GONE] * 3
 
 
-def test_the_claim_of_another_worker_is_lost_to_the_one_who_asks(app: Any) -> None:
+def test_a_claim_of_another_worker_is_reported_as_lost(app: Any) -> None:
     [claim] = claims_of(app, 1)
     stranger = ClaimRef(claim.task_id, claim.token, "worker-2")
     unissued = ClaimRef(claim.task_id, claim.token + 1, "worker-1")
@@ -75,13 +75,13 @@ def test_the_claim_of_another_worker_is_lost_to_the_one_who_asks(app: Any) -> No
     assert standing(app, stranger, unissued, unknown, claim) == [GONE, GONE, GONE, HELD]
 
 
-def test_a_stale_and_a_live_claim_of_one_task_are_told_apart(app: Any, clock: Clock) -> None:
+def test_a_stale_and_a_live_claim_of_one_task_have_different_statuses(app: Any, clock: Clock) -> None:
     stale = recovered(app, clock)
     live = app.claim("worker-1")
     assert standing(app, stale, live, stale) == [GONE, HELD, GONE]
 
 
-def test_a_claim_whose_lease_ran_out_unnoticed_still_stands(app: Any, clock: Clock) -> None:
+def test_an_expired_claim_that_is_not_recovered_yet_is_held(app: Any, clock: Clock) -> None:
     [claim] = claims_of(app, 1)
     clock.advance(3600)
     assert standing(app, claim) == [HELD]
@@ -89,7 +89,7 @@ def test_a_claim_whose_lease_ran_out_unnoticed_still_stands(app: Any, clock: Clo
     assert standing(app, claim) == [GONE]
 
 
-def test_asking_how_claims_stand_changes_nothing(app: Any, url: str, clock: Clock) -> None:
+def test_reading_the_status_of_claims_changes_nothing(app: Any, url: str, clock: Clock) -> None:
     claims = claims_of(app, 3)
     app.cancel(claims[0].task_id)
     clock.advance(30)
@@ -99,14 +99,14 @@ def test_asking_how_claims_stand_changes_nothing(app: Any, url: str, clock: Cloc
     assert not app._store.queue.claim_status(claims).writes
 
 
-def test_a_thousand_claims_are_answered_in_order(app: Any) -> None:
+def test_the_statuses_of_a_thousand_claims_are_returned_in_order(app: Any) -> None:
     claims = claims_of(app, 1000)
     app.finish([(claim, dibs.Completed()) for claim in claims[::3]])
     assert standing(app, *claims) == [GONE if n % 3 == 0 else HELD for n in range(1000)]
     assert standing(app, *claims[::-1]) == standing(app, *claims)[::-1]
 
 
-def test_no_claims_are_answered_with_nothing(app: Any) -> None:
+def test_the_statuses_of_no_claims_are_an_empty_list(app: Any) -> None:
     assert standing(app) == []
     with pytest.raises(dibs.InvalidValue, match="None is not a claim"):
         app._store.queue.claim_status([None])
@@ -115,7 +115,7 @@ def test_no_claims_are_answered_with_nothing(app: Any) -> None:
 # Progress of many
 
 
-def test_many_notes_are_written_and_answered_in_order_each_on_its_own(app: Any, clock: Clock) -> None:
+def test_many_progress_reports_are_written_and_answered_in_order(app: Any, clock: Clock) -> None:
     stale = recovered(app, clock, queue="elsewhere")
     first, second, stopping = claims_of(app, 3)
     app.cancel(stopping.task_id)
@@ -144,14 +144,14 @@ def test_many_notes_are_written_and_answered_in_order_each_on_its_own(app: Any, 
     assert app.get(stale.task_id) == before
 
 
-def test_of_several_notes_about_one_claim_the_last_is_kept(app: Any) -> None:
+def test_of_several_progress_reports_of_one_claim_the_last_is_kept(app: Any) -> None:
     first, second = claims_of(app, 2)
     assert note(app, (first, 90, "early"), (second, 10, None), (first, 5, "late")) == [False] * 3
     task = app.get(first.task_id)
     assert (task.progress, task.progress_message, app.get(second.task_id).progress) == (5, "late", 10)
 
 
-def test_no_notes_are_answered_with_nothing(app: Any) -> None:
+def test_no_progress_reports_return_an_empty_list(app: Any) -> None:
     assert note(app) == []
     with pytest.raises(dibs.InvalidValue, match="None is not a claim"):
         app._store.queue.progress([(None, 10, None)])
@@ -160,14 +160,14 @@ def test_no_notes_are_answered_with_nothing(app: Any) -> None:
 # When the clock alone brings something
 
 
-def test_nothing_is_due_by_the_clock_where_nothing_waits_for_it(app: Any) -> None:
+def test_the_next_due_time_is_none_if_no_task_waits_for_a_time(app: Any) -> None:
     assert next_due(app) is None
     for state in set(STATES) - {"scheduled", "claimed"}:
         task_in(app, state)
     assert next_due(app) is None
 
 
-def test_the_next_scheduled_task_is_due_in_so_many_seconds(app: Any, clock: Clock) -> None:
+def test_the_next_due_time_is_that_of_the_next_scheduled_task(app: Any, clock: Clock) -> None:
     app.enqueue("resize", delay=90)
     app.enqueue("resize", run_at=moment(clock) + timedelta(seconds=30, microseconds=1))
     app.enqueue("resize", delay=60)
@@ -176,7 +176,7 @@ def test_the_next_scheduled_task_is_due_in_so_many_seconds(app: Any, clock: Cloc
     assert next_due(app) == 20.000001
 
 
-def test_the_next_lease_runs_out_in_so_many_seconds(app: Any, clock: Clock) -> None:
+def test_the_next_due_time_is_the_end_of_the_next_lease(app: Any, clock: Clock) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(2)])
     long, short = app.claim("worker-1", lease=100), app.claim("worker-1", lease=40)
     assert next_due(app) == 40
@@ -186,7 +186,7 @@ def test_the_next_lease_runs_out_in_so_many_seconds(app: Any, clock: Clock) -> N
     assert next_due(app) == 200
 
 
-def test_whichever_comes_first_is_next(app: Any) -> None:
+def test_the_next_due_time_is_the_earliest_of_all(app: Any) -> None:
     app.enqueue("resize")
     app.claim("worker-1", lease=50)
     app.enqueue("resize", delay=60)
@@ -195,7 +195,7 @@ def test_whichever_comes_first_is_next(app: Any) -> None:
     assert next_due(app) == 40
 
 
-def test_what_is_overdue_is_due_now_until_somebody_takes_care_of_it(app: Any, clock: Clock) -> None:
+def test_an_overdue_task_is_due_now_until_upkeep_moves_it(app: Any, clock: Clock) -> None:
     app.enqueue("resize", delay=10)
     app.enqueue("resize")
     app.claim("worker-1", lease=20)
@@ -209,7 +209,7 @@ def test_what_is_overdue_is_due_now_until_somebody_takes_care_of_it(app: Any, cl
     assert next_due(app) is None
 
 
-def test_looking_for_what_is_due_changes_nothing(app: Any, url: str, clock: Clock) -> None:
+def test_reading_the_next_due_time_changes_nothing(app: Any, url: str, clock: Clock) -> None:
     app.enqueue("resize", delay=10)
     app.enqueue("resize")
     app.claim("worker-1")
@@ -220,7 +220,7 @@ def test_looking_for_what_is_due_changes_nothing(app: Any, url: str, clock: Cloc
     assert not app._store.upkeep.next_due().writes
 
 
-def test_what_is_due_is_judged_by_the_clock_of_the_database(url: str, open_app: Callable[..., Any]) -> None:
+def test_the_next_due_time_is_computed_by_the_clock_of_the_database(url: str, open_app: Callable[..., Any]) -> None:
     app = open_app(url)
     app.enqueue("resize", delay=1000)
     due = next_due(app)

@@ -40,7 +40,7 @@ def transaction(engine: str, url: str) -> Iterator[None]:
         yield
 
 
-def test_a_store_grows_with_what_is_in_it(app: Any) -> None:
+def test_the_reported_size_of_a_store_grows_with_its_tasks(app: Any) -> None:
     app.enqueue("resize")
     before = size(app)
     for _ in range(20):  # tables that were emptied may have room for the first of them
@@ -55,7 +55,7 @@ def size(app: Any) -> int:
     return found.size + (found.wal_size or 0)
 
 
-def test_each_engine_tells_what_keeps_it_from_cleaning_up(app: Any, engine: str, url: str) -> None:
+def test_each_engine_reports_what_delays_its_cleanup(app: Any, engine: str, url: str) -> None:
     app.enqueue("resize")
     with transaction(engine, url):
         if engine == "postgres":
