@@ -48,7 +48,7 @@ def asked(connection: Raw, *lines: str, body: bytes = b"") -> Heard:
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8787", "127.0.0.1", "127.0.0.1:1", "[::1]:8787"])
-def test_a_server_on_loopback_goes_by_the_names_of_loopback(connect: Connect, host: str) -> None:
+def test_a_server_on_loopback_accepts_the_host_names_of_loopback(connect: Connect, host: str) -> None:
     assert asked(connect(), "GET /api/stats HTTP/1.1", f"Host: {host}").status == 200
 
 
@@ -56,7 +56,7 @@ def test_a_server_on_loopback_goes_by_the_names_of_loopback(connect: Connect, ho
     "host",
     ["evil.example", "localhost.evil.example", "localhost:80@evil.example", "evil.example:8787", "127.0.0.2", ""],
 )
-def test_a_name_that_is_not_its_own_is_refused(connect: Connect, host: str) -> None:
+def test_an_unknown_host_name_is_refused(connect: Connect, host: str) -> None:
     heard = asked(connect(), "GET /api/stats HTTP/1.1", f"Host: {host}")
     assert (heard.status, heard.json["code"]) == (421, "unknown_host")
 
@@ -79,25 +79,25 @@ def test_the_host_of_an_absolute_target_counts_and_the_header_does_not(connect: 
     assert asked(connect(), "GET http://localhost:8787/api/stats HTTP/1.1", "Host: evil.example").status == 200
 
 
-def test_a_name_that_was_allowed_is_let_in(connect: Connect) -> None:
+def test_an_allowed_host_name_is_accepted(connect: Connect) -> None:
     options = {"allowed_hosts": ("dibs.example.com",)}
     assert asked(connect(**options), "GET /api/stats HTTP/1.1", "Host: Dibs.Example.com:443").status == 200
     assert asked(connect(), "GET /api/stats HTTP/1.1", "Host: localhost").status == 200
     assert asked(connect(), "GET /api/stats HTTP/1.1", "Host: example.com").status == 421
 
 
-def test_every_name_is_let_in_where_that_was_asked_for(connect: Connect) -> None:
+def test_a_wildcard_allows_every_host_name(connect: Connect) -> None:
     assert asked(connect(allowed_hosts=("*",)), "GET /api/stats HTTP/1.1", "Host: anything.at.all").status == 200
 
 
-def test_a_server_on_all_addresses_goes_by_each_of_them_and_by_no_name(connect: Connect) -> None:
+def test_a_server_on_all_addresses_accepts_each_address_and_no_name(connect: Connect) -> None:
     options = {"host": "0.0.0.0", "keys": True}
     assert asked(connect(**options), "GET /api/stats HTTP/1.1", "Host: 10.1.2.3:8787").status == 401
     assert asked(connect(), "GET /api/stats HTTP/1.1", "Host: evil.example").status == 421
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
-def test_who_probes_may_call_it_by_any_name(connect: Connect, path: str) -> None:
+def test_health_probes_accept_any_host_name(connect: Connect, path: str) -> None:
     assert asked(connect(), f"GET {path} HTTP/1.1", "Host: 10.1.2.3:8787").status == 200
     assert asked(connect(), f"GET {path} HTTP/1.0").status == 200
 
@@ -114,12 +114,12 @@ def test_who_probes_may_call_it_by_any_name(connect: Connect, path: str) -> None
     ],
 )
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PATCH"])
-def test_another_site_cannot_write_through_a_browser(connect: Connect, method: str, header: str) -> None:
+def test_a_write_from_another_origin_is_refused(connect: Connect, method: str, header: str) -> None:
     heard = asked(connect(), f"{method} /api/tasks HTTP/1.1", "Host: localhost:8787", header, "Content-Length: 0")
     assert (heard.status, heard.json["code"]) == (403, "wrong_origin")
 
 
-def test_a_page_of_its_own_can_write_also_behind_a_proxy_that_speaks_tls(connect: Connect) -> None:
+def test_a_write_from_the_same_origin_is_accepted_also_behind_a_tls_proxy(connect: Connect) -> None:
     options = {"allowed_hosts": ("dibs.example.com",)}
     own = connect(**options).ask("POST", "/api/tasks", NEW, Origin="http://localhost", Sec_Fetch_Site="same-origin")
     assert own.status == 201
@@ -127,7 +127,7 @@ def test_a_page_of_its_own_can_write_also_behind_a_proxy_that_speaks_tls(connect
     assert asked(connect(), "POST /api/tasks/7/cancel HTTP/1.1", *lines).json["code"] == "task_not_found"
 
 
-def test_no_other_site_may_read_an_answer(connect: Connect) -> None:
+def test_no_response_allows_another_origin_to_read_it(connect: Connect) -> None:
     heard = connect().ask("GET", "/api/stats", Origin="http://evil.example")
     assert [name for name in heard.headers if name.startswith("access-control")] == []
     preflight = connect().ask(
@@ -140,7 +140,7 @@ def test_no_other_site_may_read_an_answer(connect: Connect) -> None:
 # What is said with every answer
 
 
-def test_nobody_keeps_an_answer_or_guesses_what_it_is(connect: Connect) -> None:
+def test_responses_forbid_caching_and_content_sniffing(connect: Connect) -> None:
     for path in ("/api/stats", "/nowhere", "/api/openapi.json", "/health"):
         headers = connect().ask("GET", path).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -148,7 +148,7 @@ def test_nobody_keeps_an_answer_or_guesses_what_it_is(connect: Connect) -> None:
     assert connect().ask("GET", "/api/stats").headers["cache-control"] == "no-store"
 
 
-def test_a_page_may_load_nothing_from_elsewhere_and_be_framed_by_nobody(connect: Connect) -> None:
+def test_pages_may_load_nothing_from_other_sites_and_may_not_be_framed(connect: Connect) -> None:
     heard = connect().ask("GET", "/api/docs")
     assert heard.headers["content-type"].startswith("text/html")
     assert heard.headers["content-security-policy"].startswith("default-src 'self'")
@@ -176,7 +176,7 @@ SMUGGLED = [
 
 
 @pytest.mark.parametrize("headers", SMUGGLED, ids=" + ".join)
-def test_a_body_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read(
+def test_a_body_with_an_ambiguous_length_is_refused_and_nothing_after_it_is_read(
     connect: Connect, headers: tuple[str, ...]
 ) -> None:
     connection = connect()
@@ -201,7 +201,9 @@ def test_a_body_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read(
         b"GET /health HTTP/1.1\r\nHost: loc\x00alhost\r\n\r\n",
     ],
 )
-def test_what_is_no_http_is_answered_in_json_and_hung_up_on(connect: Connect, sent: bytes) -> None:
+def test_a_malformed_http_request_is_answered_in_json_and_the_connection_is_closed(
+    connect: Connect, sent: bytes
+) -> None:
     connection = connect()
     connection.send(sent)
     heard = connection.hear()
@@ -210,14 +212,16 @@ def test_what_is_no_http_is_answered_in_json_and_hung_up_on(connect: Connect, se
     assert connect().ask("GET", "/health").status == 200
 
 
-def test_a_request_that_cannot_be_read_is_not_taken_for_the_answer_to_the_one_before(connect: Connect) -> None:
+def test_the_error_about_a_malformed_request_is_not_sent_as_the_response_to_the_request_before(
+    connect: Connect,
+) -> None:
     connection = connect()
     connection.request("POST", "/api/tasks/claim", {"worker_id": "w", "wait_seconds": 30})
     connection.send(b"nonsense\r\n\r\n")
     assert connection.hung_up()
 
 
-def test_a_client_that_goes_while_it_waits_is_noticed_also_with_requests_behind_it(
+def test_a_disconnect_during_a_wait_is_noticed_also_with_pipelined_requests(
     connect: Connect, access: Callable[[], list[str]]
 ) -> None:
     connection = connect(access_log=True)
@@ -227,7 +231,7 @@ def test_a_client_that_goes_while_it_waits_is_noticed_also_with_requests_behind_
     until(lambda: any("/api/tasks/claim" in line for line in access()))  # long before 60 s are over
 
 
-def test_a_client_that_sends_another_request_while_it_waits_and_goes_is_noticed(serve: Callable[..., Any]) -> None:
+def test_a_disconnect_after_a_pipelined_request_during_a_wait_is_noticed(serve: Callable[..., Any]) -> None:
     served = serve()
     room, place = served.service.long_polls, urlsplit(served.url)
     with Raw(str(place.hostname), int(place.port or 0)) as connection:
@@ -238,7 +242,7 @@ def test_a_client_that_sends_another_request_while_it_waits_and_goes_is_noticed(
     until(lambda: room.waiting == 0)  # long before 60 s are over
 
 
-def test_headers_without_end_are_refused(connect: Connect) -> None:
+def test_headers_beyond_the_limit_are_refused(connect: Connect) -> None:
     connection = connect()
     connection.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
     with contextlib.suppress(ConnectionError):
@@ -249,7 +253,7 @@ def test_headers_without_end_are_refused(connect: Connect) -> None:
     assert connect().ask("GET", "/health").status == 200
 
 
-def test_a_path_without_end_is_refused(connect: Connect) -> None:
+def test_a_path_beyond_the_limit_is_refused(connect: Connect) -> None:
     connection = connect()
     with contextlib.suppress(ConnectionError):
         connection.send(b"GET /" + b"x" * 2_000_000)
@@ -257,7 +261,7 @@ def test_a_path_without_end_is_refused(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("protocol_", ["h2c", "websocket"])
-def test_an_upgrade_is_answered_as_if_it_had_not_been_asked_for_and_then_closed(
+def test_an_upgrade_request_gets_a_normal_response_and_the_connection_is_closed(
     connect: Connect, protocol_: str
 ) -> None:
     connection = connect()
@@ -279,7 +283,7 @@ def test_a_body_on_a_get_is_not_read_as_the_next_request(connect: Connect) -> No
     assert connection.ask("GET", "/api/stats").status == 200
 
 
-def test_requests_that_are_sent_ahead_are_answered_in_their_order(connect: Connect) -> None:
+def test_pipelined_requests_are_answered_in_order(connect: Connect) -> None:
     connection = connect()
     for number in range(20):
         connection.request("POST", "/api/tasks", {"task_type": f"type-{number}"})
@@ -287,7 +291,7 @@ def test_requests_that_are_sent_ahead_are_answered_in_their_order(connect: Conne
     assert [each.json["task"]["task_type"] for each in answers] == [f"type-{number}" for number in range(20)]
 
 
-def test_too_many_requests_sent_ahead_are_refused(connect: Connect) -> None:
+def test_too_many_pipelined_requests_are_refused(connect: Connect) -> None:
     connection = connect()
     connection.request("POST", "/api/tasks/claim", {"worker_id": "w", "wait_seconds": 60})
     with contextlib.suppress(ConnectionError):
@@ -295,7 +299,7 @@ def test_too_many_requests_sent_ahead_are_refused(connect: Connect) -> None:
     assert connection.hung_up()
 
 
-def test_a_body_without_length_is_refused_while_it_streams_and_the_rest_is_not_read(connect: Connect) -> None:
+def test_a_chunked_body_beyond_the_limit_is_refused_while_it_streams_and_the_rest_is_not_read(connect: Connect) -> None:
     connection = connect()
     start = (
         "POST /api/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked"
@@ -311,7 +315,7 @@ def test_a_body_without_length_is_refused_while_it_streams_and_the_rest_is_not_r
     assert connection.hung_up()
 
 
-def test_a_client_that_never_stops_sending_still_reads_why_it_was_refused(connect: Connect) -> None:
+def test_a_client_that_never_stops_sending_still_gets_the_refusal(connect: Connect) -> None:
     connection = connect()
     connection.send(b"POST /api/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
     connection.send(b"Content-Length: 50000000\r\n\r\n")
@@ -321,7 +325,7 @@ def test_a_client_that_never_stops_sending_still_reads_why_it_was_refused(connec
     assert connection.hear().status == 413
 
 
-def test_who_waits_for_leave_to_send_is_told_before_it_sends(connect: Connect) -> None:
+def test_a_request_with_expect_100_continue_is_answered_before_its_body_is_sent(connect: Connect) -> None:
     lines = ["POST /api/tasks HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Expect: 100-continue"]
     assert asked(connect(), *lines, "Content-Length: 2000000").status == 413
     connection = connect()
@@ -333,9 +337,7 @@ def test_who_waits_for_leave_to_send_is_told_before_it_sends(connect: Connect) -
 # Time and room
 
 
-def test_a_request_whose_body_does_not_come_to_its_end_is_given_up(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_with_an_incomplete_body_times_out(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
     connection = connect()
     connection.send(b"POST /api/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
@@ -345,7 +347,7 @@ def test_a_request_whose_body_does_not_come_to_its_end_is_given_up(
     assert connection.hung_up()
 
 
-def test_headers_that_do_not_come_to_their_end_are_given_up(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_with_incomplete_headers_times_out(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
     connection = connect()
     assert connection.ask("GET", "/health").status == 200  # also on a connection that has been good before
@@ -354,12 +356,12 @@ def test_headers_that_do_not_come_to_their_end_are_given_up(connect: Connect, mo
     assert connection.hung_up()
 
 
-def test_a_connection_on_which_nothing_is_asked_is_closed(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_connection_is_closed(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
     assert connect().hung_up()
 
 
-def test_the_time_for_a_request_is_not_the_time_for_its_answer(
+def test_the_request_timeout_does_not_limit_the_time_of_the_response(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.2)
@@ -369,7 +371,7 @@ def test_the_time_for_a_request_is_not_the_time_for_its_answer(
     assert connection.ask("GET", "/health").status == 200
 
 
-def test_the_rest_of_a_body_that_nobody_wants_is_not_listened_to_for_ever(
+def test_the_rest_of_a_refused_body_is_read_for_a_bounded_time(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "REQUEST_TIMEOUT", 0.3)
@@ -379,7 +381,7 @@ def test_the_rest_of_a_body_that_nobody_wants_is_not_listened_to_for_ever(
     assert connection.hung_up()  # and no second answer
 
 
-def test_there_is_room_for_so_many_connections_and_again_when_one_has_gone(
+def test_connections_are_limited_and_a_closed_connection_makes_room(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 2)
@@ -409,7 +411,7 @@ def access(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return lambda: [record.getMessage() for record in caplog.records if record.name == "dibs.access"]
 
 
-def test_each_request_is_one_line_with_its_key_and_without_its_query(
+def test_each_request_is_one_log_line_with_its_key_and_without_its_query(
     serve: Callable[..., Any], access: Callable[[], list[str]]
 ) -> None:
     served = serve(keys=True, access_log=True)
@@ -428,7 +430,7 @@ def test_control_characters_in_a_path_are_refused(connect: Connect, bytes_: str)
     assert asked(connect(), f"GET /api/tasks/{bytes_} HTTP/1.1", "Host: localhost").status == 400
 
 
-def test_nobody_can_forge_an_entry_of_the_log(connect: Connect, access: Callable[[], list[str]]) -> None:
+def test_a_request_cannot_forge_a_log_entry(connect: Connect, access: Callable[[], list[str]]) -> None:
     options = {"access_log": True, "keys": True, "trusted_proxies": ("127.0.0.1",)}
     lines = ["Host: localhost", "X-API-Key: dibs_a\xe2\x80\xa8b_c", "X-Forwarded-For: \x9b31m", "User-Agent: \x9b31m"]
     assert asked(connect(**options), "GET /api/tasks HTTP/1.1", *lines).status == 401
@@ -449,7 +451,7 @@ def test_a_key_in_a_path_by_mistake_is_not_written_to_the_log(
     assert key.key.rpartition("_")[2] not in line
 
 
-def test_the_log_tells_once_why_a_store_makes_requests_fail(
+def test_the_error_of_a_failing_store_is_logged_once(
     serve: Callable[..., Any], url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = serve().client()
@@ -460,7 +462,7 @@ def test_the_log_tells_once_why_a_store_makes_requests_fail(
     assert told == [f"the store fails ({answers[0].json()['code']}): {answers[0].json()['error']}"]
 
 
-def test_no_line_is_written_where_none_is_wanted(connect: Connect, access: Callable[[], list[str]]) -> None:
+def test_the_access_log_can_be_disabled(connect: Connect, access: Callable[[], list[str]]) -> None:
     assert connect(access_log=False).ask("GET", "/health").status == 200
     assert access() == []
 
@@ -479,7 +481,7 @@ def test_no_line_is_written_where_none_is_wanted(connect: Connect, access: Calla
         (("127.0.0.1",), "10.0.0.9\x9b31m", "127.0.0.1"),
     ],
 )
-def test_for_whom_somebody_asks_is_believed_of_a_trusted_proxy_alone(
+def test_the_forwarded_address_is_accepted_from_a_trusted_proxy_only(
     connect: Connect, access: Callable[[], list[str]], proxies: tuple[str, ...], forwarded: str, address: str
 ) -> None:
     connection = connect(access_log=True, trusted_proxies=proxies)
@@ -488,7 +490,7 @@ def test_for_whom_somebody_asks_is_believed_of_a_trusted_proxy_alone(
     assert until(access)[0].split()[0] == address
 
 
-def test_who_guesses_keys_through_a_proxy_is_counted_apart_from_the_others(connect: Connect) -> None:
+def test_failed_keys_through_a_trusted_proxy_are_counted_per_client_address(connect: Connect) -> None:
     options = {"keys": True, "trusted_proxies": ("127.0.0.1",)}
     guess = {"X_Forwarded_For": "203.0.113.7", "X_API_Key": "dibs_abcdefghijkl_" + "x" * 43}
     connection = connect(**options)
@@ -497,7 +499,7 @@ def test_who_guesses_keys_through_a_proxy_is_counted_apart_from_the_others(conne
     assert connection.ask("GET", "/api/stats", X_Forwarded_For="203.0.113.8").status == 401
 
 
-def test_without_trust_a_guesser_cannot_change_its_address(connect: Connect) -> None:
+def test_without_a_trusted_proxy_a_client_cannot_change_its_address(connect: Connect) -> None:
     connection = connect(keys=True)
     guess = "dibs_abcdefghijkl_" + "x" * 43
     statuses = [
@@ -507,7 +509,7 @@ def test_without_trust_a_guesser_cannot_change_its_address(connect: Connect) -> 
     assert statuses[-1] == 429
 
 
-def test_a_connection_that_is_reset_leaves_no_trace(connect: Connect) -> None:
+def test_a_reset_connection_does_no_harm(connect: Connect) -> None:
     connection = connect()
     connection.request("POST", "/api/tasks/claim", {"worker_id": "w", "wait_seconds": 60})
     connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")

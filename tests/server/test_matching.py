@@ -43,7 +43,7 @@ def test_tasks_are_listed_by_key_worker_time_and_text(http: httpx.Client, app: d
     assert listed(http, until=created) == [one.id]
 
 
-def test_a_search_that_takes_long_answers_with_the_place_to_continue_at(
+def test_a_long_search_returns_a_cursor_to_continue_with(
     http: httpx.Client, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = app.enqueue("resize", {"name": "needle"})

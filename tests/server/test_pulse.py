@@ -47,7 +47,7 @@ def make_some_work(url: str, seed: int) -> None:
                 app.fail(claim, "no") if claim.task.id % 3 == 0 else app.complete(claim)
 
 
-def test_after_a_burst_the_live_numbers_are_the_truth(url: str, app: dibs.Dibs, serve: Callable[..., Served]) -> None:
+def test_live_statistics_are_exact_after_a_burst(url: str, app: dibs.Dibs, serve: Callable[..., Served]) -> None:
     server = serve()
     app.enqueue("resize")
     with watching(server.client()) as heard:
@@ -64,7 +64,7 @@ def test_after_a_burst_the_live_numbers_are_the_truth(url: str, app: dibs.Dibs, 
 
 
 @ON_POSTGRES
-def test_moves_alone_lead_to_the_truth_as_well(
+def test_live_statistics_are_exact_from_transitions_alone(
     url: str, app: dibs.Dibs, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first count there is no other."""
@@ -89,7 +89,7 @@ def test_moves_alone_lead_to_the_truth_as_well(
 
 
 @pytest.mark.usefixtures("quickly")
-def test_what_no_history_tells_of_is_right_again_after_the_next_count(
+def test_the_next_count_corrects_changes_that_are_not_in_the_history(
     url: str, app: dibs.Dibs, serve: Callable[..., Served]
 ) -> None:
     app.enqueue_many([dibs.NewTask("resize") for _ in range(3)])
@@ -100,7 +100,9 @@ def test_what_no_history_tells_of_is_right_again_after_the_next_count(
 
 
 @pytest.mark.usefixtures("quickly")
-def test_the_version_is_another_one_only_when_something_changed(app: dibs.Dibs, serve: Callable[..., Served]) -> None:
+def test_the_version_of_live_statistics_changes_only_with_their_content(
+    app: dibs.Dibs, serve: Callable[..., Served]
+) -> None:
     with watching(serve().client()) as heard:
         first = heard.until(lambda told: told["at"])["version"]
         stream = iter(heard)
@@ -113,7 +115,7 @@ def test_the_version_is_another_one_only_when_something_changed(app: dibs.Dibs, 
 
 
 @pytest.mark.usefixtures("quickly")
-def test_one_sample_is_kept_of_each_minute_however_many_servers_there_are(
+def test_several_servers_keep_one_sample_per_minute(
     url: str, app: dibs.Dibs, serve: Callable[..., Served], clock: Clock
 ) -> None:
     servers = [serve(clock=clock) for _ in range(2)]
@@ -132,7 +134,7 @@ def test_one_sample_is_kept_of_each_minute_however_many_servers_there_are(
 
 
 @pytest.mark.usefixtures("quickly")
-def test_it_looks_rarely_while_nobody_watches(
+def test_live_statistics_are_read_rarely_while_no_client_watches(
     app: dibs.Dibs, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_stats, "VIEW_SECONDS", 0.1)
@@ -151,7 +153,7 @@ def test_it_looks_rarely_while_nobody_watches(
     until(lambda: not taken.watched)
 
 
-def test_who_comes_first_sees_how_it_went_while_nobody_watched(
+def test_the_first_visitor_sees_trends_from_before_the_visit(
     app: dibs.Dibs, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("IDLE_INTERVAL", "START_DELAY", "FINE_SAMPLE_INTERVAL"):
@@ -167,7 +169,7 @@ def test_who_comes_first_sees_how_it_went_while_nobody_watched(
     assert {1, 2} <= set(pending(server))
 
 
-def test_one_look_is_enough_for_a_point(app: dibs.Dibs, serve: Callable[..., Served]) -> None:
+def test_one_reading_is_enough_for_a_point_of_a_trend(app: dibs.Dibs, serve: Callable[..., Served]) -> None:
     app.enqueue("resize")
     server = serve()
     assert server.client().get("/metrics").status_code == 200  # for this it looks
@@ -176,7 +178,7 @@ def test_one_look_is_enough_for_a_point(app: dibs.Dibs, serve: Callable[..., Ser
     assert rates is None  # nobody knows what happened before
 
 
-def test_to_look_and_to_count_takes_less_than_a_hundredth_of_a_core_while_nobody_watches() -> None:
+def test_live_statistics_take_less_than_a_hundredth_of_a_core_while_no_client_watches() -> None:
     assert 2 / live_stats.IDLE_PAUSE_FACTOR <= 0.01
     assert live_stats.IDLE_INTERVAL >= 10
 
@@ -190,7 +192,7 @@ def pending(server: Served, window: str = "15m") -> list[int]:
 
 
 @pytest.mark.usefixtures("quickly")
-def test_a_page_says_which_pulse_it_shows(
+def test_a_page_contains_the_version_of_its_statistics(
     app: dibs.Dibs, serve: Callable[..., Served], sign_in: Callable[..., httpx.Client]
 ) -> None:
     """So that what happens before it hears the first one is not missed."""
@@ -241,7 +243,7 @@ def slow_count(url: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
         connection.close()
 
 
-def test_a_slow_count_slows_no_page(
+def test_a_slow_count_delays_no_page(
     app: dibs.Dibs, serve: Callable[..., Served], slow_count: Callable[[Served], None]
 ) -> None:
     app.enqueue("resize")
@@ -276,7 +278,7 @@ def test_until_the_first_count_has_ended_the_newest_sample_is_shown(
     assert server.service.live_stats.counts == 0
 
 
-def test_the_first_count_takes_the_place_of_the_sample(url: str, app: dibs.Dibs, serve: Callable[..., Served]) -> None:
+def test_the_first_count_replaces_the_sample(url: str, app: dibs.Dibs, serve: Callable[..., Served]) -> None:
     keep(url, seconds_ago=30, pending=7)
     server = serve()
     app.enqueue("resize")
@@ -285,7 +287,7 @@ def test_the_first_count_takes_the_place_of_the_sample(url: str, app: dibs.Dibs,
     assert "still being counted" not in server.client().get("/", headers={"accept": "text/html"}).text
 
 
-def test_a_sample_of_long_ago_says_nothing_of_now(
+def test_an_old_sample_is_not_shown_as_current(
     url: str, app: dibs.Dibs, serve: Callable[..., Served], slow_count: Callable[[Served], None]
 ) -> None:
     keep(url, seconds_ago=1000, pending=7)
@@ -337,7 +339,7 @@ def sign_in() -> Iterator[Callable[..., httpx.Client]]:
 
 
 @pytest.mark.usefixtures("quickly")
-def test_who_may_see_some_queues_hears_of_nothing_else(
+def test_a_limited_key_gets_statistics_of_its_queues_only(
     app: dibs.Dibs, serve: Callable[..., Served], sign_in: Callable[..., httpx.Client]
 ) -> None:
     server = serve(keys=True)
@@ -355,7 +357,7 @@ def test_who_may_see_some_queues_hears_of_nothing_else(
 
 
 @pytest.mark.usefixtures("quickly")
-def test_who_may_see_some_queues_does_not_learn_when_workers_of_others_live(
+def test_a_limited_key_does_not_learn_of_workers_of_other_queues(
     app: dibs.Dibs, serve: Callable[..., Served], sign_in: Callable[..., httpx.Client]
 ) -> None:
     server = serve(keys=True)
@@ -374,7 +376,7 @@ def test_who_may_see_some_queues_does_not_learn_when_workers_of_others_live(
 
 @ON_POSTGRES
 @pytest.mark.usefixtures("quickly", "app")
-def test_while_the_store_does_not_answer_the_numbers_are_told_to_grow_old(
+def test_the_age_of_live_statistics_grows_while_the_store_does_not_answer(
     url: str, serve: Callable[..., Served]
 ) -> None:
     client = serve().client()
@@ -411,6 +413,6 @@ def test_the_stream_ends_when_the_server_stops(serve: Callable[..., Served]) -> 
         assert heard.ends()
 
 
-def test_a_stranger_hears_nothing(serve: Callable[..., Served]) -> None:
+def test_live_statistics_need_a_key(serve: Callable[..., Served]) -> None:
     answer = serve(keys=True).client().get("/live", headers={"accept": "text/event-stream"})
     assert answer.status_code == 401

@@ -41,7 +41,9 @@ def fail_at(store: Any, turn: int, error: Exception) -> None:
     store.run_async = fail_in_turn
 
 
-def test_a_store_that_gives_up_among_many_does_not_deny_what_it_has_stored(url: str, app: dibs.Dibs) -> None:
+def test_an_outage_during_coalesced_enqueues_fails_only_the_tasks_that_were_not_stored(
+    url: str, app: dibs.Dibs
+) -> None:
     app.enqueue("t", {"n": 0}, key="taken")
     news = [NewTask("t", {"n": 1}), NewTask("t", {"n": 2}), NewTask("t", {"n": 3}, key="taken"), NewTask("t", {"n": 4})]
 
@@ -57,7 +59,7 @@ def test_a_store_that_gives_up_among_many_does_not_deny_what_it_has_stored(url: 
     assert {task.params["n"] for task in app.list_tasks(limit=10)} == {0, 1, 2}
 
 
-def test_whatever_goes_wrong_while_clients_wait_all_of_them_hear_of_it(url: str, app: dibs.Dibs) -> None:
+def test_an_unexpected_error_in_a_long_poll_is_raised_in_every_waiting_claim(url: str, app: dibs.Dibs) -> None:
     async def do(store: Any) -> list[Any]:
         fail_at(store, 2, RuntimeError("nobody expected this"))
         room, gone = LongPolls(store), asyncio.get_running_loop().create_future()

@@ -34,7 +34,7 @@ def test_a_form_without_its_token_is_refused_before_anything_is_done(site: Site,
 
 
 @pytest.mark.parametrize("path", FORMS)
-def test_another_site_cannot_send_a_form_through_somebodys_browser(site: Site, path: str) -> None:
+def test_a_form_sent_from_another_site_is_refused(site: Site, path: str) -> None:
     visitor = site.visitor("admin")
     for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
         answer = visitor.http.post(filled(path), data={"csrf": visitor.csrf()}, headers=headers)
@@ -42,20 +42,20 @@ def test_another_site_cannot_send_a_form_through_somebodys_browser(site: Site, p
 
 
 @pytest.mark.parametrize("path", [each for each in FORMS if each not in ("/signin", "/signout")])
-def test_a_stranger_presses_no_button(site: Site, path: str) -> None:
+def test_every_button_needs_a_session(site: Site, path: str) -> None:
     answer = site.visitor().post(filled(path))
     assert answer.url.path == "/signin"
 
 
 @pytest.mark.parametrize("path", [each for each in FORMS if each not in ("/signin", "/signout")])
-def test_a_key_that_may_only_look_is_refused_by_every_button(site: Site, path: str) -> None:
+def test_a_key_with_only_the_read_scope_is_refused_by_every_button(site: Site, path: str) -> None:
     answer = site.visitor("read").post(filled(path))
     assert answer.status_code == 403
     assert "This needs a key with the scope" in text_of(answer)
 
 
 @pytest.mark.parametrize("path", LOOKS)
-def test_every_page_forbids_foreign_scripts_frames_and_caches(site: Site, path: str) -> None:
+def test_every_page_forbids_third_party_scripts_frames_and_caches(site: Site, path: str) -> None:
     if path == "/live":
         pytest.skip("a stream, no page")
     answer = site.visitor("admin").get(filled(path))
@@ -70,7 +70,7 @@ def test_every_page_forbids_foreign_scripts_frames_and_caches(site: Site, path: 
     assert " onclick=" not in answer.text
 
 
-def test_a_name_that_is_not_ours_is_refused(site: Site) -> None:
+def test_a_foreign_host_name_is_refused(site: Site) -> None:
     visitor = site.visitor("read")
     answer = visitor.get("/", headers={"host": "evil.example"})
     assert (answer.status_code, answer.json()["code"]) == (421, "unknown_host")
@@ -82,7 +82,7 @@ def test_without_keys_a_form_needs_its_token_as_well(serve: Callable[..., Served
     visitor.close()
 
 
-def test_an_address_where_nothing_is_gives_a_page_to_a_browser_and_json_to_a_program(site: Site) -> None:
+def test_an_unknown_path_gives_a_page_to_a_browser_and_json_to_a_program(site: Site) -> None:
     answer = site.visitor("read").get("/nowhere")
     assert answer.status_code == 404
     assert "This page does not exist." in text_of(answer)
@@ -90,7 +90,7 @@ def test_an_address_where_nothing_is_gives_a_page_to_a_browser_and_json_to_a_pro
     assert answer.json()["code"] == "not_found"
 
 
-def test_a_store_that_does_not_answer_is_told_of_on_a_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_store_is_reported_on_a_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     visitor = site.visitor("read")
 
     def fail(digest: str) -> NoReturn:
@@ -102,7 +102,7 @@ def test_a_store_that_does_not_answer_is_told_of_on_a_page(site: Site, monkeypat
     assert "The request failed No connection. Wait." in text_of(answer)
 
 
-def test_an_address_that_makes_no_sense_is_told_so(site: Site) -> None:
+def test_an_invalid_address_is_reported_on_a_page(site: Site) -> None:
     visitor = site.visitor("read")
     for path in ("/workers?what=1", "/tasks?state=%00&state=x", "/tasks/99999999999999999999", "/signin?next=a&next=b"):
         answer = visitor.get(path)
@@ -110,7 +110,7 @@ def test_an_address_that_makes_no_sense_is_told_so(site: Site) -> None:
         assert "The request failed" in text_of(answer)
 
 
-def test_files_are_kept_by_browsers_under_an_address_that_changes_with_them(site: Site) -> None:
+def test_static_files_are_cached_under_a_url_that_changes_with_their_content(site: Site) -> None:
     visitor = site.visitor()
     page = visitor.get("/signin").text
     style = page.partition('rel="stylesheet" href="')[2].partition('"')[0]

@@ -64,7 +64,7 @@ def fail_for_good(app: dibs.Dibs, task: dibs.Task, message: str = "no") -> None:
 # Overview
 
 
-def test_an_empty_store_tells_how_to_begin(site: Site) -> None:
+def test_an_empty_store_shows_how_to_begin(site: Site) -> None:
     page = once_counted(site.visitor("read"), "/")
     assert "enqueue the first task" in text_of(page)
     assert "dibs enqueue" in text_of(page)
@@ -92,7 +92,7 @@ def test_the_newest_failures_are_shown_as_text(site: Site, app: dibs.Dibs) -> No
     assert f'href="/tasks/{task.id}"' in page.text
 
 
-def test_who_may_see_some_queues_sees_the_figures_of_those(site: Site, app: dibs.Dibs) -> None:
+def test_a_limited_key_sees_the_figures_of_its_queues(site: Site, app: dibs.Dibs) -> None:
     app.enqueue("resize", queue="mine")
     fail_for_good(app, app.enqueue("resize", queue="theirs"), "a secret of theirs")
     beat(app, "worker-1", queues=["theirs"])
@@ -102,7 +102,7 @@ def test_who_may_see_some_queues_sees_the_figures_of_those(site: Site, app: dibs
     assert "secret" not in page.text
 
 
-def test_who_may_see_some_queues_is_told_why_two_charts_are_missing(site: Site, app: dibs.Dibs) -> None:
+def test_a_limited_key_is_shown_why_two_charts_are_missing(site: Site, app: dibs.Dibs) -> None:
     page = site.visitor("read", queues=["mine"]).get("/")
     assert "shown only to keys without a limit to queues" in text_of(page)
     assert 'id="chart-wait"' not in page.text
@@ -111,7 +111,7 @@ def test_who_may_see_some_queues_is_told_why_two_charts_are_missing(site: Site, 
     assert 'id="chart-wait"' in whole.text
 
 
-def test_the_charts_show_what_was_sampled(site: Site, app: dibs.Dibs, url: str) -> None:
+def test_the_charts_show_the_samples(site: Site, app: dibs.Dibs, url: str) -> None:
     minute = int(time.time()) // 60 * 60_000_000
     for ago in (1, 2, 3, 4, 200, 201, 202):
         sample = {
@@ -180,7 +180,7 @@ def test_a_queue_is_paused_and_resumed_by_its_button(site: Site, app: dibs.Dibs)
     assert app.claim("worker-1") is not None
 
 
-def test_who_may_only_look_sees_no_button(site: Site, app: dibs.Dibs) -> None:
+def test_a_key_with_only_the_read_scope_sees_no_button(site: Site, app: dibs.Dibs) -> None:
     app.enqueue("send", queue="mail")
     page = once_counted(site.visitor("read"), "/queues")
     assert "mail" in text_of(page)
@@ -188,7 +188,7 @@ def test_who_may_only_look_sees_no_button(site: Site, app: dibs.Dibs) -> None:
     assert "/pause" not in page.text
 
 
-def test_who_may_see_some_queues_sees_and_pauses_no_other(site: Site, app: dibs.Dibs) -> None:
+def test_a_limited_key_sees_and_pauses_no_other_queue(site: Site, app: dibs.Dibs) -> None:
     app.enqueue("send", queue="mine")
     app.enqueue("send", queue="theirs")
     visitor = site.visitor("admin", queues=["mine"])
@@ -203,7 +203,7 @@ def test_who_may_see_some_queues_sees_and_pauses_no_other(site: Site, app: dibs.
 # Workers
 
 
-def test_a_worker_is_shown_with_what_it_holds_until_when(site: Site, app: dibs.Dibs) -> None:
+def test_a_worker_is_shown_with_its_claimed_tasks_and_their_leases(site: Site, app: dibs.Dibs) -> None:
     beat(app, "worker-1", queues=["mail"], types=["send"], metadata={"host": "node-7", "pid": 4711, "dibs": "9.9"})
     task = app.enqueue("send", queue="mail")
     app.claim("worker-1")
@@ -221,7 +221,7 @@ def test_a_worker_that_left_is_shown_last(site: Site, app: dibs.Dibs) -> None:
     assert "1 active, 0 stale, 1 gone" in text
 
 
-def test_what_a_worker_tells_of_itself_is_text(site: Site, app: dibs.Dibs) -> None:
+def test_metadata_of_a_worker_is_shown_as_text(site: Site, app: dibs.Dibs) -> None:
     told = {HOSTILE: HOSTILE, "long": "x" * 500_000, "deep": {"a": [1, {"b": None}]}}
     beat(app, "worker-1", metadata=told, queues=[f"queue {n}" for n in range(100)])
     page = site.visitor("read").get("/workers")
@@ -230,7 +230,7 @@ def test_what_a_worker_tells_of_itself_is_text(site: Site, app: dibs.Dibs) -> No
     assert len(page.text) < 50_000
 
 
-def test_who_may_see_some_queues_sees_the_workers_of_those(site: Site, app: dibs.Dibs) -> None:
+def test_a_limited_key_sees_the_workers_of_its_queues(site: Site, app: dibs.Dibs) -> None:
     beat(app, "worker-1", queues=["theirs"])
     beat(app, "worker-2", queues=["mine", "theirs"])
     foreign, own = app.enqueue("send", queue="theirs"), app.enqueue("send", queue="mine")
@@ -243,6 +243,6 @@ def test_who_may_see_some_queues_sees_the_workers_of_those(site: Site, app: dibs
 
 
 @pytest.mark.parametrize("path", ["/", "/queues", "/workers", "/charts"])
-def test_a_key_without_the_scope_sees_nothing(site: Site, path: str) -> None:
+def test_every_page_needs_a_session(site: Site, path: str) -> None:
     visitor = site.visitor()
     assert visitor.get(path).url.path == "/signin"
