@@ -207,7 +207,9 @@ class Course:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_happens_a_workflow_ends_and_a_retry_completes_it(app: Any, clock: Clock, seed: int) -> None:
+def test_after_any_sequence_of_operations_a_workflow_ends_and_a_retry_completes_it(
+    app: Any, clock: Clock, seed: int
+) -> None:
     course = Course(app, clock, seed)
     course.check()
     for _ in range(MOVES):

@@ -28,7 +28,9 @@ REFUSED = (WrongState, WrongWorkflowState, InvalidGraph, WorkflowNotFound, TaskN
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_books_are_right_after_every_move_and_every_workflow_ends(seed: int, url: str, clock: Clock) -> None:
+def test_the_counters_are_right_after_every_operation_and_every_workflow_ends(
+    seed: int, url: str, clock: Clock
+) -> None:
     game = Game(url, clock, Random(seed))
     for _ in range(MOVES):
         game.move()

@@ -24,7 +24,7 @@ def find(app: Any, span: int, **which: Any) -> FoundWorkflows:
     return run(app, app._store.workflows.find_workflows(WorkflowFilter(**which), span))
 
 
-def test_an_outline_is_what_never_changes_of_the_steps(app: Any) -> None:
+def test_an_outline_has_the_immutable_fields_of_the_steps(app: Any) -> None:
     flow = start(app, *DIAMOND, sub("inner", step("one"), after=["merge"]), finalizer=NewTask("report"))
     seen, steps = outline(app, flow), app.steps(flow)
     assert seen.whole
@@ -38,7 +38,7 @@ def test_an_outline_is_what_never_changes_of_the_steps(app: Any) -> None:
     assert outline(app, flow) == seen
 
 
-def test_an_outline_has_no_more_steps_than_asked_and_says_that_some_are_missing(app: Any) -> None:
+def test_an_outline_has_no_more_steps_than_its_limit_and_reports_that_some_are_missing(app: Any) -> None:
     flow = start(app, *DIAMOND)
     seen = outline(app, flow, 3)
     assert (list(seen.names), seen.whole) == (["fetch", "left", "right"], False)
@@ -46,16 +46,14 @@ def test_an_outline_has_no_more_steps_than_asked_and_says_that_some_are_missing(
     assert list(map(list, seen.parents)) == [[], [0], [0]]
 
 
-def test_an_outline_with_more_dependencies_than_anybody_follows_leaves_some_out(
-    app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outline_has_no_more_dependencies_than_its_limit(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert EDGES > 10_000
     monkeypatch.setattr("dibs.store.operations.workflow_views.EDGES", 3)
     seen = outline(app, start(app, *DIAMOND))
     assert (len(seen.ids), sum(map(len, seen.parents)), seen.whole) == (4, 3, False)
 
 
-def test_steps_are_told_by_how_they_stand(app: Any) -> None:
+def test_step_states_groups_steps_by_state_policy_and_result(app: Any) -> None:
     flow = start(app, step("fetch"), step("left"), step("ignored", on_failure="ignore"), step("later", "fetch"))
     complete(app, flow, "fetch")
     fail(app, flow, "ignored")
@@ -74,7 +72,7 @@ def test_steps_are_told_by_how_they_stand(app: Any) -> None:
     assert run(app, app._store.workflows.step_states(7, 10**9)) == []
 
 
-def test_some_steps_are_told_as_they_are_now_and_how_far_what_is_inside_them_is(app: Any) -> None:
+def test_step_details_returns_steps_and_the_progress_of_sub_workflows(app: Any) -> None:
     flow = start(app, *DIAMOND, sub("inner", step("one"), step("two")))
     complete(app, flow, "fetch")
     complete(app, inner(app, flow, "inner"), "one")
@@ -85,13 +83,13 @@ def test_some_steps_are_told_as_they_are_now_and_how_far_what_is_inside_them_is(
     assert run(app, app._store.workflows.step_details([])) == StepDetails({}, {})
 
 
-def test_there_is_no_outline_of_what_does_not_exist(app: Any) -> None:
+def test_an_unknown_workflow_has_no_outline(app: Any) -> None:
     assert outline(app, 7) == WorkflowOutline((), (), (), (), (), True)
     with pytest.raises(InvalidValue):
         outline(app, 7, 0)
 
 
-def test_what_a_step_said_is_read_from_its_beginning(app: Any) -> None:
+def test_step_errors_returns_the_beginning_of_each_error(app: Any) -> None:
     flow = start(app, step("short"), step("long"), step("well"), on_failure="continue")
     fail(app, flow, "short", "no such page")
     fail(app, flow, "long", "x" * 100_000)
@@ -104,7 +102,7 @@ def test_what_a_step_said_is_read_from_its_beginning(app: Any) -> None:
     assert run(app, app._store.workflows.step_errors([])) == {}
 
 
-def test_the_newest_attempts_come_first_and_no_more_than_asked(app: Any) -> None:
+def test_finalization_attempts_are_listed_newest_first_up_to_a_limit(app: Any) -> None:
     flow = start(app, step("one"))
     complete(app, flow, "one")
     for number in range(5):
@@ -114,7 +112,7 @@ def test_the_newest_attempts_come_first_and_no_more_than_asked(app: Any) -> None
     assert [each.processor for each in newest] == ["processor-4", "processor-3", "processor-2"]
 
 
-def test_workflows_are_found_stretch_by_stretch(app: Any) -> None:
+def test_workflows_are_searched_in_bounded_ranges(app: Any) -> None:
     """However rare, and whatever lies between: one call looks at `span`, the next goes on where it ended."""
     rare = start(app, step("one"), name="rare")
     often = [start(app, step("one"), name="often") for _ in range(5)]
@@ -126,7 +124,7 @@ def test_workflows_are_found_stretch_by_stretch(app: Any) -> None:
     assert find(app, 100, cursor=rare) == FoundWorkflows([], None)
 
 
-def test_workflows_in_a_rare_state_are_found_at_once_whatever_lies_between(app: Any) -> None:
+def test_workflows_in_a_rare_state_are_found_in_one_call(app: Any) -> None:
     rare = start(app, step("one"))
     fail(app, rare, "one")
     finalize(app, rare)
@@ -140,7 +138,7 @@ def test_workflows_in_a_rare_state_are_found_at_once_whatever_lies_between(app: 
     assert [each.id for each in find(app, 1, state="running", cursor=page.cursor).workflows] == [running[0]]
 
 
-def test_workflows_in_a_state_that_many_are_in_are_found_stretch_by_stretch(
+def test_workflows_in_a_frequent_state_are_searched_in_bounded_ranges(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dibs.store.operations.workflow_views.FEW", 2)

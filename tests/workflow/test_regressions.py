@@ -129,7 +129,7 @@ def test_cancelling_a_sub_workflow_before_its_turn_cancels_its_step(desk: Desk) 
 
 
 @pytest.mark.parametrize("policy", ["ignore", "continue", "fail"])
-def test_cancelling_the_step_of_a_sub_workflow_cancels_what_is_in_it(desk: Desk, policy: str) -> None:
+def test_cancelling_the_step_of_a_sub_workflow_cancels_the_steps_inside(desk: Desk, policy: str) -> None:
     inner = part("inner", task("deep"))
     flow = desk.start(task("first"), part("pages", task("page"), inner, after=("first",), policy=policy))
     desk.do(desk.store.tasks.cancel(desk.task("pages")))
@@ -159,7 +159,7 @@ def test_a_step_cancelled_before_the_turn_of_its_sub_workflow_can_be_retried_in_
     assert desk.now(flow.id).state == WorkflowState.COMPLETED
 
 
-def test_a_retried_sub_workflow_has_its_time_from_its_turn_on(desk: Desk) -> None:
+def test_the_deadline_of_a_retried_sub_workflow_counts_from_its_turn(desk: Desk) -> None:
     flow = desk.start(task("first"), part("pages", task("page"), after=("first",), deadline=60.0))
     desk.fail(desk.claim()["first"])
     desk.finalize()
@@ -173,7 +173,7 @@ def test_a_retried_sub_workflow_has_its_time_from_its_turn_on(desk: Desk) -> Non
 # Going on
 
 
-def test_retrying_a_step_of_an_ended_sub_workflow_retries_what_it_is_a_part_of(desk: Desk) -> None:
+def test_retrying_a_step_of_an_ended_sub_workflow_retries_the_outer_workflow(desk: Desk) -> None:
     flow = desk.start(part("pages", task("page")), task("last", "pages"))
     desk.fail(desk.claim()["page"])
     desk.finalize()
@@ -192,7 +192,7 @@ def test_a_step_of_a_sub_workflow_whose_failure_was_ignored_is_not_retried(desk:
         desk.do(desk.store.tasks.retry(desk.task("page")))
 
 
-def test_redrive_gets_past_steps_whose_failure_was_ignored(desk: Desk) -> None:
+def test_redrive_continues_past_steps_whose_failure_was_ignored(desk: Desk) -> None:
     desk.start(task("ignored", on_failure="ignore"), task("failed", on_failure="continue"))
     for claim in desk.claim().values():
         desk.fail(claim)
@@ -201,7 +201,7 @@ def test_redrive_gets_past_steps_whose_failure_was_ignored(desk: Desk) -> None:
     assert desk.state("failed") == "pending"
 
 
-def test_nobody_retries_what_is_left_of_a_workflow_that_is_being_pruned(desk: Desk) -> None:
+def test_a_workflow_that_is_partly_pruned_is_not_retried(desk: Desk) -> None:
     flow = desk.start(*(task(f"s{n}") for n in range(4)))
     claims = desk.claim(1)
     desk.fail(claims["s0"])
@@ -219,7 +219,7 @@ def test_nobody_retries_what_is_left_of_a_workflow_that_is_being_pruned(desk: De
 # Growing
 
 
-def test_an_added_step_cannot_wait_for_one_that_waits_for_it(desk: Desk) -> None:
+def test_an_added_step_cannot_depend_on_a_step_that_waits_for_it(desk: Desk) -> None:
     flow = desk.start(task("split"), task("merge", "split"), task("print", "merge"))
     claim = desk.claim()["split"]
     assert isinstance(desk.complete(claim, task("part", "print")), InvalidGraph)
@@ -228,7 +228,7 @@ def test_an_added_step_cannot_wait_for_one_that_waits_for_it(desk: Desk) -> None
     assert desk.now(flow.id).state == WorkflowState.COMPLETED
 
 
-def test_two_steps_that_add_at_once_both_add_their_queues(desk: Desk) -> None:
+def test_two_steps_that_add_steps_concurrently_both_add_their_queues(desk: Desk) -> None:
     flow = desk.start(part("pages", task("a"), task("b")))
     claims = desk.claim()
     reports = [(claims[name], Completed(None, [task("more", queue=f"queue-{name}")])) for name in ("a", "b")]
@@ -236,7 +236,7 @@ def test_two_steps_that_add_at_once_both_add_their_queues(desk: Desk) -> None:
     assert desk.now(flow.id).queues == desk.sub().queues == ["default", "queue-a", "queue-b"]
 
 
-def test_a_sub_workflow_added_while_the_workflow_stops_is_not_begun(desk: Desk) -> None:
+def test_a_sub_workflow_added_to_a_stopping_workflow_does_not_begin(desk: Desk) -> None:
     flow = desk.start(task("done"), task("split"))
     claims = desk.claim()
     desk.complete(claims["done"])
@@ -250,7 +250,7 @@ def test_a_sub_workflow_added_while_the_workflow_stops_is_not_begun(desk: Desk) 
 # Stopping
 
 
-def test_cancelling_a_failing_workflow_asks_what_still_runs_to_stop(desk: Desk) -> None:
+def test_cancelling_a_failing_workflow_sends_a_cancel_request_to_running_steps(desk: Desk) -> None:
     flow = desk.start(task("bad"), task("long"), part("pages", task("page")))
     claims = desk.claim()
     desk.fail(claims["bad"])
@@ -269,7 +269,7 @@ def test_a_failing_workflow_is_stopped_at_its_deadline(desk: Desk) -> None:
     assert desk.now(flow.id).stopping == "deadline"
 
 
-def test_a_finalizer_that_nobody_runs_ends_with_the_deadline(desk: Desk) -> None:
+def test_a_finalizer_that_no_worker_runs_ends_with_the_deadline(desk: Desk) -> None:
     flow = desk.start(task("only"), finalizer=NewTask("report"), deadline=5.0)
     desk.complete(desk.claim()["only"])
     desk.finalize()
@@ -282,7 +282,7 @@ def test_a_finalizer_that_nobody_runs_ends_with_the_deadline(desk: Desk) -> None
     assert ended.error.type == "DeadlineExceeded"
 
 
-def test_a_workflow_whose_finalizer_was_cancelled_says_so(desk: Desk) -> None:
+def test_the_error_of_a_workflow_states_that_its_finalizer_was_cancelled(desk: Desk) -> None:
     flow = desk.start(task("only"), finalizer=NewTask("report"))
     desk.complete(desk.claim()["only"])
     desk.finalize()
@@ -295,7 +295,7 @@ def test_a_workflow_whose_finalizer_was_cancelled_says_so(desk: Desk) -> None:
 # Programs that do not know workflows
 
 
-def test_pruning_gets_past_tasks_that_somebody_else_has_pruned(desk: Desk) -> None:
+def test_pruning_continues_past_tasks_that_another_process_has_pruned(desk: Desk) -> None:
     flow = desk.start(*(task(f"s{n}") for n in range(6)))
     desk.run()
     gone = ", ".join(str(desk.task(f"s{n}")) for n in range(3))
@@ -309,7 +309,7 @@ def test_pruning_gets_past_tasks_that_somebody_else_has_pruned(desk: Desk) -> No
         assert run_sql(desk.url, f"SELECT count(*) FROM {table}") == [(0,)]
 
 
-def test_a_task_whose_workflow_is_half_pruned_is_not_retried(desk: Desk) -> None:
+def test_a_task_whose_workflow_is_partly_pruned_is_not_retried(desk: Desk) -> None:
     desk.start(part("pages", task("page")))
     desk.fail(desk.claim()["page"])
     desk.finalize()
@@ -320,7 +320,7 @@ def test_a_task_whose_workflow_is_half_pruned_is_not_retried(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_mending_looks_at_what_is_open_not_at_all_that_ever_ended(url: str, clock: Clock) -> None:
+def test_the_repair_of_workflows_reads_only_unfinished_steps(url: str, clock: Clock) -> None:
     store = open_store(url, clock=clock)
     assert store.run(store.upkeep.mend_workflows()) == 0
     plan = run_sql(url, "EXPLAIN QUERY PLAN " + SQL.text("missed_steps", limited(100)))
@@ -332,7 +332,7 @@ def test_mending_looks_at_what_is_open_not_at_all_that_ever_ended(url: str, cloc
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_who_renews_and_who_cancels_do_not_wait_for_each_other_in_a_circle(url: str) -> None:
+def test_renewals_progress_and_a_cancel_of_a_workflow_do_not_deadlock(url: str) -> None:
     before = run_sql(url, DEADLOCKS)
     store = open_store(url)
     for _ in range(8):
