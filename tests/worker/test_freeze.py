@@ -13,7 +13,7 @@ from tests.helpers.tasks import events
 from tests.helpers.waiting import until
 
 
-def test_a_thawed_worker_changes_nothing_about_a_task_that_another_has_done(
+def test_a_thawed_worker_does_not_change_a_task_that_another_worker_completed(
     app: dibs.Dibs, hands: Crew, tmp_path: Path
 ) -> None:
     task = persist.enqueue(folder=str(tmp_path))
@@ -43,7 +43,7 @@ def test_a_thawed_worker_changes_nothing_about_a_task_that_another_has_done(
     assert_balanced(app)
 
 
-def test_a_thawed_worker_does_not_begin_what_it_has_lost(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+def test_a_thawed_worker_does_not_start_tasks_whose_claims_it_lost(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
     frozen = hands.hire(lease=1, concurrency=1)
     frozen.wait_until_ready(app)
     held, behind = ahead.hold(app, tmp_path)

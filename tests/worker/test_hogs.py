@@ -16,7 +16,7 @@ from tests.helpers.tasks import events
 from tests.helpers.waiting import until
 
 
-def test_a_regular_expression_gone_wild_keeps_its_lease_and_is_killed_at_its_timeout(
+def test_a_handler_that_holds_the_gil_keeps_its_lease_and_is_killed_at_its_timeout(
     app: dibs.Dibs, hands: Crew, tmp_path: Path
 ) -> None:
     hand = hands.hire(lease=1, upkeep_every=0.2, children=1)

@@ -43,7 +43,7 @@ def test_a_worker_claims_only_from_its_queues(app: dibs.Dibs, hands: Crew) -> No
     assert app.get(theirs.id) == theirs
 
 
-def test_a_reused_name_is_another_incarnation(app: dibs.Dibs, hands: Crew) -> None:
+def test_a_reused_worker_id_is_another_incarnation(app: dibs.Dibs, hands: Crew) -> None:
     hands.hire(worker_id="name").wait_until_ready(app)
     hands.all[0].kill()
     hands.hire(worker_id="name")
@@ -51,7 +51,7 @@ def test_a_reused_name_is_another_incarnation(app: dibs.Dibs, hands: Crew) -> No
     assert len({info.incarnation for info in app.workers()}) == 2
 
 
-def test_many_workers_doing_upkeep_at_once_harm_nothing(app: dibs.Dibs, hands: Crew) -> None:
+def test_concurrent_upkeep_by_many_workers_does_no_harm(app: dibs.Dibs, hands: Crew) -> None:
     for _ in range(4):
         hands.hire(upkeep_every=0.1, queues=["default"])
     for hand in hands.all:
@@ -65,7 +65,7 @@ def test_many_workers_doing_upkeep_at_once_harm_nothing(app: dibs.Dibs, hands: C
     assert [check for check in app.doctor() if check.verdict is Verdict.FAIL] == []
 
 
-def test_a_declared_schedule_is_registered_and_ticks_once_however_many_workers_look(
+def test_a_declared_schedule_is_registered_and_several_workers_tick_it_once(
     app: dibs.Dibs, hands: Crew, url: str
 ) -> None:
     for _ in range(3):

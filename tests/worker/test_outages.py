@@ -60,7 +60,7 @@ def test_a_worker_drains_the_queue_after_postgresql_died_and_came_back(cluster: 
         assert_balanced(app)
 
 
-def test_a_worker_goes_on_after_the_sqlite_file_was_locked_for_longer_than_a_lease(tmp_path: Path) -> None:
+def test_a_worker_continues_after_the_sqlite_file_was_locked_for_longer_than_a_lease(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/dibs.db"
     with handlers.at(url) as app, crew(url) as hands:
         hand = hands.hire(lease=1, upkeep_every=0.2, concurrency=4)
