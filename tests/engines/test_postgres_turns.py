@@ -35,7 +35,7 @@ SPEAKERS: dict[str, Callable[[Store, list[Claim]], Any]] = {
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 @pytest.mark.parametrize("speaker", SPEAKERS)
-def test_who_waits_for_a_task_holds_those_before_it_and_none_after_it(url: str, speaker: str) -> None:
+def test_a_statement_that_waits_for_a_task_has_locked_the_lower_ids_and_no_higher_ids(url: str, speaker: str) -> None:
     store, claims = claimed(url)
     middle = sorted(claim.task_id for claim in claims)[TASKS // 2]
     with ThreadPoolExecutor(1) as pool, psycopg.connect(url) as somebody:

@@ -67,7 +67,7 @@ def drain(app: dibs.Dibs, order: str, batch: int = 7) -> list[int]:
 # Who has a number
 
 
-def test_where_nobody_claims_at_random_no_task_has_a_number(app: dibs.Dibs, url: str) -> None:
+def test_without_random_order_no_task_has_a_random_order_number(app: dibs.Dibs, url: str) -> None:
     fill(app, 5)
     for order in dibs.Order:
         if order not in RACES:
@@ -76,7 +76,7 @@ def test_where_nobody_claims_at_random_no_task_has_a_number(app: dibs.Dibs, url:
     assert races(url) == []
 
 
-def test_looking_begins_no_race_and_still_shows_what_there_is(app: dibs.Dibs, url: str) -> None:
+def test_a_peek_stores_no_random_order_numbers_and_still_shows_all_tasks(app: dibs.Dibs, url: str) -> None:
     ids = fill(app, 5)
     for order in RACES:
         assert sorted(task.id for task in app.peek(10, order=order)) == ids
@@ -84,7 +84,7 @@ def test_looking_begins_no_race_and_still_shows_what_there_is(app: dibs.Dibs, ur
     assert races(url) == []
 
 
-def test_the_first_claim_of_a_kind_gives_every_task_of_its_lines_a_number_of_that_kind(
+def test_the_first_claim_in_a_random_order_gives_every_task_of_its_partitions_a_number_of_that_order(
     app: dibs.Dibs, url: str
 ) -> None:
     ids, others = fill(app, 5), fill(app, 5, queue="mail")
@@ -96,7 +96,7 @@ def test_the_first_claim_of_a_kind_gives_every_task_of_its_lines_a_number_of_tha
     assert [row[:4] for row in races(url)] == [("random", "default", "resize", 3), ("weighted", "mail", "resize", 3)]
 
 
-def test_once_numbers_are_drawn_peek_shows_what_the_next_claim_takes(app: dibs.Dibs) -> None:
+def test_once_random_order_numbers_are_stored_peek_shows_what_the_next_claim_takes(app: dibs.Dibs) -> None:
     fill(app, 20)
     for order in RACES:
         app.claim("worker-1", order=order)
@@ -130,7 +130,7 @@ def step_by_step(app: dibs.Dibs) -> None:
 
 
 @pytest.mark.parametrize("way", BACK)
-def test_a_task_that_becomes_pending_draws_its_numbers_where_its_line_races_and_only_there(
+def test_a_task_that_becomes_pending_gets_numbers_only_in_a_partition_with_random_order(
     app: dibs.Dibs, url: str, clock: Clock, way: str
 ) -> None:
     fill(app, 1)
@@ -162,7 +162,7 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each_race
-def test_a_long_line_draws_its_numbers_in_several_transactions(
+def test_a_long_partition_gets_its_random_order_numbers_in_several_transactions(
     app: dibs.Dibs, url: str, slowly: None, order: str
 ) -> None:
     ids = fill(app, 20)
@@ -174,7 +174,7 @@ def test_a_long_line_draws_its_numbers_in_several_transactions(
 
 
 @each_race
-def test_several_lines_draw_their_numbers_one_after_the_other(
+def test_several_partitions_get_their_random_order_numbers_one_after_the_other(
     app: dibs.Dibs, url: str, slowly: None, order: str
 ) -> None:
     ids = sorted(fill(app, 7) + fill(app, 2, queue="mail") + fill(app, 6, queue="media"))
@@ -184,7 +184,9 @@ def test_several_lines_draw_their_numbers_one_after_the_other(
 
 
 @each_race
-def test_who_dies_while_drawing_leaves_the_rest_to_the_next(app: dibs.Dibs, url: str, slowly: None, order: str) -> None:
+def test_the_next_claim_completes_the_random_order_numbers_that_a_killed_process_began(
+    app: dibs.Dibs, url: str, slowly: None, order: str
+) -> None:
     ids = fill(app, 20)
     app._store.run(app._store.queue.number_partitions(order, [LINE]))
     more = fill(app, 3)  # they find the race
@@ -194,7 +196,7 @@ def test_who_dies_while_drawing_leaves_the_rest_to_the_next(app: dibs.Dibs, url:
 
 
 @each_race
-def test_an_exchange_that_must_draw_first_writes_its_outcomes_once(
+def test_an_exchange_that_must_store_random_order_numbers_first_writes_its_outcomes_once(
     app: dibs.Dibs, url: str, slowly: None, order: str
 ) -> None:
     fill(app, 20)
@@ -207,7 +209,7 @@ def test_an_exchange_that_must_draw_first_writes_its_outcomes_once(
 
 
 @each_race
-def test_in_a_transaction_of_the_users_own_the_drawing_is_undone_with_it(
+def test_random_order_numbers_stored_in_the_users_transaction_are_undone_by_its_rollback(
     app: dibs.Dibs, url: str, engine: str, slowly: None, order: str
 ) -> None:
     ids = fill(app, 10)
@@ -226,7 +228,7 @@ def connect(engine: str, url: str) -> Any:
 
 
 @each_race
-def test_a_task_that_somehow_has_no_number_is_found_when_nothing_else_is_left(
+def test_a_task_without_a_random_order_number_is_claimed_when_no_other_task_is_left(
     app: dibs.Dibs, url: str, order: str
 ) -> None:
     ids = fill(app, 10)
@@ -236,7 +238,7 @@ def test_a_task_that_somehow_has_no_number_is_found_when_nothing_else_is_left(
 
 
 @each_race
-def test_who_was_there_before_the_race_and_who_came_later_have_the_same_chance(app: dibs.Dibs, order: str) -> None:
+def test_tasks_from_before_and_after_the_start_of_random_order_have_the_same_chance(app: dibs.Dibs, order: str) -> None:
     random.seed(20251116)
     queues = [f"set-{n}" for n in range(150)]
     ids = {task.id for task in app.enqueue_many([NewTask("t", queue=queue) for queue in queues for _ in range(2)])}
@@ -251,7 +253,7 @@ def test_who_was_there_before_the_race_and_who_came_later_have_the_same_chance(a
 
 
 @each_race
-def test_tasks_that_processes_enqueue_while_a_race_begins_are_all_claimed_once(
+def test_tasks_enqueued_while_random_order_begins_are_all_claimed_once(
     app: dibs.Dibs, url: str, slowly: None, order: str
 ) -> None:
     fill(app, 100)
@@ -278,7 +280,7 @@ def all_tasks(app: dibs.Dibs) -> list[dibs.Task]:
 
 @on_postgres
 @each_race
-def test_what_was_enqueued_before_a_race_and_committed_after_it_began_draws_its_number_then(
+def test_a_task_enqueued_before_random_order_began_and_committed_later_gets_its_number_later(
     app: dibs.Dibs, url: str, order: str
 ) -> None:
     fill(app, 3)
@@ -300,7 +302,7 @@ def settled(app: dibs.Dibs, url: str, order: str) -> bool:
 
 @on_postgres
 @each_race
-def test_what_was_enqueued_by_a_look_into_the_past_draws_its_number_when_it_is_the_oldest(
+def test_a_task_enqueued_from_an_old_snapshot_gets_its_number_when_it_is_the_oldest(
     app: dibs.Dibs, url: str, order: str
 ) -> None:
     fill(app, 1)
@@ -319,7 +321,7 @@ def test_what_was_enqueued_by_a_look_into_the_past_draws_its_number_when_it_is_t
 
 @on_postgres
 @each_race
-def test_tasks_that_others_hold_while_numbers_are_drawn_keep_nobody_waiting(
+def test_tasks_locked_by_other_transactions_do_not_delay_the_storing_of_random_order_numbers(
     app: dibs.Dibs, url: str, order: str
 ) -> None:
     ids = fill(app, 6)

@@ -52,7 +52,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def test_everybody_is_first_once_the_one_before_has_left(path: Path) -> None:
+def test_waiters_of_the_lock_queue_become_first_in_order(path: Path) -> None:
     lines = [Line(path) for _ in range(5)]
     order: list[int] = []
 
@@ -74,7 +74,7 @@ def test_everybody_is_first_once_the_one_before_has_left(path: Path) -> None:
         each.close()
 
 
-def test_who_has_waited_in_vain_holds_up_nobody_afterwards(path: Path, line: Line) -> None:
+def test_a_waiter_that_gave_up_does_not_hold_up_the_lock_queue(path: Path, line: Line) -> None:
     with frozen_first(path):
         assert not line.stand(0.01)
         line.leave()
@@ -86,7 +86,7 @@ def test_who_has_waited_in_vain_holds_up_nobody_afterwards(path: Path, line: Lin
     assert line.stand(LONG)
 
 
-def test_leaving_a_line_in_which_one_is_not_first_changes_nothing(path: Path, line: Line) -> None:
+def test_leaving_the_lock_queue_without_being_first_changes_nothing(path: Path, line: Line) -> None:
     assert line.stand(0)
     with closing(Line(path)) as another:
         assert not another.stand(0.01)
@@ -95,7 +95,7 @@ def test_leaving_a_line_in_which_one_is_not_first_changes_nothing(path: Path, li
             assert not third.stand(0.01)
 
 
-def test_who_closes_its_line_lets_the_next_be_first(path: Path, line: Line) -> None:
+def test_closing_a_lock_queue_lets_the_next_waiter_be_first(path: Path, line: Line) -> None:
     first = Line(path)
     assert first.stand(0)
     with ThreadPoolExecutor(1) as pool:
@@ -105,14 +105,14 @@ def test_who_closes_its_line_lets_the_next_be_first(path: Path, line: Line) -> N
         assert waiting.result(LONG)
 
 
-def test_a_closed_line_cannot_be_stood_in(line: Line) -> None:
+def test_a_closed_lock_queue_cannot_be_waited_in(line: Line) -> None:
     line.close()
     assert not line.stand(LONG)
     line.leave()
     line.close()
 
 
-def test_a_frozen_first_costs_the_others_their_turn_and_nothing_else(
+def test_a_frozen_first_waiter_costs_the_others_their_order_and_nothing_else(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "IN_LINE", 0.05)
@@ -128,14 +128,14 @@ def test_a_frozen_first_costs_the_others_their_turn_and_nothing_else(
         assert len(app.list_tasks()) == 12
 
 
-def test_who_never_waits_makes_no_line(path: Path) -> None:
+def test_a_writer_that_never_waits_creates_no_lock_queue_file(path: Path) -> None:
     with dibs.Dibs(f"sqlite:///{path}") as app:
         for _ in range(3 * writer.OVERTAKES):
             app.enqueue("t")
         assert not Path(f"{path}-line").exists()
 
 
-def test_where_there_can_be_no_line_everybody_tries_out_of_turn(path: Path) -> None:
+def test_without_a_lock_queue_file_writers_try_out_of_order(path: Path) -> None:
     Path(f"{path}-line").mkdir()
     with dibs.Dibs(f"sqlite:///{path}") as app, ThreadPoolExecutor(1) as pool:
         app.enqueue("t")
@@ -144,7 +144,7 @@ def test_where_there_can_be_no_line_everybody_tries_out_of_turn(path: Path) -> N
         assert waiting.result(LONG).id == 2
 
 
-def test_who_gives_up_leaves_the_line(path: Path, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_gives_up_leaves_the_lock_queue(path: Path, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "BUSY_TIMEOUT", 0.05)
     with dibs.Dibs(f"sqlite:///{path}") as app:
         app.enqueue("t")

@@ -71,7 +71,7 @@ def truth(store: DatabaseStore) -> Depth:
     return depth(store.run(store.statistics.count_tasks()).counts)
 
 
-def test_what_moved_since_a_tally_is_added_to_it(store: DatabaseStore, app: dibs.Dibs) -> None:
+def test_transitions_since_a_count_are_added_to_the_count(store: DatabaseStore, app: dibs.Dibs) -> None:
     app.enqueue("before")
     ledger = Ledger(store, store.run(store.statistics.count_tasks()))
     app.enqueue("later", queue="mail")
@@ -81,7 +81,7 @@ def test_what_moved_since_a_tally_is_added_to_it(store: DatabaseStore, app: dibs
     assert store.run(store.statistics.changes_since([ledger.position])).progress[0].moves == []
 
 
-def test_two_positions_are_followed_to_the_same_moment(store: DatabaseStore, app: dibs.Dibs) -> None:
+def test_two_positions_are_followed_to_the_same_history_entry(store: DatabaseStore, app: dibs.Dibs) -> None:
     first = store.run(store.statistics.count_tasks())
     app.enqueue("one")
     second = store.run(store.statistics.count_tasks())
@@ -92,7 +92,7 @@ def test_two_positions_are_followed_to_the_same_moment(store: DatabaseStore, app
     assert old.position.last == new.position.last
 
 
-def test_who_is_too_far_behind_is_told(store: DatabaseStore, app: dibs.Dibs) -> None:
+def test_a_position_that_is_too_far_behind_is_reported(store: DatabaseStore, app: dibs.Dibs) -> None:
     app.enqueue_many([dibs.NewTask(type="resize") for _ in range(10)])
     [progress] = store.run(store.statistics.changes_since([HistoryPosition()], limit=10)).progress
     assert not progress.whole
@@ -100,7 +100,7 @@ def test_who_is_too_far_behind_is_told(store: DatabaseStore, app: dibs.Dibs) -> 
     assert progress.whole
 
 
-def test_a_task_that_is_pruned_goes_from_the_count(store: DatabaseStore, app: dibs.Dibs) -> None:
+def test_a_pruned_task_is_subtracted_from_the_count(store: DatabaseStore, app: dibs.Dibs) -> None:
     app.enqueue("resize")
     app.complete(app.claim("worker-1"))  # type: ignore[arg-type]
     ledger = Ledger(store, store.run(store.statistics.count_tasks()))
@@ -111,7 +111,9 @@ def test_a_task_that_is_pruned_goes_from_the_count(store: DatabaseStore, app: di
 
 
 @ON_POSTGRES
-def test_what_is_committed_after_later_ids_is_not_missed(url: str, store: DatabaseStore, app: dibs.Dibs) -> None:
+def test_a_history_entry_committed_after_later_ids_is_not_missed(
+    url: str, store: DatabaseStore, app: dibs.Dibs
+) -> None:
     with psycopg.connect(url) as slow:
         app.on(slow).enqueue("slow")
         app.enqueue("quick")
@@ -128,7 +130,9 @@ def test_what_is_committed_after_later_ids_is_not_missed(url: str, store: Databa
 
 
 @ON_POSTGRES
-def test_half_a_gap_that_is_filled_leaves_the_other_half(url: str, store: DatabaseStore, app: dibs.Dibs) -> None:
+def test_a_gap_that_is_filled_in_part_leaves_the_rest_of_the_gap(
+    url: str, store: DatabaseStore, app: dibs.Dibs
+) -> None:
     with psycopg.connect(url) as first, psycopg.connect(url) as second, psycopg.connect(url) as third:
         for each, count in ((first, 3), (second, 2), (third, 4)):
             app.on(each).enqueue_many([dibs.NewTask(type="slow") for _ in range(count)])
@@ -142,7 +146,7 @@ def test_half_a_gap_that_is_filled_leaves_the_other_half(url: str, store: Databa
 
 
 @ON_POSTGRES
-def test_what_was_rolled_back_never_counts(url: str, store: DatabaseStore, app: dibs.Dibs) -> None:
+def test_a_rolled_back_transition_never_counts(url: str, store: DatabaseStore, app: dibs.Dibs) -> None:
     with psycopg.connect(url) as regretful:
         app.on(regretful).enqueue("never")
         app.enqueue("quick")
@@ -152,7 +156,9 @@ def test_what_was_rolled_back_never_counts(url: str, store: DatabaseStore, app: 
     assert +ledger.depth == truth(store)
 
 
-def test_it_adds_up_while_many_write(url: str, store: DatabaseStore, app: dibs.Dibs) -> None:
+def test_counts_plus_transitions_are_exact_during_concurrent_writes(
+    url: str, store: DatabaseStore, app: dibs.Dibs
+) -> None:
     """Whoever begins at any moment of the turmoil, and looks as often as it likes, knows the truth in the end."""
     stop = threading.Event()
     writers = [threading.Thread(target=make_turmoil, args=(url, seed, stop)) for seed in range(4)]
