@@ -35,14 +35,14 @@ def pruned(queue: str | None, count: int = 1) -> TransitionCount:
     return TransitionCount(queue, Event.PRUNED, State.COMPLETED, State.COMPLETED, count)
 
 
-def test_moves_are_added_to_the_queue_they_were_in() -> None:
+def test_transitions_are_added_to_the_counts_of_their_queue() -> None:
     board = counted(("mail", State.PENDING, 3, 1.0), ("images", State.PENDING, 1, 1.0))
     board.move([claimed("mail", 2), enqueued("images", 4)], 101 * SECOND)
     assert (board.of(["mail"])["pending"], board.of(["mail"])["claimed"]) == (1, 2)
     assert board.of()["pending"] == 6
 
 
-def test_what_was_pruned_is_missing_from_the_whole_at_once_and_never_makes_it_negative() -> None:
+def test_pruned_tasks_are_subtracted_from_the_total_at_once_and_never_make_it_negative() -> None:
     board = counted(("mail", State.COMPLETED, 3, None))
     board.move([pruned(None, 2)], 101 * SECOND)
     assert board.of()["completed"] == 1
@@ -51,7 +51,7 @@ def test_what_was_pruned_is_missing_from_the_whole_at_once_and_never_makes_it_ne
     assert board.of()["completed"] == 0
 
 
-def test_the_oldest_grows_older_while_nobody_claims() -> None:
+def test_the_age_of_the_oldest_pending_task_grows_while_no_task_is_claimed() -> None:
     board = counted(("mail", State.PENDING, 2, 30.0))
     board.move([enqueued("mail")], 110 * SECOND)
     assert board.oldest() == 40.0
@@ -69,7 +69,7 @@ def test_a_queue_that_was_empty_in_between_has_no_old_task() -> None:
     assert board.oldest(["mail"]) == 2.0
 
 
-def test_a_version_is_told_by_what_happens_in_the_queues_that_one_sees() -> None:
+def test_a_version_changes_with_the_visible_queues_only() -> None:
     board = counted(("mail", State.PENDING, 1, 1.0), ("images", State.PENDING, 1, 1.0))
     mail, both = board.version(["mail"]), board.version()
     board.move([enqueued("images")], 101 * SECOND)
@@ -77,14 +77,14 @@ def test_a_version_is_told_by_what_happens_in_the_queues_that_one_sees() -> None
     assert board.version() != both
 
 
-def test_a_count_that_says_the_same_changes_nothing() -> None:
+def test_a_count_with_the_same_figures_does_not_change_the_version() -> None:
     board = counted(("mail", State.PENDING, 1, 1.0))
     before = board.version()
     board.count(TaskCounts(200 * SECOND, HistoryPosition(), [TaskCount("mail", "other", State.PENDING, 1, 1.0)]))
     assert board.version() == before
 
 
-def test_attempts_that_failed_and_tasks_that_died_are_counted_apart() -> None:
+def test_failed_attempts_and_failed_tasks_are_counted_separately() -> None:
     retried = TransitionCount("mail", Event.FAILED, State.CLAIMED, State.SCHEDULED, 3)
     died = TransitionCount("mail", Event.FAILED, State.CLAIMED, State.FAILED, 2)
     lost = TransitionCount("mail", Event.RECOVERED, State.CLAIMED, State.FAILED, 1)
@@ -120,7 +120,7 @@ def test_a_worker_counts_for_each_of_its_queues_once() -> None:
     assert len(board.active_workers.of()) == 3
 
 
-def test_who_sees_some_queues_is_told_of_no_worker_that_serves_none_of_them() -> None:
+def test_workers_of_other_queues_are_hidden() -> None:
     board = QueueDepths()
     board.update_workers(present(worker("a", ["mail"], at=1), worker("b", ["images"], at=2)))
     mail, images, both = board.version(["mail"]), board.version(["images"]), board.version()
@@ -131,7 +131,7 @@ def test_who_sees_some_queues_is_told_of_no_worker_that_serves_none_of_them() ->
     assert [board.heartbeat(queues) for queues in (["mail"], ["images"], None)] == [*map(from_micros, (1, 3, 3))]
 
 
-def test_a_worker_that_serves_everything_and_one_that_changes_sides_is_news_to_who_sees_the_queue() -> None:
+def test_a_worker_that_changes_its_queues_changes_the_version_of_those_queues() -> None:
     board = QueueDepths()
     board.update_workers(present(worker("a", ["mail"])))
     versions = [board.version(["mail"])]
@@ -171,7 +171,7 @@ class Called(list[WorkerInfo]):
         return super().__iter__()
 
 
-def test_of_many_queues_each_is_found_without_going_through_the_others() -> None:
+def test_one_of_many_queues_is_found_without_reading_the_others() -> None:
     board = counted(*((f"queue-{n}", State.PENDING, n + 1, 1.0) for n in range(300)))
     workers = Called(worker(f"worker-{n}", [f"queue-{n}"]) for n in range(300))
     board.update_workers(WorkersAndPauses(workers, {}))
@@ -187,7 +187,7 @@ def test_of_many_queues_each_is_found_without_going_through_the_others() -> None
     assert workers.walks <= 2
 
 
-def test_however_many_ask_for_the_whole_it_is_added_up_once_for_each_move() -> None:
+def test_the_total_is_computed_once_for_each_change() -> None:
     board = counted(("mail", State.PENDING, 3, 1.0), ("images", State.PENDING, 1, 1.0))
     board.depth = depth = Walked(board.depth)
     assert [(board.of()["pending"], board.oldest()) for _ in range(5)] == [(4, 1.0)] * 5

@@ -31,7 +31,7 @@ def fan(count: int) -> WorkflowOutline:
     return outline([[], *middle, list(range(1, count - 1))], ["first", *["part"] * (count - 2), "last"])
 
 
-def test_a_group_stands_as_its_steps_do() -> None:
+def test_the_state_of_a_group_follows_from_its_steps() -> None:
     shape = make(fan(40), 40)
     told = [
         alike(State.COMPLETED, [10, 20, 30]),
@@ -48,7 +48,7 @@ def test_a_group_stands_as_its_steps_do() -> None:
     assert shape.fits([alike(State.COMPLETED, list(shape.ids))])
 
 
-def test_a_finalizer_among_the_steps_has_a_box_of_its_own_after_all_others() -> None:
+def test_a_finalizer_has_its_own_box_after_all_others() -> None:
     shape = make(outline([[], [0], [], [1]], ["one", "two", "report", "three"], finalizer=2), 3)
     assert [(list(group.ids), list(group.after), group.is_finalizer) for group in shape.groups] == [
         ([10], [], False),
@@ -60,7 +60,7 @@ def test_a_finalizer_among_the_steps_has_a_box_of_its_own_after_all_others() -> 
     assert shape.before(30, 3) == ([], 0)
 
 
-def test_the_table_of_a_box_of_many_layers_follows_the_ids_and_leaves_none_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_a_box_of_many_layers_is_sorted_by_id_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflows, "ROWS", 3)
     parents = [[] if place % 200 == 0 else [place - 1] for place in range(800)]  # four chains, one after the other
     shape = make(outline(parents, [f"type-{place}" for place in range(800)]), 800)
@@ -81,7 +81,7 @@ def pages(shape: GraphShape, told: list[StepGroup], view: WorkflowPageQuery) -> 
 
 
 @pytest.mark.parametrize("kind", ["fan", "chains", "random", "of one type"])
-def test_ten_thousand_steps_take_a_moment_and_few_boxes(kind: str) -> None:
+def test_ten_thousand_steps_are_grouped_quickly_into_few_boxes(kind: str) -> None:
     chance = random.Random(1)
     wild = [chance.sample(range(max(0, n - 200), n), min(n, chance.randint(0, 4))) for n in range(10_000)]
     given = {

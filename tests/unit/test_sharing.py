@@ -41,27 +41,27 @@ def written(folder: Path) -> int:
     return int(sharing.read_folder(folder)["task_claim_attempts_total"][()][0])
 
 
-def test_one_is_asked_and_tells_of_all(tmp_path: Path) -> None:
+def test_the_metrics_of_one_process_contain_those_of_all_processes(tmp_path: Path) -> None:
     assert child(tmp_path / "1.json", 3) == 3
     assert child(tmp_path / "2.json", 4) == 7
     assert written(tmp_path) == 7
     assert sharing.read_folder(tmp_path)["task_completed_total"]["a queue", "a type"] == [2]
 
 
-def test_a_process_that_is_started_again_goes_on_from_where_it_was(tmp_path: Path) -> None:
+def test_the_counters_of_a_restarted_process_continue(tmp_path: Path) -> None:
     assert child(tmp_path / "1.json", 3) == 3
     assert child(tmp_path / "1.json", 4) == 7
     assert written(tmp_path) == 7
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills itself by a signal")
-def test_what_was_told_outlives_kill_9(tmp_path: Path) -> None:
+def test_shared_counters_survive_kill_9(tmp_path: Path) -> None:
     assert child(tmp_path / "1.json", 3, DIES="yes") == 3
     assert child(tmp_path / "2.json", 1) == 4
     assert child(tmp_path / "1.json", 1) == 5
 
 
-def test_a_process_without_a_supervisor_tells_of_itself() -> None:
+def test_a_process_without_a_supervisor_has_only_its_own_metrics() -> None:
     assert sharing.COUNTS_FILE not in os.environ
     grown = watch("task_claim_attempts")
     with sharing.shared():
@@ -69,13 +69,15 @@ def test_a_process_without_a_supervisor_tells_of_itself() -> None:
         assert grown() == {"task_claim_attempts_total": 1}
 
 
-def test_other_buckets_than_ours_are_left_out(tmp_path: Path) -> None:
+def test_counters_with_other_buckets_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "2.json").write_text('{"task_claim_duration_seconds": [[[], [1, 2]]], "unheard_of": [[[], [1]]]}')
     total = SharedCounts(tmp_path / "1.json").total()
     assert total["task_claim_duration_seconds"] == metrics.claim_seconds.read()
 
 
-def test_a_file_that_cannot_be_read_or_written_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_metrics_file_that_cannot_be_read_or_written_stops_no_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "2.json").write_text("{")
     share = SharedCounts(tmp_path / "gone" / "1.json")
     assert share.total()["task_claim_attempts_total"] == metrics.claim_attempts.read()
