@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from tests.browser.site import Site
 
 
-def test_somebody_signs_in_by_the_form_and_comes_where_they_wanted_to(site: Site) -> None:
+def test_the_sign_in_form_leads_to_the_requested_page(site: Site) -> None:
     page = site.stranger("/tasks?state=failed")
     page.get_by_label("API key").fill(site.key("read"))
     page.get_by_role("button", name="Sign in").click()
@@ -17,14 +17,14 @@ def test_somebody_signs_in_by_the_form_and_comes_where_they_wanted_to(site: Site
     expect(page.get_by_role("navigation", name="Main")).to_be_visible()
 
 
-def test_a_link_signs_in_and_leaves_no_key_in_the_address(site: Site) -> None:
+def test_a_link_with_a_key_signs_in_and_leaves_no_key_in_the_url(site: Site) -> None:
     page = site.visitor("read")
     expect(page).to_have_url(f"{site.url}/")
     page.go_back()
     assert "dibs_" not in page.url
 
 
-def test_a_link_signs_in_also_in_a_tab_that_shows_the_sign_in_page(site: Site) -> None:
+def test_a_link_with_a_key_signs_in_also_in_a_tab_that_shows_the_sign_in_page(site: Site) -> None:
     page = site.stranger("/signin")
     expect(page.get_by_label("API key")).to_be_visible()
     page.goto(f"/signin#key={site.key('read')}")  # the same page: the browser does not load it again
@@ -32,7 +32,7 @@ def test_a_link_signs_in_also_in_a_tab_that_shows_the_sign_in_page(site: Site) -
     expect(page.get_by_role("navigation", name="Main")).to_be_visible()
 
 
-def test_a_wrong_key_is_refused_in_words(site: Site) -> None:
+def test_a_wrong_key_is_refused_with_a_message(site: Site) -> None:
     page = site.stranger()
     expect(page).to_have_url(f"{site.url}/signin")
     page.get_by_label("API key").fill("dibs_aaaaaaaaaaaa_" + "b" * 44)
@@ -41,7 +41,7 @@ def test_a_wrong_key_is_refused_in_words(site: Site) -> None:
     expect(page.get_by_role("navigation", name="Main")).to_have_count(0)
 
 
-def test_who_signs_out_is_outside_in_every_window(site: Site) -> None:
+def test_signing_out_ends_the_session_in_every_window(site: Site) -> None:
     page = site.visitor("read")
     other = page.context.new_page()
     other.goto("/tasks")

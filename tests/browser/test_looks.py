@@ -23,12 +23,12 @@ def brightness(page: Page) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_look_as_the_system_does(site: Site, scheme: str) -> None:
+def test_pages_follow_the_colour_scheme_of_the_system(site: Site, scheme: str) -> None:
     page = site.visitor("read", color_scheme=scheme)
     assert (brightness(page) > 128) is (scheme == "light")
 
 
-def test_a_choice_is_kept_on_every_page(site: Site) -> None:
+def test_a_chosen_colour_scheme_is_kept_on_every_page(site: Site) -> None:
     page = site.visitor("read", color_scheme="light")
     page.get_by_role("button", name="Switch between light and dark").click()
     assert brightness(page) < 128
@@ -40,7 +40,7 @@ def test_a_choice_is_kept_on_every_page(site: Site) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground_on_every_page(site: Site, scheme: str) -> None:
+def test_text_has_enough_contrast_on_every_page(site: Site, scheme: str) -> None:
     sample = fill(site.app)
     page = site.visitor(color_scheme=scheme)
     faint = {}

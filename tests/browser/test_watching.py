@@ -31,7 +31,7 @@ def test_the_overview_counts_what_is_enqueued_elsewhere_without_a_reload(site: S
     expect_no_reload(page)
 
 
-def test_who_comes_first_sees_charts_at_once(site: Site) -> None:
+def test_the_first_visitor_sees_charts_at_once(site: Site) -> None:
     site.app.enqueue_many([NewTask("resize", {"n": n}) for n in range(3)])
     site.app.complete(site.app.claim_many("worker-1", 1)[0])
     page = site.visitor("read")
@@ -40,7 +40,7 @@ def test_who_comes_first_sees_charts_at_once(site: Site) -> None:
         expect(page.locator(f"#chart-{name}")).not_to_contain_text("No data")
 
 
-def test_what_happens_between_the_page_and_its_first_pulse_is_shown_as_well(site: Site) -> None:
+def test_a_change_between_the_page_and_its_first_update_is_shown(site: Site) -> None:
     page = site.visitor("read", at="/queues")
     key = site.key("read")
 
@@ -55,7 +55,7 @@ def test_what_happens_between_the_page_and_its_first_pulse_is_shown_as_well(site
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_a_page_says_how_old_its_numbers_are_while_the_store_does_not_answer(site: Site, url: str) -> None:
+def test_a_page_shows_the_age_of_its_figures_while_the_store_does_not_answer(site: Site, url: str) -> None:
     page = site.visitor("read", at="/queues")
     live(page)
     sign = page.locator("#pulse")
@@ -70,7 +70,7 @@ def test_a_page_says_how_old_its_numbers_are_while_the_store_does_not_answer(sit
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_page_that_the_browser_kept_is_loaded_anew_when_somebody_comes_back_to_it(site: Site) -> None:
+def test_a_page_from_the_back_forward_cache_is_loaded_again(site: Site) -> None:
     page = site.visitor("read", at="/queues")
     live(page)
     page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: false }))")
@@ -82,7 +82,7 @@ def test_a_page_that_the_browser_kept_is_loaded_anew_when_somebody_comes_back_to
     expect(page.locator("tr[data-row]", has_text="late")).to_be_visible()
 
 
-def test_a_queue_is_paused_and_opened_again(site: Site) -> None:
+def test_a_queue_is_paused_and_resumed(site: Site) -> None:
     site.app.enqueue("resize", {}, queue="pictures")
     page = site.visitor(at="/queues")
     live(page)
@@ -97,7 +97,7 @@ def test_a_queue_is_paused_and_opened_again(site: Site) -> None:
     expect_no_reload(page)
 
 
-def test_pausing_asks_first_and_a_double_click_pauses_nothing(site: Site) -> None:
+def test_pausing_needs_a_confirmation_and_a_double_click_pauses_nothing(site: Site) -> None:
     for name in ("films", "pictures"):
         site.app.enqueue("resize", queue=name)
     page = site.visitor(at="/queues")
@@ -109,7 +109,7 @@ def test_pausing_asks_first_and_a_double_click_pauses_nothing(site: Site) -> Non
     assert [queue.name for queue in site.app.queues() if queue.paused] == []
 
 
-def test_the_second_click_of_a_double_click_does_not_answer_the_question(site: Site) -> None:
+def test_the_second_click_of_a_double_click_does_not_confirm(site: Site) -> None:
     site.app.enqueue("resize", queue="films")
     page = site.visitor(at="/queues")
     page.locator("tr[data-row]", has_text="films").get_by_role("button", name="Pause").click()
@@ -126,7 +126,7 @@ def test_the_second_click_of_a_double_click_does_not_answer_the_question(site: S
     assert [queue.name for queue in site.app.queues() if queue.paused] == []
 
 
-def test_a_message_lies_over_the_page_and_moves_nothing(site: Site) -> None:
+def test_a_message_overlays_the_page_and_moves_nothing(site: Site) -> None:
     for name in ("films", "pictures"):
         site.app.enqueue("resize", queue=name)
         site.app.pause(name)
@@ -143,7 +143,7 @@ def test_a_message_lies_over_the_page_and_moves_nothing(site: Site) -> None:
     expect(page.locator("#notice")).to_contain_text("pictures")
 
 
-def test_a_message_that_came_with_the_page_goes_away_by_itself(site: Site) -> None:
+def test_a_message_that_came_with_the_page_disappears_after_a_while(site: Site) -> None:
     site.app.enqueue("resize", queue="films")
     page = site.visitor(at="/queues")
     page.clock.install()
@@ -154,7 +154,7 @@ def test_a_message_that_came_with_the_page_goes_away_by_itself(site: Site) -> No
     expect(page.locator("#notice")).to_be_empty()
 
 
-def test_a_queue_that_is_paused_elsewhere_says_so(site: Site) -> None:
+def test_a_queue_that_is_paused_elsewhere_is_shown_as_paused(site: Site) -> None:
     site.app.enqueue("resize", {}, queue="pictures")
     page = site.visitor("read", at="/queues")
     live(page)
@@ -164,7 +164,7 @@ def test_a_queue_that_is_paused_elsewhere_says_so(site: Site) -> None:
     expect_no_reload(page)
 
 
-def test_a_worker_shows_what_it_holds(site: Site) -> None:
+def test_a_worker_is_shown_with_its_claimed_tasks(site: Site) -> None:
     sample = fill(site.app)
     page = site.visitor("read", at="/workers")
     row = page.locator("tr[data-row]", has_text="worker-1")
@@ -215,7 +215,7 @@ def test_a_workflow_of_a_hundred_steps_can_be_read_without_overlaps(site: Site) 
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_failed_workflow_goes_on_when_asked_to(site: Site) -> None:
+def test_a_failed_workflow_is_retried_by_a_button(site: Site) -> None:
     workflow = start(site.app, step("charge"), step("ship", "charge"))
     claim = site.app.claim("worker-1")
     assert claim is not None
@@ -243,7 +243,7 @@ def test_a_schedule_is_run_now_and_disabled(site: Site) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_key_is_made_shown_once_and_revoked(site: Site) -> None:
+def test_a_key_is_created_shown_once_and_revoked(site: Site) -> None:
     page = site.visitor(at="/keys")
     page.get_by_label("Name").fill("ci")
     page.get_by_role("checkbox", name="read").check()

@@ -53,7 +53,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
         *(page for each in ("docs", "examples", "deploy") for page in sorted((ROOT / each).rglob("*.md"))),
     ],
 )
-def test_the_links_between_pages_and_files_lead_somewhere(page: Path) -> None:
+def test_the_links_between_pages_and_files_resolve(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
 

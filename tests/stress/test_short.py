@@ -31,7 +31,9 @@ PLAYS = [(each, engine) for each in all_scenarios() for engine in engines_of(eac
 @pytest.mark.parametrize(
     ("scenario", "engine"), PLAYS, ids=[f"{scenario.name}-{engine}" for scenario, engine in PLAYS], indirect=["engine"]
 )
-def test_nothing_is_lost_doubled_or_honoured_though_stale(scenario: Scenario, engine: str, stage_of: Any) -> None:
+def test_no_task_is_lost_or_doubled_and_no_stale_write_is_accepted(
+    scenario: Scenario, engine: str, stage_of: Any
+) -> None:
     if missing := scenario.missing():
         assert not os.environ.get("CI"), f"{scenario.name} needs {missing}"
         pytest.skip(f"needs {', '.join(missing)}")
@@ -40,7 +42,7 @@ def test_nothing_is_lost_doubled_or_honoured_though_stale(scenario: Scenario, en
     assert tally.problems == []
 
 
-def test_every_scenario_says_what_it_is_about() -> None:
+def test_every_scenario_has_a_description() -> None:
     for scenario in all_scenarios():
         assert set(scenario.engines) <= set(ENGINES), scenario
         assert set(scenario.promises) <= set(range(1, 11)), scenario

@@ -68,14 +68,14 @@ CASES: list[tuple[Any, Any, set[str]]] = [
 
 
 @pytest.mark.parametrize(("shaped", "thing", "kept_apart"), CASES, ids=lambda case: getattr(case, "__name__", ""))
-def test_a_shape_has_every_field_of_the_thing_and_is_json(shaped: Any, thing: Any, kept_apart: set[str]) -> None:
+def test_a_wire_struct_has_every_field_of_its_model_and_is_json(shaped: Any, thing: Any, kept_apart: set[str]) -> None:
     answer = msgspec.to_builtins(shaped.from_model(thing))
     fields = {field.name for field in msgspec.structs.fields(thing)} - kept_apart
     assert {OTHER_NAMES.get(name, name) for name in fields} - set(answer) == set()
     assert json.loads(json.dumps(answer)) == answer
 
 
-def test_a_claimed_task_looks_as_the_api_promises() -> None:
+def test_a_claimed_task_has_the_documented_fields() -> None:
     assert list(msgspec.to_builtins(tasks.Task.from_model(TASK)).items())[:13] == [
         ("id", 7),
         ("task_type", "resize"),
@@ -103,13 +103,13 @@ def test_an_event_is_its_entry_with_queue_and_type() -> None:
     assert msgspec.to_builtins(event) == {**entry, "queue": "default", "task_type": "resize"}
 
 
-def test_times_are_utc_with_all_their_digits() -> None:
+def test_times_are_in_utc_with_all_digits() -> None:
     assert to_text(datetime(999, 1, 1, tzinfo=UTC)) == "0999-01-01T00:00:00.000000Z"
     assert to_text(NOW.astimezone(timezone(timedelta(hours=5)))) == "2025-11-12T10:30:00.123456Z"
     assert to_text_or_none(None) is None
 
 
-def test_a_page_says_where_the_next_begins_only_if_there_is_one() -> None:
+def test_a_page_has_a_cursor_only_if_there_is_a_next_page() -> None:
     assert tasks.Page.from_models([TASK, TASK], 2).cursor == 7
     assert tasks.Page.from_models([TASK], 2).cursor is None
     assert msgspec.to_builtins(tasks.Page.from_models([], 2)) == {"tasks": [], "next_cursor": None}
