@@ -1,4 +1,4 @@
-"""Claim by id says yes or clearly why not; peek shows what a claim would take, and changes nothing."""
+"""Claim by id takes the task or states why not; peek shows what a claim would take, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker asks and notes for all its claims at once: do they stand, how far are they, when is more to come."""
+"""Calls of a worker for all its claims together: their status, their progress, and the next due time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promise 7, for tasks claimed ahead of their turn: a loss costs no attempt unless they are known to be started."""
+"""Promise 7, for tasks claimed ahead: a lost claim costs no attempt unless the task is known to have started."""
 
 from __future__ import annotations
 

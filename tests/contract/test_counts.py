@@ -1,4 +1,4 @@
-"""What is counted: everything that is asked for, in the process that asks; what becomes of tasks, once."""
+"""Counters: every call is counted in the process that makes it, and every transition of a task is counted once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vital signs of a database, and how many workflows it holds: numbers that nobody but its server asks for."""
+"""The health figures of a database and the number of its workflows, which only its server reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dead letter: tasks that failed for good and that nobody has dealt with yet."""
+"""The dead letter: failed tasks that were neither retried nor discarded."""
 
 from __future__ import annotations
 

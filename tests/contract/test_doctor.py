@@ -1,4 +1,4 @@
-"""The doctor finds damage, tampering and settings that would cost a guarantee, and nothing in a healthy database."""
+"""The doctor finds damage, changes by other SQL and risky settings, and nothing in a healthy database."""
 
 from __future__ import annotations
 

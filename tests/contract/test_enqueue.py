@@ -1,4 +1,4 @@
-"""Promise 1, acknowledged means stored: what enqueue returned is in the store, exactly as it was asked for."""
+"""Promise 1, acknowledged means stored: a task that enqueue returned is in the store with all its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exchange: outcomes in and the next tasks out, in one transaction; every outcome fenced as it is everywhere else."""
+"""Exchange: finishes tasks and claims others in one transaction; every outcome is fenced as in the other calls."""
 
 from __future__ import annotations
 

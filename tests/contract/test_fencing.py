@@ -1,7 +1,7 @@
-"""Promise 4: whoever lost a claim is refused by every verb, whatever became of the task, and nothing changes.
+"""Promise 4: every call with a lost claim is refused in every later state of the task, and changes nothing.
 
-Each fenced statement asks three things of the row: this token, this worker, still claimed. For each of the three
-there is a claim here for which only that one says no, tried with every verb; "nothing" is every column of every table.
+Each fenced statement checks three conditions of the row: this token, this worker, still claimed. For each condition
+there is a claim that only this condition refuses, tried with every call. "Nothing" is every column of every table.
 """
 
 from __future__ import annotations

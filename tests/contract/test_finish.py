@@ -1,4 +1,4 @@
-"""Finish: what a worker says back is stored once, counted once, and answered with where the task stands now."""
+"""Finish: an outcome is stored once, counted once, and answered with the new state of the task."""
 
 from __future__ import annotations
 

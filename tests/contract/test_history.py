@@ -1,4 +1,4 @@
-"""The history: one line for each transition, in the same transaction, and none for what was refused."""
+"""The history: one entry for each transition, in the same transaction, and none for a refused write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds a task: a task that waits has no holder, and a worker that asks again for what it holds is told so."""
+"""The holder of a task: a waiting task has none; a worker that claims a task it holds is refused with that reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking changes nothing and tells the truth: one task, pages of tasks, numbers, queues, and why a task waits."""
+"""Reads change nothing and are exact: one task, pages of tasks, statistics, queues, and why a task waits."""
 
 from __future__ import annotations
 

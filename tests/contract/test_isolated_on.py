@@ -1,5 +1,4 @@
-"""dibs.testing with a connection of the program's own: tasks that are enqueued in its transaction can be tested, and
-never reach the real queue."""
+"""dibs.testing on a connection of the program: tasks of its transaction can be tested and never reach a real queue."""
 
 from __future__ import annotations
 

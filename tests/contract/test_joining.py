@@ -1,4 +1,4 @@
-"""Verbs on a connection of the user's own join its transaction: its commit is theirs, its rollback undoes them."""
+"""Calls on a connection of the user join its transaction: its commit stores them, its rollback undoes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys: made once and shown once, known by their digest alone, over for good when they expire or are revoked."""
+"""API keys: created and shown once, stored as a digest only, and refused for good after they expire or are revoked."""
 
 from __future__ import annotations
 

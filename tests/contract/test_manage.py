@@ -1,4 +1,4 @@
-"""What people do to tasks and queues: cancel, retry, redrive, pause and resume."""
+"""Calls that manage tasks and queues: cancel, retry, redrive, pause and resume."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Cancel and retry many at once: each as if it were the only one, all in one transaction; those that cannot be moved
-are left out."""
+"""Cancel and retry many tasks in one transaction: each as by a single call; tasks that cannot be moved are left out."""
 
 from __future__ import annotations
 

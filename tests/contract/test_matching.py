@@ -1,4 +1,4 @@
-"""List tasks by key, worker, time and text, and cancel or retry all that match."""
+"""Lists of tasks by key, worker, time and text, and cancel or retry of all matching tasks."""
 
 from __future__ import annotations
 

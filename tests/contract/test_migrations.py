@@ -1,4 +1,4 @@
-"""Migrations: a database is brought up to date by whoever opens it first, once, and never by a dibs that is too old."""
+"""Migrations: the first client that opens a database migrates it, once; a dibs that is too old never does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random and weighted order: how often each task is drawn is what its weight says.
+"""Random and weighted order: each task is claimed as often as its weight demands.
 
-One client, both engines. Every draw comes from a seeded generator; should a plan or a library change the order of the
-draws, the bounds are still such that fair draws never (1 in 10^8) exceed them.
+One client, both engines. Every random number comes from a seeded generator. If a plan or a library changes the order
+of the numbers, the bounds are still wide enough that a fair order exceeds them with a probability of 1 in 10^8.
 """
 
 from __future__ import annotations

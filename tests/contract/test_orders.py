@@ -1,4 +1,4 @@
-"""Orders of claiming: what is claimed is what a plain model of the order and the filters says, in any batch."""
+"""Orders of claims: a claim takes the tasks that a plain model of order and filters takes, in any batch size."""
 
 from __future__ import annotations
 

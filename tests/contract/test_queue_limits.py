@@ -1,4 +1,4 @@
-"""What a server asks for on behalf of a key that is limited to queues: nothing of any other queue is in the answer."""
+"""Reads on behalf of an API key that is limited to queues: the result contains nothing of any other queue."""
 
 from __future__ import annotations
 

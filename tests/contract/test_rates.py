@@ -1,4 +1,4 @@
-"""Rates: never more requests in a window than the limit, counted in the database, however many servers ask at once."""
+"""Rate limits: never more requests in a window than the limit, counted in the database, also for concurrent servers."""
 
 from __future__ import annotations
 

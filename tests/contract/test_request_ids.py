@@ -1,4 +1,4 @@
-"""Request ids: a claim whose answer was lost can be asked for again, and gives what its worker already holds."""
+"""Request ids: a claim whose response was lost can be repeated, and returns the tasks that its worker already holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: rules in the store say how long finished records are kept, and every process prunes by them."""
+"""Retention: rules in the store define how long finished records are kept, and every process prunes by them."""
 
 from __future__ import annotations
 

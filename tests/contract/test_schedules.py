@@ -1,4 +1,4 @@
-"""Schedules: a tick is enqueued once, however many tick at once, and downtime is caught up as the schedule says."""
+"""Schedules: a tick is enqueued once, also by concurrent clients, and downtime is caught up as the schedule demands."""
 
 from __future__ import annotations
 

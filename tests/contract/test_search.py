@@ -1,5 +1,6 @@
-"""Search: tasks by whatever is known of them, newest first, page by page; one call looks at a bounded number of them,
-and the next goes on where it stopped, so that nothing is found twice and nothing is passed over."""
+"""Search: tasks by any combination of filters, newest first, page by page. One call reads a bounded number of tasks,
+and the next call continues where it stopped: no task is returned twice and none is skipped.
+"""
 
 from __future__ import annotations
 

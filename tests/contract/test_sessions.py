@@ -1,4 +1,4 @@
-"""Sessions: found by their digest until they end by the database's clock, and then forgotten."""
+"""Sessions: found by their digest until they end by the clock of the database, and then deleted."""
 
 from __future__ import annotations
 

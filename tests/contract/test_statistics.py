@@ -1,5 +1,6 @@
-"""Samples: every task is counted once, what moved is told once, errors of the same kind stand together, and of all who
-have the sample of a minute one keeps it."""
+"""Samples: every task and every transition is counted once, errors of one kind form a group, and one sample is kept for
+each minute.
+"""
 
 from __future__ import annotations
 

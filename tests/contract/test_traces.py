@@ -1,4 +1,4 @@
-"""A task carries the span of its enqueuer, whatever stands between it and who runs it."""
+"""A task has the trace context of its enqueue, on every engine and over HTTP."""
 
 from __future__ import annotations
 

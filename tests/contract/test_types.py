@@ -1,4 +1,4 @@
-"""Task types: versioned JSON Schemas and defaults, which bind every enqueue and fetch nothing."""
+"""Task types: versioned JSON Schemas and defaults, which apply to every enqueue; no schema is fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upkeep: due tasks are promoted, lost ones recovered, old ones pruned; from anywhere, by many at once."""
+"""Upkeep: due tasks are promoted, lost tasks recovered, old records pruned, by any client and by many concurrently."""
 
 from __future__ import annotations
 

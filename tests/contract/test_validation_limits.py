@@ -1,4 +1,4 @@
-"""Validation is bounded: no schema and no params keep a store, a server or another caller waiting."""
+"""Validation is bounded: no schema and no params delay a store, a server or another caller."""
 
 from __future__ import annotations
 

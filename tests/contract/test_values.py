@@ -1,7 +1,7 @@
-"""What dibs stores it gives back exactly; what it does not store it refuses alike on every engine, writing nothing.
+"""dibs returns stored values exactly, and refuses other values alike on every engine, without writing anything.
 
-The refusals are compared with literal messages, so that an engine that lets a value through to its driver, or says
-something of its own, fails here.
+The refusals are compared with literal messages: an engine that passes a value to its driver, or has a message of its
+own, fails here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting: for something to claim, and for a task to finish; woken at once where possible, by polling in any case."""
+"""Waiting for a claimable task and for the end of a task: by a wake-up where possible, and by polling in any case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers that are limited to different queues can use the same worker id: nobody overwrites another's record."""
+"""Callers that are limited to different queues can use the same worker id: none overwrites the record of another."""
 
 from __future__ import annotations
 

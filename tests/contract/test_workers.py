@@ -1,4 +1,4 @@
-"""The workers that are known: who lives, who is silent, who left, and what each holds."""
+"""Worker records: which workers are active, stale or gone, and which tasks each holds."""
 
 from __future__ import annotations
 

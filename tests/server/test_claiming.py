@@ -1,4 +1,4 @@
-"""The claim endpoint: its exact answers, the races it must decide, and the claims that wait."""
+"""The claim endpoint: its exact responses, concurrent claims, and long polls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done together, or in one line, is answered one by one: what befalls one request befalls no other."""
+"""Coalesced requests and long polls: an error of one request does not affect the others."""
 
 from __future__ import annotations
 

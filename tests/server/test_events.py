@@ -1,4 +1,4 @@
-"""Server-sent events: everything that happens, in order, without a gap, also over a broken connection."""
+"""Server-sent events: every event, in order and without a gap, also across a lost connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workers in other languages, run for real: what they claim they finish, once, whatever happens around them."""
+"""The workers in other languages, run for real: every claimed task is finished once, also with faults."""
 
 from __future__ import annotations
 

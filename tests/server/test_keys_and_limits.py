@@ -1,4 +1,4 @@
-"""Keys and limits: who gets in, how often, and how soon a key that was taken back is refused."""
+"""API keys and rate limits: which requests are accepted, how often, and how soon a revoked key is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pulse: what a watcher is told is the truth, and it costs nearly nothing when nobody watches."""
+"""Live statistics: the figures of a stream are exact, and cost nearly nothing while no client watches."""
 
 from __future__ import annotations
 

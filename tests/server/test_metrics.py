@@ -1,4 +1,4 @@
-"""`/metrics` of a server: the database in numbers, beside what its process has counted."""
+"""`/metrics` of a server: the figures of the database and the counters of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate and the connection, from outside: who is let in by name, what is no request, who takes too long."""
+"""Middleware and connections seen from outside: host names, malformed requests, limits and timeouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API's description: valid, complete, true to the endpoints, and readable."""
+"""The description of the API: valid, complete, true to the endpoints, and readable."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whatever is sent: never a 5xx, a sentence that says what was wrong, and nothing changed in the store.
+"""Every bad request gets a 4xx with a message that states the mistake, never a 5xx, and changes nothing in the store.
 
-What a key may do is asked of every endpoint in the table, so that a new one cannot be forgotten.
+The scopes of a key are checked at every endpoint of the table, so that a new endpoint cannot be forgotten.
 """
 
 from __future__ import annotations

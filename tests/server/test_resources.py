@@ -1,4 +1,4 @@
-"""Every resource beside tasks and claims: its good answer, its refusals, and what a limited key sees of it."""
+"""Every resource beside tasks and claims: its normal response, its refusals, and its content for a limited key."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The API does what its description says: Schemathesis makes requests from the description, good ones and bad ones,
-and checks every answer against it.
+"""The API conforms to its description: Schemathesis makes valid and invalid requests from the description, and checks
+every response against it.
 
 `make stress` does the same for longer: STRESS_EXAMPLES for each operation, with a seed that it prints and that
 STRESS_SEED repeats.

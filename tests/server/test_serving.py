@@ -1,4 +1,4 @@
-"""Stopping, dying and outages, seen from outside: whoever got an answer can rely on it."""
+"""Stopping, killing and outages of a server, seen from outside: every acknowledged request holds."""
 
 from __future__ import annotations
 

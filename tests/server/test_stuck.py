@@ -1,4 +1,4 @@
-"""A server stays alive beside slow validations, says so when it is stuck, and ends when it is asked to."""
+"""A server stays alive during slow validations, reports when it is stuck, and ends on SIGTERM."""
 
 from __future__ import annotations
 

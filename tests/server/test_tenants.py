@@ -1,6 +1,6 @@
-"""Tenants: a key that is limited to queues neither sees nor changes anything of other queues, whatever it asks for.
+"""Tenants: an API key that is limited to queues neither sees nor changes anything of other queues.
 
-Every endpoint of the API and every page of the dashboard is asked, so that a new one cannot be forgotten.
+Every endpoint of the API and every page of the dashboard is tested, so that a new one cannot be forgotten.
 """
 
 from __future__ import annotations

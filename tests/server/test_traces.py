@@ -1,4 +1,4 @@
-"""The API takes the span of who asks from the body or, like everybody on the web, from the header of the request."""
+"""The API takes the trace context of a task from the body or from the header of the request."""
 
 from __future__ import annotations
 

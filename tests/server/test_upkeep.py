@@ -1,4 +1,4 @@
-"""A server keeps the house by itself: no worker is needed for what time alone brings about."""
+"""A server does upkeep by itself: transitions that depend on time need no worker."""
 
 from __future__ import annotations
 

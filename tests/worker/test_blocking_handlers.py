@@ -1,4 +1,4 @@
-"""A handler that hogs the processor or the event loop costs nobody a lease, itself (in a process) included."""
+"""A handler that blocks the processor or the event loop costs no lease, not even its own in a child process."""
 
 from __future__ import annotations
 

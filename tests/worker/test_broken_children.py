@@ -1,4 +1,4 @@
-"""Nothing that happens in a child process costs its worker a place, or holds up the end of the program."""
+"""No fault of a child process costs its worker a lane, or delays the exit of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that a handler raises, returns or is given takes its thread, its event loop or its place along."""
+"""No exception, result or argument of a handler ends its thread, its event loop or its lane."""
 
 from __future__ import annotations
 

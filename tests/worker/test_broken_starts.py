@@ -1,4 +1,4 @@
-"""A worker that cannot begin says so at once, leaves nothing behind, and may try again."""
+"""A worker that cannot start reports it at once, leaves no thread, and may be started again."""
 
 from __future__ import annotations
 

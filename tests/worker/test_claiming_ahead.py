@@ -1,4 +1,4 @@
-"""Claiming ahead: very short tasks in batches, long ones only when they can begin, and nobody waits for ever."""
+"""Claiming ahead: very short tasks in batches, long tasks only when they can start, and no task is starved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler is told about its attempt, what it says while it runs, and what its caller gets back."""
+"""The context of a handler: its attempt, its progress and log, and the result for its caller."""
 
 from __future__ import annotations
 

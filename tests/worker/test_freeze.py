@@ -1,4 +1,4 @@
-"""Promise 4: a worker that slept through the end of its lease changes nothing when it wakes up, and works on."""
+"""Promise 4: a worker that was frozen past the end of its lease changes nothing when it continues, and works again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promises 3 to 5: workers killed at random moments lose nothing, complete nothing twice, and delay it little."""
+"""Promises 3 to 5: workers killed at random times lose no task, complete none twice, and cause little delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store is away for a while: the same worker process goes on by itself afterwards, and nothing is lost."""
+"""An outage of the store: the same worker process continues afterwards, and no task is lost."""
 
 from __future__ import annotations
 

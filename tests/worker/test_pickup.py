@@ -1,4 +1,4 @@
-"""A task begins soon: when it is enqueued from another process, and when its time has come."""
+"""A task starts soon after it is enqueued by another process, and soon after its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promise 7: a task that kills its worker reaches the dead letter, and takes nobody with it."""
+"""Promise 7: a task that kills its worker reaches the dead letter, and no other task does."""
 
 from __future__ import annotations
 

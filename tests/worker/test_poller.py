@@ -1,4 +1,4 @@
-"""The plain loop: each task reaches the callback once, and nothing a callback does ends the loop."""
+"""The poller: each task reaches the callback once, and nothing a callback does ends the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a handler raises, returns or does not understand is the end of its attempt, and of nothing else."""
+"""Every exception, result or invalid argument of a handler ends its attempt, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child process is replaced before what it has gathered harms anybody: after so many tasks, or above a size."""
+"""A child process is replaced after a number of tasks, or above a size, so that leaks do no harm."""
 
 from __future__ import annotations
 

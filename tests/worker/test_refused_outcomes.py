@@ -1,4 +1,4 @@
-"""An outcome that the store cannot keep fails its own attempt and does not hold back the outcomes of other tasks."""
+"""An outcome that the store refuses fails its own attempt and does not hold back the outcomes of other tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGTERM: nothing new, the grace period for what runs, and what is given back costs no attempt."""
+"""SIGTERM: no new task, a grace period for running tasks, and a release costs no attempt."""
 
 from __future__ import annotations
 

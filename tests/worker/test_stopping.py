@@ -1,4 +1,4 @@
-"""Running handlers are told to stop: when somebody cancels their task, and when their time is up, in every lane."""
+"""Running handlers get a cancel request when their task is cancelled, and end at their timeout, in every lane."""
 
 from __future__ import annotations
 

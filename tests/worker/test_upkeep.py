@@ -1,4 +1,4 @@
-"""Upkeep by workers: any number of them may do it at once; they register, say goodbye, and let schedules tick once."""
+"""Upkeep by workers: any number may do it concurrently; workers register and leave, and schedules tick once."""
 
 from __future__ import annotations
 

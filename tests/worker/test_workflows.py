@@ -1,6 +1,6 @@
-"""Workflows on real workers: results reach the next steps, steps add steps, checkpoints stay, the end is seen to once.
+"""Workflows on real workers: results reach the next steps, steps add steps, checkpoints stay, finalizers run once.
 
-Upkeep comes once a minute here, so that what is tested is the worker itself and not the repair.
+Upkeep runs once a minute here, so that the tests are about the worker itself and not about the repair by upkeep.
 """
 
 from __future__ import annotations

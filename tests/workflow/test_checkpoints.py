@@ -1,4 +1,4 @@
-"""Checkpoints: what a task kept is found by its next attempt, and only who holds the task can keep."""
+"""Checkpoints: a value stored by an attempt is available to later attempts; only the holder can store one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures: each policy does what it says, nothing is begun after the end is known, and a retry goes on from there."""
+"""Failures: each policy has its effect, no step begins after the end, and a retry continues from the failure."""
 
 from __future__ import annotations
 

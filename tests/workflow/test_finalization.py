@@ -1,4 +1,4 @@
-"""Promise 8: exactly one processor finalizes a workflow; a zombie is refused, and who loses a claim loses nothing."""
+"""Promise 8: exactly one processor finalizes a workflow, a zombie is refused, and a lost claim loses nothing."""
 
 from __future__ import annotations
 

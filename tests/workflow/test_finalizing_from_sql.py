@@ -1,6 +1,6 @@
-"""Finalizing from SQL alone: what a program in any language does with a connection to PostgreSQL, and no dibs.
+"""Finalization by plain SQL, as a program in any language does it with a connection to PostgreSQL and without dibs.
 
-The workflows are started and their steps are run by dibs. Everything about their finalization is plain SQL.
+dibs starts the workflows and runs their steps. Everything about their finalization is plain SQL.
 """
 
 from __future__ import annotations

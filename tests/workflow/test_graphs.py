@@ -1,4 +1,4 @@
-"""Graphs: stored whole or not at all, and every step runs once, after its parents and never before."""
+"""Graphs: stored completely or not at all, and every step runs once, after its parents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Growing: a step adds steps in the transaction that completes it, once, and who waits for it waits for those too."""
+"""Added steps: a step adds steps in the transaction that completes it, once, and its children wait for those too."""
 
 from __future__ import annotations
 

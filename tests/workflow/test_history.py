@@ -1,4 +1,4 @@
-"""The history of steps is that of tasks: complete, checked by the same rules; and what does not run says why."""
+"""The history of steps is complete and checked by the rules of tasks; explain states why a step does not run."""
 
 from __future__ import annotations
 

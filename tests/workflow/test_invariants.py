@@ -1,4 +1,4 @@
-"""Whatever is done to workflows, in whatever order: the books are right after every move, and every workflow ends."""
+"""After any sequence of operations on workflows the counters are right, and every workflow ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promise 8: whoever ends last, and however many do at once, a workflow is finalized exactly once."""
+"""Promise 8: a workflow whose last steps end concurrently is finalized exactly once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whatever happens to a workflow and in whatever order, its counters are right, it ends, and a retry completes it.
+"""After any sequence of operations the counters of a workflow are right, it ends, and a retry completes it.
 
 Random graphs, with sub-workflows, policies and finalizers; random claims, outcomes, growth, lost leases, cancels,
-retries, deadlines and finalizations. After every move the rows of the workflow are compared with its steps.
+retries, deadlines and finalizations. After every operation the rows of the workflow are compared with its steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What once kept a workflow from its end, or let it run when it should not."""
+"""Former errors that kept a workflow from its end, or ran a step too early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sub-workflows: a step that is a whole workflow, which begins, fails, stops and is retried with the one around it."""
+"""Sub-workflows: a step that is a whole workflow begins, fails, stops and is retried with the outer workflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows as the dashboard shows them: the same steps, read in bounded pieces."""
+"""Workflows as the dashboard shows them: the same steps, read in bounded batches."""
 
 from __future__ import annotations
 

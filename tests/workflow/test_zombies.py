@@ -1,4 +1,4 @@
-"""Promises 4 and 8: a processor that slept through the end of its claim changes nothing when it wakes up."""
+"""Promises 4 and 8: a processor that was frozen past the end of its claim changes nothing when it continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many tasks at once: each is moved once, by those who may, and nothing that was enqueued after it began."""
+"""Bulk actions of the dashboard: each task is moved once, by an allowed key, and no task that was enqueued later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dead letter, by error: what is alike stands together, and is sent back together."""
+"""The dead letter by error: equal errors form a group, and a group is redriven together."""
 
 from __future__ import annotations
 

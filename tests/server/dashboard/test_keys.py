@@ -1,4 +1,4 @@
-"""Keys in the dashboard: for admins of the whole store alone, made and shown once, revoked for good."""
+"""API keys in the dashboard: for admins of the whole store only, created and shown once, revoked for good."""
 
 from __future__ import annotations
 

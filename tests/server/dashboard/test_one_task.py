@@ -1,4 +1,4 @@
-"""The page of one task: where it stands, what happened to it, what may be done to it, and all of it as text."""
+"""The page of one task: its state, its history, the allowed actions, and all content as text."""
 
 from __future__ import annotations
 

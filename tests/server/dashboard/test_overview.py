@@ -1,4 +1,4 @@
-"""The overview, the queues and the workers: what they show, to whom, and what one can press there."""
+"""The overview, the queues and the workers: their figures, their visibility and their buttons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules in the dashboard: when they tick, what became of it, and buttons that do what the API allows."""
+"""Schedules in the dashboard: their ticks and results, and buttons for the actions that the API allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No other site can press a button of ours, no page runs a script that is not ours, no form goes without its token."""
+"""The dashboard refuses cross-site requests, third-party scripts and forms without their token."""
 
 from __future__ import annotations
 

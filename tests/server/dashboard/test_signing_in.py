@@ -1,4 +1,4 @@
-"""Who may come in, for how long, and what the cookie gives away."""
+"""Signing in: which keys are accepted, for how long, and what the cookie reveals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks page: what is searched for is found, page by page, by those who may see it, and shown as text."""
+"""The tasks page: a search finds every matching task that the key may see, page by page, and shows it as text."""
 
 from __future__ import annotations
 

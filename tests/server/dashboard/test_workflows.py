@@ -1,4 +1,4 @@
-"""Workflows in the dashboard: what is drawn, what it says, who may see it and who may press which button."""
+"""Workflows in the dashboard: the drawing, the tables, their visibility and the buttons of each key."""
 
 from __future__ import annotations
 
