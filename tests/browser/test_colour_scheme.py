@@ -1,4 +1,4 @@
-"""Light and dark: as the system likes it, until somebody chooses."""
+"""Light and dark: the setting of the system, until the user chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without a mouse: everything can be reached, seen and done from the keyboard."""
+"""The keyboard: everything can be reached, seen and done without a mouse."""
 
 from __future__ import annotations
 

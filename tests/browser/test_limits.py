@@ -1,4 +1,4 @@
-"""Who may only look sees nothing to press; and whatever a task says, it is only text."""
+"""A key with only the read scope sees no actions, and text of a task is only text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages to keep open: they move by themselves, and what they offer to press does what it says."""
+"""The pages to keep open: they update without a reload, and their buttons have the described effect."""
 
 from __future__ import annotations
 

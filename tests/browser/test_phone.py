@@ -1,4 +1,4 @@
-"""A phone: everything can be read and pressed at 390 pixels, in portrait."""
+"""A phone: everything can be read and pressed at a width of 390 pixels."""
 
 from __future__ import annotations
 

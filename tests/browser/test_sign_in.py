@@ -1,4 +1,4 @@
-"""The door: who has a key comes in, who has not stays outside."""
+"""Signing in with a browser: a key is needed, and is enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks: they appear by themselves, can be found, and can be sent back or cancelled, many at once."""
+"""Tasks: they appear without a reload, can be found, and can be retried or cancelled, many at a time."""
 
 from __future__ import annotations
 

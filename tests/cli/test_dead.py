@@ -1,4 +1,4 @@
-"""`dibs dead`: what failed for good, and the way back."""
+"""`dibs dead`: lists, redrives and discards failed tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dibs demo`: one command starts everything, one signal ends everything, and the books are right."""
+"""`dibs demo`: one command starts everything, one signal ends everything, and the history has no violation."""
 
 from __future__ import annotations
 

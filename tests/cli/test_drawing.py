@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 (the sign for times is meant)
-"""The picture of a workflow: every dependency is in it and no other, whatever the terminal can show."""
+"""The drawing of a workflow: it contains every dependency and no other, on every terminal."""
 
 from __future__ import annotations
 

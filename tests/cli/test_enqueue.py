@@ -1,4 +1,4 @@
-"""`dibs enqueue`: what is stored, what is refused, and what it says."""
+"""`dibs enqueue`: what it stores, refuses and prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How every command ends when something is wrong: a code, an error, a hint, and never a traceback."""
+"""The end of every command on an error: an exit code, an error, a hint, and never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--help and completion answer at once, because they import next to nothing."""
+"""--help and completion answer fast, because they import few modules."""
 
 from __future__ import annotations
 

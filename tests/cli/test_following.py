@@ -1,4 +1,4 @@
-"""`dibs tasks list --follow`: each task as it comes and changes, until Ctrl-C."""
+"""`dibs tasks list --follow`: prints each new or changed task, until Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dibs keys`: keys are made, listed and revoked from the shell, and shown exactly once."""
+"""`dibs keys`: creates, lists and revokes keys, and shows each exactly once."""
 
 from __future__ import annotations
 

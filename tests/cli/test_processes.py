@@ -1,4 +1,4 @@
-"""Each command as a process of its own does what it does inside the test process, where the other tests run it."""
+"""Each command as a process has the same output as inside the test process, where the other tests run it."""
 
 from __future__ import annotations
 

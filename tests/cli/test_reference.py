@@ -1,4 +1,4 @@
-"""The reference of the command line names every command and every option that --help names, and no others."""
+"""The reference of the command line has every command and every option of --help, and no others."""
 
 from __future__ import annotations
 

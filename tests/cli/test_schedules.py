@@ -1,4 +1,4 @@
-"""`dibs schedules`: what the clock enqueues, from the shell."""
+"""`dibs schedules`: manages schedules from the shell."""
 
 from __future__ import annotations
 

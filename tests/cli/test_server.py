@@ -1,4 +1,4 @@
-"""`dibs server`: what it says when it starts, and how it refuses what makes no sense."""
+"""`dibs server`: its messages at the start, and its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dibs tasks`: every verb answers people and scripts, and refuses by its exit code."""
+"""`dibs tasks`: every command has output for people and scripts, and reports a refusal by its exit code."""
 
 from __future__ import annotations
 

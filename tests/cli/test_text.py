@@ -1,4 +1,4 @@
-"""What users sent is shown as text: it colours, moves and forges nothing."""
+"""Text of users is shown as text: it sets no colour, moves no cursor and forges no line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dibs top`: the store, live, in a terminal of any size."""
+"""`dibs top`: live figures of the store, in a terminal of any size."""
 
 from __future__ import annotations
 

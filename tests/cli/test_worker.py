@@ -1,4 +1,4 @@
-"""`dibs worker`: real processes that are started, asked to stop, killed, and pointed at programs that are wrong."""
+"""`dibs worker`: real processes that are started, stopped, killed, and given wrong programs."""
 
 from __future__ import annotations
 

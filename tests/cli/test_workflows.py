@@ -1,4 +1,4 @@
-"""`dibs workflows`: graphs are started, drawn, stopped and sent on from the shell, for people and for scripts."""
+"""`dibs workflows`: starts, draws, cancels and retries workflows, for people and for scripts."""
 
 from __future__ import annotations
 

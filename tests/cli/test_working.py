@@ -1,4 +1,4 @@
-"""A worker made of shell commands: peek, claim, complete, fail, release; fenced by the token as everywhere."""
+"""A worker made of shell commands: peek, claim, complete, fail, release; fenced by the token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every metric that an alert or a panel asks for is one that a server or a worker shows."""
+"""Every metric in an alert or a panel is a metric of a server or a worker."""
 
 from __future__ import annotations
 

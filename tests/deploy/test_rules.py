@@ -1,5 +1,4 @@
-"""The alert rules are what Prometheus understands, fire when they should and not when they should not, and say what to
-do about it."""
+"""The alert rules: valid for Prometheus, fire when they should and only then, and contain an instruction."""
 
 from __future__ import annotations
 

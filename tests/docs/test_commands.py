@@ -1,4 +1,4 @@
-"""The commands in the documentation are commands of dibs, with options that there are."""
+"""The commands in the documentation are commands of dibs, with existing options."""
 
 from __future__ import annotations
 

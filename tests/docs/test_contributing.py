@@ -1,4 +1,4 @@
-"""The page for contributors shows the matrix as it is."""
+"""The page for contributors shows the current matrix."""
 
 from __future__ import annotations
 

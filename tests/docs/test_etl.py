@@ -1,4 +1,4 @@
-"""The small ETL among the examples: what it loads is right, on each engine, and its steps did what its page says."""
+"""The small ETL among the examples: its data is right on each engine, and its steps are those on its page."""
 
 from __future__ import annotations
 

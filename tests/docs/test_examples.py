@@ -1,4 +1,4 @@
-"""The code in the documentation runs as it stands."""
+"""The code in the documentation runs unchanged."""
 
 from __future__ import annotations
 

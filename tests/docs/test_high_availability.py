@@ -1,4 +1,4 @@
-"""The guide on high availability: its URL leads to the node that takes writes, and its doctor is the real one."""
+"""The guide on high availability: its URL leads to the writable node, and its doctor output is real."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The guide to the HTTP API runs as it stands: its own server, its own keys, each request and the answer beside it.
+"""The guide to the HTTP API runs unchanged: its own server, its own keys, each request and the response beside it.
 
 A block of shell is run in the shell of the block before it, in an empty folder; `dibs server` alone is the reader's
-other terminal. The block of JSON that follows is the answer: its status where the fence names one, and every field, but
-for `"…": "…"`, which stands for fields that are left out. Times and keys are compared by their form only.
+other terminal. The block of JSON that follows is the response: its status where the fence names one, and every field,
+except for `"…": "…"`, which means omitted fields. Times and keys are compared by their format only.
 """
 
 from __future__ import annotations

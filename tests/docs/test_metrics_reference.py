@@ -1,4 +1,4 @@
-"""The reference of metrics names every family with its labels, as the code has them, and no others."""
+"""The reference of metrics has every family with its labels, as in the code, and no others."""
 
 from __future__ import annotations
 

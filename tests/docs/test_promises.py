@@ -1,4 +1,4 @@
-"""The page of promises names tests that exist, and every fault under each promise that it puts to the test."""
+"""The page of promises names existing tests, and every fault under each promise that the fault tests."""
 
 from __future__ import annotations
 

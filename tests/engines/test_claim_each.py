@@ -1,4 +1,4 @@
-"""Claims made together for several workers: each gets its own tasks, as if it had asked alone."""
+"""Coalesced claims of several workers: each worker gets its own tasks, as by a single claim."""
 
 from __future__ import annotations
 

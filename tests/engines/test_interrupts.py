@@ -1,4 +1,4 @@
-"""Who is interrupted (Ctrl-C) in the middle of nowhere leaves a store that works, and can be closed."""
+"""A call that is interrupted (Ctrl-C) at any point leaves a store that works and can be closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tallies: a count and what moved since add up to the truth, whoever writes at the same time."""
+"""A count plus the later transitions is exact, also with concurrent writers."""
 
 from __future__ import annotations
 

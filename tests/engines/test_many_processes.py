@@ -1,4 +1,4 @@
-"""Promises 1 to 4 with many processes on one store: no double claim, nothing lost, acknowledged means stored."""
+"""Promises 1 to 4 with many processes on one store: no double claim, no lost task, acknowledged means stored."""
 
 from __future__ import annotations
 

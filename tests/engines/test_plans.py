@@ -1,7 +1,7 @@
-"""Plan guards: with a million pending and a million finished tasks, an operation touches what it needs, by its index.
+"""Plan guards: with a million pending and a million finished tasks, an operation reads only the rows it needs.
 
-The databases are made once for a test run. `make proof` makes them a tenth as large; `make stress` and
-DIBS_TEST_MILLION=1000000 make them whole.
+The databases are created once for a test run. `make proof` creates them a tenth as large; `make stress` and
+DIBS_TEST_MILLION=1000000 create them in full size.
 """
 
 from __future__ import annotations

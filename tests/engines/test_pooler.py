@@ -1,4 +1,4 @@
-"""Behind PgBouncer in transaction mode, of any version: one statement is never taken for another, and all is found."""
+"""Behind PgBouncer in transaction mode, of any version: statements of different clients are never confused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a claim costs PostgreSQL: one statement, and the locks of what it takes."""
+"""The cost of a claim on PostgreSQL: one statement, and the locks of the claimed tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enqueues that come at the same moment are one statement, and still each caller's own: errors, keys, cancellation."""
+"""Concurrent enqueues are one statement, and each caller has its own errors, keys and cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every connection to PostgreSQL notices in half a minute that the other end is gone, unless the URL says otherwise."""
+"""Every connection to PostgreSQL notices a lost server within half a minute, unless the URL has other timeouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that an administrator gave the database as defaults: dibs works with them, and the doctor reports them."""
+"""Defaults that an administrator set for the database: dibs works with them, and the doctor reports them."""
 
 from __future__ import annotations
 

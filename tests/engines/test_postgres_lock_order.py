@@ -1,4 +1,4 @@
-"""Whoever writes about several claimed tasks locks them in the order of their ids, whatever plan PostgreSQL chose."""
+"""A write to several claimed tasks locks them in the order of their ids, with every plan of PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL is away: the first call of a process waits as long as every other, and the log stays readable."""
+"""Outages of PostgreSQL: the first call of a process waits as long as every other call, and the log stays readable."""
 
 from __future__ import annotations
 

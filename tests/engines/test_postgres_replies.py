@@ -1,4 +1,4 @@
-"""No call waits for ever for PostgreSQL: the session of a reply that does not come within its bound is closed."""
+"""No call waits forever for PostgreSQL: a session without a reply within the bound is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Races: only the lines that somebody claims from at random or by weight have numbers, and there every task has one."""
+"""Random-order numbers: only partitions with random or weighted order have them, and there every task has one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The store behind a server, when the line to it is bad: what is repeated, what is not, and what nobody may see.
+"""The remote store on a bad connection: which requests are repeated, which are not, and that the key stays secret.
 
-What a store promises is tested in tests/contract, over HTTP as on every engine.
+The promises of a store are tested in tests/contract, over HTTP as on every engine.
 """
 
 from __future__ import annotations

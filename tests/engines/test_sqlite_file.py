@@ -1,4 +1,4 @@
-"""The SQLite file may be taken away under a running program: it must not go on as if nothing had happened."""
+"""The SQLite file may be moved or replaced under a running program: the program notices it and loses no data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line of those who wait for SQLite's lock: in turn if it moves, and never in the way if it does not."""
+"""The queue of processes that wait for SQLite's lock: in order if it moves, and without effect if it is stuck."""
 
 from __future__ import annotations
 

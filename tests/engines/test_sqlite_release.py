@@ -1,4 +1,4 @@
-"""SQLite releases with the WAL-reset bug: whoever runs a worker or a server on one reads so in the log, once."""
+"""SQLite releases with the WAL-reset bug: a worker or server on such a release logs a warning, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQLite writer: many callers share a commit, an error is one caller's own, and nobody waits for ever."""
+"""The SQLite writer: many callers share a commit, an error concerns one caller, and no caller waits forever."""
 
 from __future__ import annotations
 

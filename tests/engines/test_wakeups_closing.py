@@ -1,4 +1,4 @@
-"""Closing while a thread of the store is just being started, or cannot be started at all."""
+"""Closing a store while one of its threads is being started, or cannot be started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One entry a line: JSON for programs, sentences for people, and nothing in them that does not belong there."""
+"""The log: one entry a line, JSON for programs, text for people, and no forged content."""
 
 from __future__ import annotations
 

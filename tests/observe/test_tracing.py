@@ -1,4 +1,4 @@
-"""One trace: whoever enqueues and every attempt, in threads, event loops, child processes and behind a server."""
+"""One trace: the enqueue and every attempt, in threads, event loops, child processes and behind a server."""
 
 from __future__ import annotations
 

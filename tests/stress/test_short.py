@@ -1,4 +1,4 @@
-"""Each scenario of the stress run for a moment: its fault happens, and everything that it promises holds."""
+"""Each scenario of the stress run for a short time: its fault happens, and all its promises hold."""
 
 from __future__ import annotations
 

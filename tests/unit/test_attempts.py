@@ -1,4 +1,4 @@
-"""The attempts that the dashboard draws are those that the history tells of."""
+"""The attempts that the dashboard draws are those of the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's own promises: every peer can be made and measured, what is wrong is found, no part is overwritten."""
+"""The benchmark: every peer can be installed and measured, errors are found, no part is overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dibs and AsyncDibs are the same client, called and awaited: name by name, parameter by parameter, word by word."""
+"""Dibs and AsyncDibs have the same methods, parameters and docstrings; one is called, the other is awaited."""
 
 from __future__ import annotations
 

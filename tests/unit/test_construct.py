@@ -1,4 +1,4 @@
-"""Generated constructors: fields go by their names, and a field that is missing is noticed at import."""
+"""Generated constructors: fields are assigned by name, and a missing field is an error at import."""
 
 from __future__ import annotations
 

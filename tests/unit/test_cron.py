@@ -1,4 +1,4 @@
-"""Cron: which moment comes next, also around daylight saving, leap days and a zone that nobody knows."""
+"""Cron: the next tick, also around daylight saving, on leap days and with an unknown time zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How finalization claims are counted: every answer once, under a reason that is one of few."""
+"""Counters of finalization claims: every reply once, with one of a few reasons."""
 
 from __future__ import annotations
 

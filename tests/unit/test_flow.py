@@ -1,4 +1,4 @@
-"""A workflow is written down in memory and checked there: what could not run to its end never reaches a store."""
+"""A workflow is written and checked in memory: a graph that could not run to its end never reaches a store."""
 
 from __future__ import annotations
 

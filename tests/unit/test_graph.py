@@ -1,4 +1,4 @@
-"""The picture of a graph in the dashboard: nothing over anything else, every line forward, the same every time."""
+"""The drawing of a graph in the dashboard: no overlaps, every edge forward, the same drawing every time."""
 
 from __future__ import annotations
 

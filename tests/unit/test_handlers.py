@@ -1,4 +1,4 @@
-"""@app.task: what may be a handler, what it may be called with, and what is refused where the mistake is."""
+"""@app.task: which functions may be handlers, which arguments they take, and errors where the mistake is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters and histograms: nothing is lost where many count at once, and no name of a task makes them grow for ever."""
+"""Counters and histograms: no count is lost under concurrency, and the number of series is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of API keys: what a key looks like, what counts as one, and that nothing ever shows its secret."""
+"""The text of API keys: its format, its parser, and that nothing ever shows its secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lane claims ahead what is over soon, and what begins slowly is not."""
+"""A lane claims short tasks ahead; a task that starts slowly is not short."""
 
 from __future__ import annotations
 

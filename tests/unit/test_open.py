@@ -1,4 +1,4 @@
-"""From a URL to a store: what names none is refused, with a hint at what does."""
+"""From a URL to a store: a URL that names no store is refused with a hint."""
 
 from __future__ import annotations
 

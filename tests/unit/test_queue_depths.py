@@ -1,4 +1,4 @@
-"""The board: a count and what moved since, as anybody may see it."""
+"""Queue depths: a count plus later transitions, seen with and without a limit of queues."""
 
 from __future__ import annotations
 

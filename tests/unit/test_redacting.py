@@ -1,4 +1,4 @@
-"""Redaction: no password, key or session of a URL or a text survives it, and the rest of the text does."""
+"""Redaction removes every password, key and session from a URL or a text, and keeps the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The estimate of validation work: small for ordinary schemas, large or unbounded for those that may be slow."""
+"""The estimate of validation work: small for ordinary schemas, large or unbounded for schemas that may be slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search box of the dashboard: words with a colon are filters, the rest is a text."""
+"""The search box of the dashboard: words with a colon are filters, the rest is text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a server is set up: what makes no sense is refused before anything begins."""
+"""The configuration of a server: invalid settings are refused before the server starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of several processes: added up by whoever is asked, never smaller than they were, whoever dies."""
+"""Metrics of several processes: added up by the process that is scraped, and never smaller after a process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQL sections: the same statements in both engines, each explained, each used, none made of user input."""
+"""The SQL sections: the same statements in both engines, each explained, each used, none built from user input."""
 
 from __future__ import annotations
 

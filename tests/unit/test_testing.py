@@ -1,4 +1,4 @@
-"""dibs.testing: users' tests run on a real queue of their own, and only the clock is not real."""
+"""dibs.testing: tests of users run on a real queue of their own, with a clock that the test advances."""
 
 from __future__ import annotations
 

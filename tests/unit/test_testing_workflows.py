@@ -1,4 +1,4 @@
-"""dibs.testing and workflows: a drain runs a whole workflow in order, with its finalizer, on the test's clock."""
+"""dibs.testing and workflows: drain runs a whole workflow in order, with its finalizer, on the clock of the test."""
 
 from __future__ import annotations
 

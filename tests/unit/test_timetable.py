@@ -1,4 +1,4 @@
-"""When schedules tick, for people: simple expressions in words, the next ticks, a day in quarters of an hour."""
+"""The timetable of schedules: simple expressions in words, the next ticks, a chart of a day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shapes of workflows in the dashboard: which steps have a box together, how it stands, what its table lists."""
+"""The boxes of workflows in the dashboard: which steps share a box, its state, and its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every struct of dibs.wire: what is sent as JSON is read as the same, with no field lost or swapped."""
+"""Every struct of dibs.wire: encoding and decoding returns the same object, with no field lost or swapped."""
 
 from __future__ import annotations
 

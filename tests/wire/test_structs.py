@@ -1,4 +1,4 @@
-"""The shapes of the JSON: nothing that is known is left out, and the names are those of the API."""
+"""The structs of the JSON API: no field of a model is left out, and the names are those of the API."""
 
 from __future__ import annotations
 
