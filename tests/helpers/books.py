@@ -1,4 +1,4 @@
-"""The books after a run: nothing lost, nothing twice, every rule of the history kept."""
+"""Check a store after a run: no task lost or completed twice, and no rule of the history violated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine that runs the tests may have a SQLite release of which workers and servers warn in their log."""
+"""The SQLite release of the test machine may cause a warning in the log of workers and servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How unlikely a count is, exactly, so that a statistical test can have a bound that chance never reaches."""
+"""The exact probability of a count, so that a statistical test can have a bound that fair results never reach."""
 
 from __future__ import annotations
 

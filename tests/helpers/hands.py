@@ -1,4 +1,4 @@
-"""Workers in processes of their own (see work.py), to be signalled, frozen and killed."""
+"""Workers in separate processes (see work.py), to be signalled, frozen and killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention in tests: set the defaults of a store to so many seconds."""
+"""Retention in tests: set the default retention of a store in seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listening to the pulse, as a page of the dashboard does."""
+"""A client of the live statistics, as a page of the dashboard is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books of workflows: what their counters say is what their steps are, at every moment between two operations."""
+"""Consistency of workflows: between any two operations the counters of a workflow agree with its steps."""
 
 from __future__ import annotations
 

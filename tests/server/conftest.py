@@ -1,9 +1,9 @@
-"""A server before a new database of each engine, and clients that speak HTTP to it.
+"""A server before a new database of each engine, and HTTP clients.
 
-`server` and `http`: without keys. `keyed`: with keys, and `keyed.client("read", queues=["a"])` is one that has such a
-key. `app` is a client of the database itself, past the server. `serve` starts more servers, each with a thread and a
-port of its own, with other settings: `serve(clock=clock)` is one whose database has the hand-turned clock. None of
-them keeps the house unless told to (`upkeep=True`), so that nothing happens to tasks but what a test does.
+`server` and `http`: without keys. `keyed`: with keys; `keyed.client("read", queues=["a"])` is a client with such a key.
+`app` is a client of the database, without the server. `serve` starts more servers, each with its own thread and port,
+and with other settings: `serve(clock=clock)` has a database with the clock of the test. No server does upkeep unless
+it is started with `upkeep=True`, so that only the test changes tasks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the stages of a run stand: a fresh database for each, and a server before it where the engine is served."""
+"""The databases of a run: a new database for each stage, and a server before it if the engine is reached over HTTP."""
 
 from __future__ import annotations
 

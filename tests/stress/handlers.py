@@ -1,4 +1,4 @@
-"""What real workers run in a stress run. Each says that it runs, under which token, before it does anything else."""
+"""The handlers of real workers in a stress run. Each records its token before it does anything else."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The line between clients and a store, in TCP: it loses answers and requests, is slow, parts and heals, on request.
+"""The TCP connection between clients and a store: it drops messages, is slow, is cut and restored, on request.
 
-An answer that it loses is the store's last word on a transaction, read from the store before it is thrown away with
-the connection: so the write was committed, and nobody was told. It speaks for HTTP and for PostgreSQL's protocol.
+A dropped reply is the reply of the store to a transaction, read from the store before it is dropped with the
+connection: the write was committed, and the client did not learn it. HTTP and the PostgreSQL protocol are supported.
 """
 
 from __future__ import annotations

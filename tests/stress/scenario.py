@@ -1,4 +1,4 @@
-"""A scenario is one fault, played on one engine until its time is over, and judged by what was told and stored."""
+"""A scenario is one fault, played on one engine for a time, and checked by the replies and the content of the store."""
 
 from __future__ import annotations
 

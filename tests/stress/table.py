@@ -1,4 +1,4 @@
-"""The one table of a stress run: a line for each fault and engine, as text for a terminal or Markdown for the docs."""
+"""The table of a stress run: a row for each fault and engine, as text for a terminal or Markdown for the docs."""
 
 from __future__ import annotations
 

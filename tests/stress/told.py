@@ -1,6 +1,6 @@
-"""What a process was told, written down after each answer and before the next call.
+"""The replies that a process got, recorded after each reply and before the next call.
 
-One line in one write, so kill -9 loses at most the last line: what it said is then unchecked, never wrong.
+One line in one write, so that kill -9 loses at most the last line: that reply is then unchecked, never wrong.
 """
 
 from __future__ import annotations
