@@ -32,9 +32,9 @@ def database(tmp_path: Path) -> Iterator[dibs.Dibs]:
 
 
 @pytest.fixture
-def server(house: Any, database: dibs.Dibs) -> Iterator[str]:
+def server(server_host: Any, database: dibs.Dibs) -> Iterator[str]:
     """A server that wants keys."""
-    with house.serving(database.url, ServerConfig(port=0, access_log=False, upkeep=False)) as url:
+    with server_host.serving(database.url, ServerConfig(port=0, access_log=False, upkeep=False)) as url:
         yield url
 
 
@@ -90,9 +90,9 @@ def test_enqueue_with_a_key_of_the_enqueue_scope_prints_no_note_about_workers(
 
 
 @pytest.fixture
-def housekeeper(house: Any, database: dibs.Dibs) -> Iterator[str]:
+def housekeeper(server_host: Any, database: dibs.Dibs) -> Iterator[str]:
     """A server that also finalizes: those who speak HTTP leave it to the server."""
-    with house.serving(database.url, ServerConfig(port=0, access_log=False)) as url:
+    with server_host.serving(database.url, ServerConfig(port=0, access_log=False)) as url:
         yield url
 
 

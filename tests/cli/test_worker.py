@@ -15,7 +15,7 @@ import pytest
 
 import dibs
 from tests.cli.running import COMMAND, Run, environment
-from tests.helpers.caution import without_caution
+from tests.helpers.release_warning import without_caution
 from tests.helpers.terminal import Terminal
 from tests.helpers.waiting import until
 

@@ -20,7 +20,7 @@ from tests.helpers.workflows import complete, fail, finalize, start
 pytestmark = pytest.mark.database("only the server asks this")
 
 
-def vitals(app: Any) -> DatabaseHealth:
+def health(app: Any) -> DatabaseHealth:
     store = (app.app if hasattr(app, "app") else app)._store
     found: DatabaseHealth = run(app, store.statistics.database_health())
     return found
@@ -51,7 +51,7 @@ def test_the_reported_size_of_a_store_grows_with_its_tasks(app: Any) -> None:
 
 
 def size(app: Any) -> int:
-    found = vitals(app)
+    found = health(app)
     return found.size + (found.wal_size or 0)
 
 
@@ -59,12 +59,12 @@ def test_each_engine_reports_what_delays_its_cleanup(app: Any, engine: str, url:
     app.enqueue("resize")
     with transaction(engine, url):
         if engine == "postgres":
-            assert vitals(app).wal_size is None
-            until(lambda: (vitals(app).oldest_transaction or 0) > 0.2)
+            assert health(app).wal_size is None
+            until(lambda: (health(app).oldest_transaction or 0) > 0.2)
         else:
             app.enqueue("resize")
-            assert vitals(app).oldest_transaction is None
-            assert (vitals(app).wal_size or 0) > 0
+            assert health(app).oldest_transaction is None
+            assert (health(app).wal_size or 0) > 0
 
 
 def test_workflows_are_counted_by_state(app: Any) -> None:

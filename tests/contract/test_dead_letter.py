@@ -13,7 +13,7 @@ from dibs import Event, State
 from dibs.model.search import TaskSearch
 from tests.helpers import workflows
 from tests.helpers.clients import Clock, run
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import dead, events, task_in
 from tests.helpers.workflows import step
 

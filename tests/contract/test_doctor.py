@@ -16,7 +16,7 @@ from dibs import Check, NewTask, Verdict
 from dibs.store.postgres.connection import SQL
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql, sqlite_path
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import STATES, task_in
 
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

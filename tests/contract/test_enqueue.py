@@ -16,7 +16,7 @@ from dibs import Backoff, Event, NewTask, State, Task
 from dibs.model.checks import from_micros
 from tests.helpers import tables
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import NOTHING, keep
+from tests.helpers.retention import NOTHING, keep
 from tests.helpers.tasks import events, moment
 
 INDIA = timezone(timedelta(hours=5, minutes=30))

@@ -21,7 +21,7 @@ from dibs.model.claim import ClaimRequest
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import events
 
 NO = Failure("Stale", "stale")

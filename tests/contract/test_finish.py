@@ -28,8 +28,8 @@ from dibs import (
 from dibs.store.operations import finish as finish_operations
 from tests.helpers import tables
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
 from tests.helpers.refusing import refuse_results
+from tests.helpers.retention import keep
 from tests.helpers.tasks import events, moment
 from tests.helpers.workflows import start, step
 

@@ -16,7 +16,7 @@ from dibs.model.search import TaskSearch
 from tests.helpers import postgres, tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
-from tests.helpers.keeping import NOTHING, keep
+from tests.helpers.retention import NOTHING, keep
 from tests.helpers.waiting import until
 
 # The same again

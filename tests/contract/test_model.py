@@ -33,8 +33,8 @@ from dibs.procedures import claim_now, exchange
 from tests.conftest import ENGINES
 from tests.helpers.clients import Clock, follow, run, sweep_every
 from tests.helpers.databases import run_sql
-from tests.helpers.keeping import keep
 from tests.helpers.model import CHANCE, ENDED, KEPT, ORDERS, SECOND, Answer, Between, Life, Line, Model, Ref, Wish
+from tests.helpers.retention import keep
 from tests.helpers.tables import TABLES
 
 LONG = int(os.environ.get("STRESS_EXAMPLES", "0")) // 10

@@ -19,7 +19,7 @@ import pytest
 
 import dibs
 from dibs import Claim, Completed, NewTask, Released
-from tests.helpers.chance import NEVER, chance_of_count, chance_of_misfit
+from tests.helpers.probability import NEVER, chance_of_count, chance_of_misfit
 
 WEIGHTS = {0: 1, 1: 2, 4: 5, 9: 10, -3: 1}
 """priority -> weight"""

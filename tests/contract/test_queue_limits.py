@@ -11,7 +11,7 @@ from dibs import Completed, InvalidValue, NewTask, Task
 from dibs.model.history import StoreEvent
 from dibs.model.search import TaskFilter
 from tests.helpers.clients import Clock, run
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import task_in
 
 pytestmark = pytest.mark.database("only a server asks for these, and it has a database")

@@ -27,7 +27,7 @@ from dibs.model.statistics import (
 )
 from dibs.store.operations import statistics as statistics_operations
 from tests.helpers.clients import Clock, run
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import STATES, dead, enqueue_all, moment, task_in
 
 pytestmark = pytest.mark.database("only a server asks for these, and it has a database")

@@ -13,7 +13,7 @@ from dibs import NewTask, State, Upkept
 from dibs.observe.verify import verify
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
-from tests.helpers.keeping import NOTHING, keep
+from tests.helpers.retention import NOTHING, keep
 from tests.helpers.tasks import enqueue_all, events, moment, task_in
 
 DAY = 24 * 3600.0

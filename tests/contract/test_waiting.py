@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dibs import State, TaskNotFound, WaitTimeout, procedures
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.own_connections

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import postgres
-from tests.helpers.caution import without_caution
 from tests.helpers.each import for_each
+from tests.helpers.release_warning import without_caution
 
 ROOT = Path(__file__).parents[2]
 WITH_A_SERVER = ("the-http-api.md", "workers-in-any-language.md")

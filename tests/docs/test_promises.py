@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.helpers.each import for_each
-from tests.stress.found import all_scenarios
+from tests.stress.scenarios import all_scenarios
 
 PAGE = Path(__file__).parents[2] / "docs" / "promises.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from dibs.model.statistics import TaskCount, TaskCounts, TransitionCount
 from dibs.model.task import Event
 from dibs.store.contract import DatabaseStore
 from dibs.store.open import open_store
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 
 ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 Depth = Counter[tuple[str, str]]

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import dibs
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.pooler import Pooler
 from tests.helpers.waiting import until
 

@@ -20,8 +20,8 @@ from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.postgres import store as postgres_store
 from dibs.store.postgres.store import PostgresStore
 from tests.engines.test_pooler import needed_pooler
-from tests.helpers.books import assert_balanced
 from tests.helpers.borrowed import Borrowed
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
 from tests.helpers.workflows import start, states, step

@@ -26,7 +26,7 @@ from dibs.store.postgres.connection import SQL, watchful
 from dibs.store.postgres.store import PostgresStore
 from dibs.store.postgres.wakeups import PostgresWakeups
 from tests.helpers import handlers
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.databases import run_sql
 from tests.helpers.handlers import nap
 from tests.helpers.waiting import let_pass, until

@@ -14,9 +14,9 @@ import pytest
 import dibs
 from dibs import Completed, NewStep, NewTask, NewWorkflow, Released
 from dibs.store.operations import claim as claim_operations
-from tests.helpers.chance import NEVER, chance_of_count
 from tests.helpers.clients import Clock
 from tests.helpers.databases import Rows, run_sql
+from tests.helpers.probability import NEVER, chance_of_count
 from tests.helpers.processes import processes
 from tests.helpers.waiting import until
 
@@ -48,7 +48,7 @@ def numbers(url: str, which: str = "state = 'pending'") -> dict[int, tuple[bool,
     return {task_id: (by_chance is not None, by_weight is not None) for task_id, by_chance, by_weight in rows}
 
 
-def undrawn(url: str, order: str) -> list[int]:
+def without_number(url: str, order: str) -> list[int]:
     rows = run_sql(url, f"SELECT id FROM dibs_tasks WHERE state = 'pending' AND {order}_key IS NULL ORDER BY id")
     return [task_id for (task_id,) in rows]
 
@@ -168,9 +168,9 @@ def test_a_long_partition_gets_its_random_order_numbers_in_several_transactions(
     ids = fill(app, 20)
     left = app._store.run(app._store.queue.number_partitions(order, [LINE]))
     assert left == [LINE]
-    assert len(undrawn(url, order)) == 17
+    assert len(without_number(url, order)) == 17
     assert app.claim("worker-1", order=order).task_id in ids
-    assert undrawn(url, order) == []
+    assert without_number(url, order) == []
 
 
 @each_race
@@ -179,7 +179,7 @@ def test_several_partitions_get_their_random_order_numbers_one_after_the_other(
 ) -> None:
     ids = sorted(fill(app, 7) + fill(app, 2, queue="mail") + fill(app, 6, queue="media"))
     [first] = app.claim_many("worker-1", 1, order=order)
-    assert undrawn(url, order) == []
+    assert without_number(url, order) == []
     assert sorted([first.task_id, *drain(app, order)]) == ids
 
 
@@ -190,7 +190,7 @@ def test_the_next_claim_completes_the_random_order_numbers_that_a_killed_process
     ids = fill(app, 20)
     app._store.run(app._store.queue.number_partitions(order, [LINE]))
     more = fill(app, 3)  # they find the race
-    assert undrawn(url, order) == ids[3:]
+    assert without_number(url, order) == ids[3:]
     assert sorted(task.id for task in app.peek(50, order=order)) == ids + more
     assert sorted(drain(app, order)) == ids + more
 
@@ -217,7 +217,7 @@ def test_random_order_numbers_stored_in_the_users_transaction_are_undone_by_its_
         connection.execute("BEGIN")
         assert len(app.on(connection).claim_many("worker-1", 4, order=order)) == 4
         connection.execute("ROLLBACK")
-    assert undrawn(url, order) == ids
+    assert without_number(url, order) == ids
     assert sorted(drain(app, order)) == ids
 
 
@@ -289,9 +289,9 @@ def test_a_task_enqueued_before_random_order_began_and_committed_later_gets_its_
         app.claim("worker-1", order=order)
         app.claim("worker-1", order=order)  # goes on with what there is
         assert app.claim("worker-1", queues=["none"], order=order) is None
-    assert undrawn(url, order) == late
+    assert without_number(url, order) == late
     until(lambda: settled(app, url, order))
-    assert undrawn(url, order) == []
+    assert without_number(url, order) == []
 
 
 def settled(app: dibs.Dibs, url: str, order: str) -> bool:
@@ -312,10 +312,10 @@ def test_a_task_enqueued_from_an_old_snapshot_gets_its_number_when_it_is_the_old
         until(lambda: settled(app, url, order))
         late = fill(app.on(connection), 1)
     more = fill(app, 20)
-    assert undrawn(url, order) == late
+    assert without_number(url, order) == late
     app.complete(app.claim("worker-1", order="fifo"))
     first = app.claim("worker-1", order=order)
-    assert undrawn(url, order) == []
+    assert without_number(url, order) == []
     assert sorted([first.task_id, *drain(app, order)]) == late + more
 
 

@@ -30,8 +30,8 @@ from dibs.store.remote.call import FILL, get, split
 from dibs.store.remote.store import RemoteStore
 from tests.helpers import forking
 from tests.helpers.clients import run
-from tests.helpers.keeping import keep
 from tests.helpers.proxy import Proxy
+from tests.helpers.retention import keep
 from tests.helpers.scripted import Scripted, says
 from tests.helpers.tasks import events
 from tests.helpers.waiting import let_pass, until
@@ -55,9 +55,9 @@ def direct(database: str) -> Iterator[dibs.Dibs]:
 
 
 @pytest.fixture
-def server(house: Any, database: str) -> Iterator[str]:
+def server(server_host: Any, database: str) -> Iterator[str]:
     """The URL of a server."""
-    with house.serving(database) as url:
+    with server_host.serving(database) as url:
         yield url
 
 
@@ -409,8 +409,10 @@ def test_the_key_is_shown_nowhere(
     assert "HTTP Request" in caplog.text  # the log was looked at, and said something
 
 
-def test_an_unknown_key_is_reported_as_not_allowed(house: Any, database: str, open_app: Callable[..., Any]) -> None:
-    with house.serving(database, KEYED) as url:
+def test_an_unknown_key_is_reported_as_not_allowed(
+    server_host: Any, database: str, open_app: Callable[..., Any]
+) -> None:
+    with server_host.serving(database, KEYED) as url:
         with pytest.raises(dibs.NotAllowed, match="DIBS_API_KEY") as raised:
             open_app(url).get(1)
         assert raised.value.code == "unauthorized"
@@ -419,10 +421,10 @@ def test_an_unknown_key_is_reported_as_not_allowed(house: Any, database: str, op
 
 
 def test_the_error_of_a_key_without_the_scope_names_the_missing_scope(
-    house: Any, database: str, direct: dibs.Dibs, open_app: Callable[..., Any]
+    server_host: Any, database: str, direct: dibs.Dibs, open_app: Callable[..., Any]
 ) -> None:
     key = direct.create_key("reader", ["read"]).key
-    with house.serving(database, KEYED) as url:
+    with server_host.serving(database, KEYED) as url:
         with pytest.raises(dibs.NotAllowed, match="enqueue") as raised:
             open_app(url, api_key=key).enqueue("resize")
         assert raised.value.code == "forbidden"
@@ -430,10 +432,10 @@ def test_the_error_of_a_key_without_the_scope_names_the_missing_scope(
 
 
 def test_the_signature_and_the_key_are_in_the_history(
-    house: Any, database: str, direct: dibs.Dibs, open_app: Callable[..., Any]
+    server_host: Any, database: str, direct: dibs.Dibs, open_app: Callable[..., Any]
 ) -> None:
     minted = direct.create_key("everything", ["admin"])
-    with house.serving(database, KEYED) as url:
+    with server_host.serving(database, KEYED) as url:
         task = open_app(url, api_key=minted.key).signed("Zoë & Söhne").enqueue("resize")
     assert [entry.by for entry in direct.history(task.id)] == [f"{minted.about.id}/Zoë & Söhne"]
 
@@ -637,8 +639,8 @@ def test_one_client_serves_several_event_loops_one_after_the_other(server: str) 
     assert [asyncio.run(enqueue()) for _ in range(3)] == [1, 2, 3]
 
 
-def test_a_worker_continues_when_its_server_is_restarted(house: Any, database: str, direct: dibs.Dibs) -> None:
-    with house.serving(database) as first, Proxy(first) as proxy:
+def test_a_worker_continues_when_its_server_is_restarted(server_host: Any, database: str, direct: dibs.Dibs) -> None:
+    with server_host.serving(database) as first, Proxy(first) as proxy:
         app = dibs.Dibs(proxy.url)
         app.task(name="resize")(lambda image: image * 2)
         with app.worker(concurrency=2, poll=0.2) as worker:
@@ -653,11 +655,11 @@ def test_a_worker_continues_when_its_server_is_restarted(house: Any, database: s
 
 
 def test_a_worker_behind_a_server_does_no_upkeep(
-    house: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
+    server_host: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = direct.create_key("worker", ["work", "enqueue"], rate_limit="none").key  # upkeep would need admin
     direct.enqueue("resize")
-    with house.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
+    with server_host.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
         app.task(name="resize", schedule="0 3 * * *")(lambda: None)
         with app.worker():
             until(lambda: direct.stats().depth == {"completed": 1})
@@ -666,9 +668,9 @@ def test_a_worker_behind_a_server_does_no_upkeep(
     assert "the store refuses" not in caplog.text
 
 
-def test_a_worker_whose_key_may_not_work_does_not_start(house: Any, database: str, direct: dibs.Dibs) -> None:
+def test_a_worker_whose_key_may_not_work_does_not_start(server_host: Any, database: str, direct: dibs.Dibs) -> None:
     key = direct.create_key("reader", ["read"]).key
-    with house.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
+    with server_host.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
         app.task(name="resize")(lambda: None)
         worker = app.worker()
         with pytest.raises(dibs.NotAllowed, match="work"):
@@ -676,11 +678,11 @@ def test_a_worker_whose_key_may_not_work_does_not_start(house: Any, database: st
 
 
 def test_a_worker_whose_key_may_not_declare_its_schedule_still_runs(
-    house: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
+    server_host: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = direct.create_key("worker", ["work"], rate_limit="none").key
     task = direct.enqueue("resize")
-    with house.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
+    with server_host.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
         app.task(name="resize", schedule="0 3 * * *")(lambda: None)
         with app.worker():
             until(lambda: direct.get(task.id).state == "completed")  # type: ignore[union-attr]
@@ -689,10 +691,10 @@ def test_a_worker_whose_key_may_not_declare_its_schedule_still_runs(
 
 
 def test_a_worker_whose_key_is_revoked_sends_few_requests_and_logs_it_once(
-    house: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
+    server_host: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
 ) -> None:
     minted = direct.create_key("worker", ["work"], rate_limit="none")
-    with house.serving(database, KEYED) as url, dibs.Dibs(url, api_key=minted.key) as app:
+    with server_host.serving(database, KEYED) as url, dibs.Dibs(url, api_key=minted.key) as app:
         app.task(name="resize")(lambda: None)
         with app.worker(poll=0.1):
             caplog.set_level(logging.INFO)

@@ -26,7 +26,7 @@ from tests.helpers import postgres
 CONFIG = ServerConfig(port=0, keys=False, access_log=False, upkeep=False)
 
 
-class House:
+class ServerHost:
     """The thread, and who lives there."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ import pytest
 import dibs
 from dibs.cli.logs import HumanFormatter, JsonFormatter
 from tests.cli.running import COMMAND, environment, run_dibs
-from tests.helpers.caution import without_caution
+from tests.helpers.release_warning import without_caution
 from tests.helpers.terminal import Terminal
 
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"])

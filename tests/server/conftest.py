@@ -23,7 +23,7 @@ from dibs.server.service import Service
 from dibs.store.open import open_store
 from tests.helpers.clients import Clock
 from tests.helpers.plain_http import NO_TLS
-from tests.helpers.served import House
+from tests.helpers.served import ServerHost
 
 TIMEOUT = 20.0
 
@@ -74,13 +74,13 @@ def serve(url: str, app: dibs.Dibs) -> Iterator[Callable[..., Served]]:
 
 
 @pytest.fixture
-def lodge(url: str, app: dibs.Dibs, house: House) -> Iterator[Callable[..., Served]]:
+def lodge(url: str, app: dibs.Dibs, server_host: ServerHost) -> Iterator[Callable[..., Served]]:
     """Like `serve`, but in a house that is there already, which is quicker: for tests that ask it nothing but HTTP."""
     with contextlib.ExitStack() as closing:
 
         def move_in(clock: Clock | None = None, **settings: Any) -> Served:
-            place = closing.enter_context(house.serving(url, _config(**settings), clock=clock))
-            return Served(place, app, closing, house.services[place])
+            place = closing.enter_context(server_host.serving(url, _config(**settings), clock=clock))
+            return Served(place, app, closing, server_host.services[place])
 
         yield move_in
 

@@ -19,7 +19,7 @@ from dibs import NewTask, State, Task
 from dibs.server.config import ServerConfig
 from dibs.server.run import serving
 from dibs.store.open import open_store
-from tests.helpers.books import all_tasks, assert_balanced
+from tests.helpers.consistency import all_tasks, assert_balanced
 from tests.helpers.processes import ROOT
 from tests.helpers.proxy import Proxy
 from tests.helpers.tasks import events

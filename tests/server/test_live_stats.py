@@ -19,7 +19,7 @@ from dibs.server.statistics import live_stats, trends
 from tests.helpers.browsing import Visitor
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql
-from tests.helpers.pulses import watching
+from tests.helpers.live_stats import watching
 from tests.helpers.waiting import let_pass, until
 from tests.server.conftest import Served
 

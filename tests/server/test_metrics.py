@@ -133,9 +133,9 @@ def test_a_limited_key_sees_metrics_of_its_queues_only(keyed: Served, app: dibs.
     app.enqueue("resize", queue="theirs")
     names = {name.split(" ")[0] for name in seen(keyed.client("read", queues=["mine"]))}
     whole = {name.split(" ")[0] for name in seen(keyed.client("read"))}
-    house = {"dibs_schedules", "dibs_workflows", "dibs_store_size_bytes"}
-    assert house < whole
-    assert not house & names
+    store_families = {"dibs_schedules", "dibs_workflows", "dibs_store_size_bytes"}
+    assert store_families < whole
+    assert not store_families & names
     assert not [name for name in names if name.startswith(("task_", "finalization_"))]
     assert "dibs_queue_oldest_pending_age_seconds" in names
 

@@ -18,7 +18,7 @@ from dibs.server.config import ServerConfig
 from dibs.store.open import open_store
 from dibs.wire.history import HistoryEntry
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import dead, task_in
 from tests.helpers.waiting import until
 from tests.server.conftest import Served

@@ -13,7 +13,7 @@ from dibs.server.config import ServerConfig
 from dibs.server.run import serving
 from dibs.store.open import open_store
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import NOTHING, keep
+from tests.helpers.retention import NOTHING, keep
 from tests.helpers.tasks import task_in
 from tests.helpers.waiting import until
 from tests.server.conftest import Served

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.stress.found import all_scenarios
-from tests.stress.grounds import Grounds, serving
+from tests.stress.databases import Grounds, serving
 from tests.stress.scenario import ENGINES, Scenario, Stage, Tally, folder_of, perform
+from tests.stress.scenarios import all_scenarios
 from tests.stress.table import Table
 
 A_PLAY = 60.0

@@ -16,7 +16,7 @@ import dibs
 from dibs import Event, State, Task, Verdict
 from dibs.model.history import HistoryEntry
 from dibs.observe.verify import Acknowledged, Code, Violation, verify
-from tests.stress.told import ENQUEUED, REFUSED, acknowledged, lines
+from tests.stress.reply_log import ENQUEUED, REFUSED, acknowledged, lines
 
 PAGE = 1000
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.helpers.waiting import until
-from tests.stress.crew import PATIENCE, Crew, Member
+from tests.stress.process_group import PATIENCE, Crew, Member
+from tests.stress.reply_log import TROUBLE
 from tests.stress.scenario import Scenario, Stage, main
 from tests.stress.syscalls import failing, injected
-from tests.stress.told import TROUBLE
 
 ROOMY = 2**30
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import dibs
 from dibs import Claim, Completed, Event, FinalizationLost, Finished, NewStep, NewTask, NewWorkflow
 from dibs.model.finalization import ClaimReason
-from tests.helpers.workflow_books import Books
+from tests.helpers.workflow_consistency import Books
 from tests.stress.members import MAX_ATTEMPTS, Hand, Role, let_go
 from tests.stress.scenario import Scenario, Stage, main
 

@@ -7,7 +7,7 @@ So the outcome is "unknown"; and now and then all processes are killed, so that 
 
 from __future__ import annotations
 
-from tests.stress.crew import Crew
+from tests.stress.process_group import Crew
 from tests.stress.scenario import Scenario, Stage, main
 from tests.stress.syscalls import failing, injected
 

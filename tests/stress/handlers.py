@@ -11,7 +11,7 @@ from typing import Any
 
 import dibs
 from dibs import Event
-from tests.stress.told import told_by
+from tests.stress.reply_log import told_by
 
 app = dibs.Dibs("sqlite:///nowhere.db")  # who works says which store: app.use_url
 

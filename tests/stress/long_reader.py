@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.helpers.databases import sqlite_path
 from tests.helpers.waiting import until
 from tests.helpers.wal import written_and_moved
-from tests.stress.crew import PATIENCE
+from tests.stress.process_group import PATIENCE
 from tests.stress.scenario import Scenario, Stage, main
 
 UPKEEP = 0.2

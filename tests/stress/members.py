@@ -39,7 +39,7 @@ from dibs import (
     State,
     StoreError,
 )
-from tests.stress.told import ENQUEUED, REFUSED, TROUBLE, Told
+from tests.stress.reply_log import ENQUEUED, REFUSED, TROUBLE, Told
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
-from tests.stress.crew import Crew
-from tests.stress.line import ANSWERS, REQUESTS, Line
+from tests.stress.link import ANSWERS, REQUESTS, Line
+from tests.stress.process_group import Crew
 from tests.stress.scenario import Scenario, Stage, main
 
 LEASE, UPKEEP = 1.0, 0.2

@@ -11,8 +11,8 @@ import dibs
 from dibs import State, Task
 from tests.helpers.waiting import until
 from tests.stress.checking import stored
-from tests.stress.crew import Crew
 from tests.stress.handlers import nap, poison, poison_apart
+from tests.stress.process_group import Crew
 from tests.stress.scenario import Scenario, Stage, main
 
 ATTEMPTS = 3

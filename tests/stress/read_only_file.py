@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 
 from tests.helpers.waiting import until
-from tests.stress.crew import PATIENCE, Crew
 from tests.stress.disk_full import seconds_until_all_go_on, troubles
+from tests.stress.process_group import PATIENCE, Crew
 from tests.stress.scenario import Scenario, Stage, main
 
 WITHOUT_PRIVILEGES = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")

@@ -6,7 +6,7 @@ and outcome; a worker must notice the fault and continue without help.
 
 from __future__ import annotations
 
-from tests.stress.line import ANSWERS, REQUESTS, Line
+from tests.stress.link import ANSWERS, REQUESTS, Line
 from tests.stress.scenario import Scenario, Stage, main
 
 LEASE = 2.0

@@ -10,8 +10,8 @@ import dibs
 from dibs import Event, NewTask
 from dibs.observe.verify import Acknowledged
 from tests.helpers.waiting import until
-from tests.stress.crew import Crew
 from tests.stress.handlers import nap
+from tests.stress.process_group import Crew
 from tests.stress.scenario import Scenario, Stage, main
 
 SHORT, BRIEF, LONG = (4, 300), (50, 10_000), (50, 100_000)

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import dibs
 from dibs import Completed
 from dibs.observe.verify import Acknowledged, dump
-from tests.helpers.books import percentile
+from tests.helpers.consistency import percentile
 from tests.stress.checking import Findings, check, pages
-from tests.stress.crew import Crew
+from tests.stress.process_group import Crew
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ refused.
 
 from __future__ import annotations
 
-from tests.stress.crew import PATIENCE
-from tests.stress.line import Line
+from tests.stress.link import Line
+from tests.stress.process_group import PATIENCE
 from tests.stress.scenario import Scenario, Stage, main
 
 LEASE, UPKEEP = 1.5, 0.3

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.books import percentile
+from tests.helpers.consistency import percentile
 from tests.stress.scenario import Tally
 
 HEAD = (

@@ -11,8 +11,8 @@ import pytest
 
 from tests import matrix
 from tests.conftest import SERVED
-from tests.stress.found import all_scenarios
 from tests.stress.scenario import ENGINES, Scenario, Stage, perform
+from tests.stress.scenarios import all_scenarios
 
 SEED = 7
 
@@ -56,7 +56,7 @@ def stage_of(engine: str, url: str, tmp_path: Path, request: pytest.FixtureReque
     made: list[Stage] = []
 
     def stage(scenario: Scenario) -> Stage:
-        serve = request.getfixturevalue("house").serving if engine in SERVED else None
+        serve = request.getfixturevalue("server_host").serving if engine in SERVED else None
         made.append(Stage(scenario, engine, url, tmp_path, seed=SEED, serve=serve))
         return made[-1]
 

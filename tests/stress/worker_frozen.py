@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dibs
 from tests.helpers.waiting import until
-from tests.stress.crew import Member
+from tests.stress.process_group import Member
+from tests.stress.reply_log import REFUSED
 from tests.stress.scenario import Scenario, Stage, main
-from tests.stress.told import REFUSED
 
 LEASE, UPKEEP = 0.5, 0.2
 TRIES = 10

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from dibs import ClaimLost, ClaimRef, Completed, DibsError, Outcome, Released, Task, TaskNotFound
 from tests.stress.members import Member, Role, let_go, refusal
+from tests.stress.reply_log import REFUSED, lines
 from tests.stress.scenario import Scenario, Stage, main
-from tests.stress.told import REFUSED, lines
 
 HONOURED = "honoured"
 """What an intruder was told that must have been refused."""

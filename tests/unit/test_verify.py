@@ -13,7 +13,7 @@ import dibs
 from dibs import Event, HistoryEntry, State, Task
 from dibs.errors import InvalidValue
 from dibs.observe.verify import Acknowledged, Code, VerifyReport, Violation, dump, load, verify
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
 

@@ -9,11 +9,11 @@ import pytest
 
 import dibs
 from dibs import Event, State
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import backtrack, block, heard, linger, persist, remain, say
-from tests.helpers.hands import Crew
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 
 def test_a_handler_that_holds_the_gil_keeps_its_lease_and_is_killed_at_its_timeout(

@@ -9,10 +9,10 @@ from typing import Any
 import dibs
 from dibs import Event, State
 from tests.helpers import ahead
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import doze, heard, nap, persist, say
-from tests.helpers.hands import Crew
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 
 def test_very_short_tasks_are_claimed_in_batches_after_the_first(app: dibs.Dibs, hands: Crew) -> None:

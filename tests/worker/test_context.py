@@ -17,8 +17,8 @@ import pytest
 from dibs import AsyncDibs, Backoff, Context, Dibs, NewTask, PollerConfig, State, TaskPoller, WaitTimeout
 from tests.helpers import handlers
 from tests.helpers.handlers import say
-from tests.helpers.hands import Crew
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_completed_task_shows_the_last_progress_of_its_handler(
     url: str, way: str, lane: str, request: pytest.FixtureRequest
 ) -> None:
     with contextlib.ExitStack() as closing:
-        place = url if way == "direct" else closing.enter_context(request.getfixturevalue("house").serving(url))
+        place = url if way == "direct" else closing.enter_context(request.getfixturevalue("server_host").serving(url))
         app = closing.enter_context(Dibs(place))
 
         def far(ctx: Context, n: int) -> None:

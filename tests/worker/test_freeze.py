@@ -6,11 +6,11 @@ from pathlib import Path
 
 import dibs
 from tests.helpers import ahead
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import heard, nap, persist, say
-from tests.helpers.hands import Crew
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 
 def test_a_thawed_worker_does_not_change_a_task_that_another_worker_completed(

@@ -12,10 +12,10 @@ from typing import Any
 import dibs
 from dibs import Event, NewTask
 from tests import matrix
-from tests.helpers.books import assert_balanced, percentile
+from tests.helpers.consistency import assert_balanced, percentile
 from tests.helpers.handlers import doze, heard, nap, remain
-from tests.helpers.hands import Crew, Hand
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew, Hand
 
 WORKERS, A_ROUND = 4, 100
 ROUNDS = 20 if matrix.is_stress() else 12

@@ -13,12 +13,12 @@ import pytest
 
 import dibs
 from tests.helpers import handlers
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.databases import sqlite_path
 from tests.helpers.handlers import doze, heard, nap, persist, say
-from tests.helpers.hands import crew
 from tests.helpers.postgres import Cluster, new_data_folder
 from tests.helpers.waiting import until
+from tests.helpers.workers import crew
 
 pytestmark = pytest.mark.own_connections
 

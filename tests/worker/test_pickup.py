@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 import dibs
-from tests.helpers.books import percentile
+from tests.helpers.consistency import percentile
 from tests.helpers.handlers import nap
-from tests.helpers.hands import Crew
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 HOURS = 3600.0
 

@@ -9,11 +9,11 @@ import pytest
 
 import dibs
 from dibs import Backoff, State
-from tests.helpers.books import all_tasks, assert_balanced
+from tests.helpers.consistency import all_tasks, assert_balanced
 from tests.helpers.handlers import die_apart, mark, renamed, toil
-from tests.helpers.hands import Crew
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 
 def test_a_task_that_kills_its_child_process_does_not_end_the_worker(app: dibs.Dibs, hands: Crew) -> None:

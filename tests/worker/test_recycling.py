@@ -10,7 +10,7 @@ import pytest
 
 import dibs
 from tests.helpers.handlers import swell, toil
-from tests.helpers.hands import Crew
+from tests.helpers.workers import Crew
 
 
 def test_a_child_process_is_replaced_after_a_number_of_tasks(app: dibs.Dibs, hands: Crew) -> None:

@@ -24,7 +24,7 @@ def app(url: str, request: pytest.FixtureRequest) -> Iterator[dibs.Dibs]:
         with dibs.Dibs(url) as direct:  # makes the tables, before the test adds a trigger
             direct.migrate()
         if request.param == "served":
-            place = closing.enter_context(request.getfixturevalue("house").serving(url))
+            place = closing.enter_context(request.getfixturevalue("server_host").serving(url))
         yield closing.enter_context(dibs.Dibs(place))
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import dibs
 from dibs import State, Task, WaitTimeout, WorkerState
 from tests.helpers import ahead
-from tests.helpers.books import all_tasks, assert_balanced
+from tests.helpers.consistency import all_tasks, assert_balanced
 from tests.helpers.handlers import heard, linger, nap, persist, remain, say
-from tests.helpers.hands import Crew, Hand
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew, Hand
 
 LANES = [persist, linger, remain]
 

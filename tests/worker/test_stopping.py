@@ -10,11 +10,11 @@ import pytest
 
 import dibs
 from dibs import Backoff, State
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import heard, linger, nap, persist, remain, say, stay, toil
-from tests.helpers.hands import Crew
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 SOON = 2.0
 """Seconds, on a machine that has other things to do as well; a second is what the worker promises."""

@@ -9,12 +9,12 @@ from pathlib import Path
 import dibs
 from dibs import Event, State, Verdict, WorkerState
 from dibs.model.checks import from_micros, to_micros
-from tests.helpers.books import all_tasks, assert_balanced
+from tests.helpers.consistency import all_tasks, assert_balanced
 from tests.helpers.databases import run_sql
 from tests.helpers.handlers import heard, nap, persist, say
-from tests.helpers.hands import Crew
 from tests.helpers.tasks import task_in
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 
 def test_a_worker_is_registered_while_it_works_and_gone_when_it_has_stopped(

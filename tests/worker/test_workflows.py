@@ -34,8 +34,8 @@ from tests.helpers import flows
 from tests.helpers.databases import run_sql
 from tests.helpers.flows import give, keep_and_wait, keep_and_wait_apart, read, refuse, report, split
 from tests.helpers.handlers import heard, say
-from tests.helpers.hands import Crew
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 LANES = ("", "_async", "_apart")
 COMPLETED = WorkflowState.COMPLETED
@@ -152,9 +152,9 @@ def test_a_step_that_adds_an_invalid_step_fails_and_adds_nothing(app: Dibs) -> N
     assert task.attempts == 1
 
 
-def test_a_step_that_adds_a_step_in_a_forbidden_queue_fails_with_a_message(url: str, house: Any) -> None:
+def test_a_step_that_adds_a_step_in_a_forbidden_queue_fails_with_a_message(url: str, server_host: Any) -> None:
     config = ServerConfig(port=0, access_log=False, **RARELY)
-    with Dibs(url) as direct, house.serving(url, config) as place:
+    with Dibs(url) as direct, server_host.serving(url, config) as place:
         key = direct.create_key("limited", ["enqueue", "work", "read"], queues=["ours"], rate_limit="none").key
         with Dibs(place, api_key=key) as app:
 
@@ -314,10 +314,10 @@ def test_a_burst_worker_finalizes_workflows_that_other_workers_left(app: Dibs, t
 
 
 def test_a_burst_worker_over_http_waits_for_the_server_to_begin_the_finalizer(
-    url: str, house: Any, tmp_path: Path
+    url: str, server_host: Any, tmp_path: Path
 ) -> None:
     config = ServerConfig(port=0, keys=False, access_log=False, **RARELY)
-    with house.serving(url, config) as place, flows.at(place) as app:
+    with server_host.serving(url, config) as place, flows.at(place) as app:
         for _ in range(3):
             started = a_flow(app, tmp_path)
             assert app.worker(burst=True).run() == 0

@@ -11,7 +11,7 @@ import dibs
 from dibs import Claim, ClaimRef
 from tests.helpers import tables
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 
 WORKER = "worker-1"
 

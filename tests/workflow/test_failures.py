@@ -9,7 +9,7 @@ import pytest
 import dibs
 from dibs import Completed, NewTask, State
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import events, moment
 from tests.helpers.workflows import (
     BROKEN,

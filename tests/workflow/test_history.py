@@ -8,7 +8,7 @@ import dibs
 from dibs import NewTask
 from dibs.observe.verify import verify
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.workflows import (
     BROKEN,
     DIAMOND,

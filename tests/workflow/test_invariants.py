@@ -19,8 +19,8 @@ from dibs.store.contract import Store
 from dibs.store.open import open_store
 from tests import matrix
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep_in
-from tests.helpers.workflow_books import OPEN, Books
+from tests.helpers.retention import keep_in
+from tests.helpers.workflow_consistency import OPEN, Books
 
 SEEDS = range(12 if matrix.is_stress() else 5)
 MOVES = 40

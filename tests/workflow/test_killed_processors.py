@@ -15,8 +15,8 @@ import pytest
 import dibs
 from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, State, WorkflowState, procedures
 from dibs.model.finalization import ClaimReason
-from tests.helpers.books import assert_balanced
 from tests.helpers.clients import Clock, run
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.dying import BREAKS, LEASE, NAME, end
 from tests.helpers.processes import Member, ask_all, processes
 from tests.helpers.waiting import until

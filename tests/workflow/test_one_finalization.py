@@ -13,8 +13,8 @@ from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, Workflow
 from dibs.model.finalization import ClaimReason
 from dibs.model.workflow import ENDED
 from tests import matrix
-from tests.helpers.books import assert_balanced, percentile
 from tests.helpers.clients import run
+from tests.helpers.consistency import assert_balanced, percentile
 from tests.helpers.processes import Member, ask_all, processes
 from tests.helpers.processor import FINALIZERS
 

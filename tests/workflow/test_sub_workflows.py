@@ -10,7 +10,7 @@ import dibs
 from dibs import NewTask, State
 from dibs.observe.verify import verify
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import events, moment
 from tests.helpers.workflows import (
     BROKEN,

@@ -10,7 +10,7 @@ import pytest
 
 import dibs
 from tests.helpers.browsing import text_of
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import dead, events, task_in
 from tests.server.dashboard.conftest import Site
 from tests.server.dashboard.test_tasks import EVIL

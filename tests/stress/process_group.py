@@ -23,7 +23,7 @@ from tests.helpers.waiting import until
 from tests.stress import members
 from tests.stress.checking import Death
 from tests.stress.members import Role
-from tests.stress.told import Reader
+from tests.stress.reply_log import Reader
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.stress.members", "tests.stress.handlers", "psycopg", "psycopg_pool"])
