@@ -1,4 +1,4 @@
-"""Enqueues that come at the same moment are one statement, and still each caller's own: errors, keys, cancellation."""
+"""Concurrent enqueues are one statement, and each caller has its own errors, keys and cancellation."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def no_sevens(app: dibs.Dibs, url: str) -> Iterator[None]:
     run_sql(url, "ALTER TABLE dibs_tasks DROP CONSTRAINT no_sevens")
 
 
-def test_who_waits_at_the_same_moment_shares_a_statement(app: dibs.Dibs, url: str) -> None:
+def test_concurrent_enqueues_share_a_statement(app: dibs.Dibs, url: str) -> None:
     tasks = call_while_locked(url, [lambda n=n: app.enqueue("t", {"n": n}) for n in range(CALLERS)])
     assert [task.params["n"] for task in tasks] == list(range(CALLERS))
     assert [app.get(task.id) for task in tasks] == tasks
@@ -83,7 +83,7 @@ def test_who_waits_at_the_same_moment_shares_a_statement(app: dibs.Dibs, url: st
     assert transactions(url) == 2
 
 
-def test_who_signs_differently_does_not(app: dibs.Dibs, url: str) -> None:
+def test_concurrent_enqueues_with_different_signatures_do_not_share_a_statement(app: dibs.Dibs, url: str) -> None:
     names = ["a", "b"]
     with ThreadPoolExecutor(8) as pool:
         with locked(url):
@@ -94,7 +94,7 @@ def test_who_signs_differently_does_not(app: dibs.Dibs, url: str) -> None:
 
 
 @pytest.mark.usefixtures("no_sevens")
-def test_an_error_of_one_caller_is_no_other_callers(app: dibs.Dibs, url: str) -> None:
+def test_an_error_of_one_caller_does_not_affect_other_callers(app: dibs.Dibs, url: str) -> None:
     app.register_type("strict", {"required": ["n"]})
     calls = [lambda n=n: app.enqueue("t", {"n": n}) for n in range(10)]
     answers = call_while_locked(url, [*calls, lambda: app.enqueue("strict", {})])
@@ -106,7 +106,9 @@ def test_an_error_of_one_caller_is_no_other_callers(app: dibs.Dibs, url: str) ->
     assert stored(app) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
 
 
-def test_who_waits_for_a_key_of_an_open_transaction_waits_alone(app: dibs.Dibs, url: str) -> None:
+def test_an_enqueue_that_waits_for_a_key_of_an_open_transaction_does_not_delay_other_enqueues(
+    app: dibs.Dibs, url: str
+) -> None:
     with ThreadPoolExecutor(1) as pool, psycopg.connect(url) as connection:
         first = app.on(connection).enqueue("t", {"n": 0}, key="taken")
         waiting = pool.submit(app.enqueue, "t", {"n": 0}, key="taken")
@@ -120,7 +122,7 @@ def test_who_waits_for_a_key_of_an_open_transaction_waits_alone(app: dibs.Dibs, 
     assert stored(app) == [0, 1, 2]
 
 
-def test_a_coroutine_that_is_cancelled_takes_no_other_task_with_it(app: dibs.Dibs, url: str) -> None:
+def test_a_cancelled_coroutine_does_not_affect_other_coroutines(app: dibs.Dibs, url: str) -> None:
     async def enqueue_and_cancel() -> list[Any]:
         async with dibs.AsyncDibs(url) as looped:
             await looped.enqueue("first", {"n": -1})
@@ -141,7 +143,7 @@ def test_a_coroutine_that_is_cancelled_takes_no_other_task_with_it(app: dibs.Dib
 
 
 @pytest.mark.usefixtures("no_sevens")
-def test_an_error_of_one_coroutine_is_no_other_coroutines(app: dibs.Dibs, url: str) -> None:
+def test_an_error_of_one_coroutine_does_not_affect_other_coroutines(app: dibs.Dibs, url: str) -> None:
     async def enqueue_all() -> list[Any]:
         async with dibs.AsyncDibs(url) as looped:
             calls = (looped.enqueue("t", {"n": n}) for n in range(10))

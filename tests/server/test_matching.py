@@ -61,7 +61,7 @@ def test_invalid_tags_are_refused_with_400(http: httpx.Client, tags: Any) -> Non
     assert http.post("/api/tasks", json={"task_type": "resize", "tags": tags}).status_code == 400
 
 
-def test_a_search_that_takes_long_answers_with_the_place_to_continue_at(
+def test_a_long_search_returns_a_cursor_to_continue_with(
     http: httpx.Client, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = app.enqueue("resize", {"name": "needle"})

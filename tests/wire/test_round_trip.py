@@ -1,4 +1,4 @@
-"""Every struct of dibs.wire: what is sent as JSON is read as the same, with no field lost or swapped."""
+"""Every struct of dibs.wire: encoding and decoding returns the same object, with no field lost or swapped."""
 
 from __future__ import annotations
 
@@ -446,25 +446,27 @@ def named(case: Any) -> str:
 
 
 @pytest.mark.parametrize(("kind", "thing"), ANSWERS, ids=named)
-def test_an_answer_is_read_as_what_the_server_meant(kind: Any, thing: Any) -> None:
+def test_a_response_is_decoded_into_the_model_that_the_server_encoded(kind: Any, thing: Any) -> None:
     assert sent(kind.from_model(thing)).to_model() == thing
 
 
 @pytest.mark.parametrize(("kind", "made_of", "given", "thing"), REQUESTS, ids=named)
-def test_a_request_is_read_as_what_the_client_meant(kind: Any, made_of: Any, given: Any, thing: Any) -> None:
+def test_a_request_is_decoded_into_the_model_that_the_client_encoded(
+    kind: Any, made_of: Any, given: Any, thing: Any
+) -> None:
     assert sent(kind.from_model(*made_of), kind).to_model(*given) == thing
 
 
 @pytest.mark.parametrize("struct", PLAIN, ids=lambda struct: type(struct).__name__)
-def test_a_struct_is_read_as_it_was_written(struct: Any) -> None:
+def test_a_struct_is_decoded_as_it_was_encoded(struct: Any) -> None:
     assert sent(struct) == struct
 
 
-def test_a_page_of_workflows_is_read_as_workflows() -> None:
+def test_a_page_of_workflows_is_decoded_into_workflows() -> None:
     assert sent(workflows.WorkflowPage.from_models([WORKFLOW], 1)).to_model() == [WORKFLOW]
 
 
-def test_several_claims_are_read_as_claims() -> None:
+def test_several_claims_are_decoded_into_claims() -> None:
     assert sent(claims.Claimed.from_model([CLAIM, CLAIM], several=True)).to_model() == [CLAIM, CLAIM]
 
 
@@ -509,7 +511,7 @@ def test_an_error_is_raised_again_with_its_attributes(error: dibs.DibsError) -> 
     )
 
 
-def test_every_struct_is_sent_here() -> None:
+def test_every_struct_is_covered_by_these_tests() -> None:
     modules = [importlib.import_module(f"dibs.wire.{each.name}") for each in pkgutil.iter_modules(dibs.wire.__path__)]
     structs = {
         struct
