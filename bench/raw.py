@@ -1,7 +1,7 @@
 """The raw driver doing the same SQL: dibs' own statements and parameters, with nothing around them.
 
 The parameters are made by dibs' operations before the clock starts, the rows are fetched but not decoded, and there
-are as many transactions as on the side of dibs. What a driver needs to go on (ids, tokens) is taken from the rows.
+are as many transactions as on the side of dibs. Ids and tokens for the next statements are taken from the rows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RawSqlite:
         _must_be(len(call), written)
 
     def prepare_claims(self) -> None:
-        """See Side. The statements that look for tasks are those that dibs runs on this database."""
+        """See Side. The statements that pick tasks are those that dibs runs on this database."""
         executor = Executor(self._connection, _now(), None)
         steps = claim_statements(self._store, self._request)
         statement = next(steps)
