@@ -26,13 +26,13 @@ setup: .venv/.installed ## make .venv with everything installed, unless it is up
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("dibs needs Python 3.11 or newer: make setup PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -qq --upgrade 'pip>=25.3'
-	$(BIN)/python -m pip install -qq --group dev -e '.[all]' -c constraints.txt --build-constraint constraints.txt
+	$(BIN)/python -m pip install -qq --no-compile --group dev -e '.[all]' -c constraints.txt --build-constraint constraints.txt
 	@touch .venv/.installed
 
 demo: setup ## start a server with its dashboard and three workers on a lively sample; ARGS="--port 9000" goes on to it
 	@$(BIN)/dibs demo $(ARGS)
 
-test: setup ## run the tests, on SQLite and on a real PostgreSQL: some six minutes on two cores
+test: setup ## run the tests, on SQLite and on a real PostgreSQL: under five minutes on two cores
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 proof: setup ## run what CI proves beyond `make test`: other engines and modes, faults, browser, Prometheus, other Pythons
