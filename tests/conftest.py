@@ -207,13 +207,13 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def house() -> Iterator[Any]:
+def server_host() -> Iterator[Any]:
     """Where servers run."""
-    from tests.helpers.served import House
+    from tests.helpers.served import ServerHost
 
-    house = House()
-    yield house
-    house.close()
+    server_host = ServerHost()
+    yield server_host
+    server_host.close()
 
 
 @pytest.fixture
@@ -312,8 +312,8 @@ class Served:
         of_database = {name: options[name] for name in ("clock", "migrate") if name in options}
         key = (url, *of_database.items())
         if key not in self._urls:
-            house = self._request.getfixturevalue("house")
-            self._urls[key] = self._servers.enter_context(house.serving(url, **of_database))
+            server_host = self._request.getfixturevalue("server_host")
+            self._urls[key] = self._servers.enter_context(server_host.serving(url, **of_database))
         return self._urls[key], {name: options[name] for name in options if name not in of_database}
 
 

@@ -115,7 +115,7 @@ GROUPS = (
     Group(
         "worker and server, where engines differ",
         (
-            *(f"server/test_{name}.py" for name in ("claiming", "events", "pulse", "resources")),
+            *(f"server/test_{name}.py" for name in ("claiming", "events", "live_stats", "resources")),
             *(f"worker/test_{name}.py" for name in ("kill", "outages", "pickup", "shutdown")),
             "observe/*.py",
         ),

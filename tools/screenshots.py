@@ -110,7 +110,7 @@ def sign_in(browser: Browser, site: Site, **options: Any) -> Page:
 
 def shoot(page: Page, path: Path, *, whole: bool = False) -> None:
     """When the page is live, and has heard of something."""
-    page.wait_for_selector("#pulse.on")
+    page.wait_for_selector("#live-status.on")
     page.wait_for_timeout(1500)
     page.screenshot(path=path, full_page=whole)
     print(f"{path}: {path.stat().st_size / 1024:.0f} kB")

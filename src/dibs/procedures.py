@@ -332,14 +332,14 @@ def upkeep(store: Store, processor: str) -> Procedure[Upkept]:
     """Tick, promote, recover, expire, finalize, mend and prune, in batches, until nothing is left or MAX_BATCHES is
     reached."""
     ticked = yield from tick(store)
-    promoted, recovered, expired, finalized = yield from tend(store, processor)
-    pruned, history, workers, mended = yield from clear(store)
+    promoted, recovered, expired, finalized = yield from run_urgent_upkeep(store, processor)
+    pruned, history, workers, mended = yield from run_cleanup(store)
     if mended:
         finalized += yield from finalize_due(store, processor)
     return Upkept(promoted, recovered, pruned, history, workers, ticked, expired, finalized, mended)
 
 
-def tend(store: Store, processor: str) -> Procedure[tuple[int, int, int, int]]:
+def run_urgent_upkeep(store: Store, processor: str) -> Procedure[tuple[int, int, int, int]]:
     """The urgent half of upkeep: promote, recover, expire and finalize. Returns the number of each."""
     promoted = yield from _until_done(store.upkeep.promote())
     recovered = yield from _until_done(store.upkeep.recover())
@@ -348,7 +348,7 @@ def tend(store: Store, processor: str) -> Procedure[tuple[int, int, int, int]]:
     return promoted, recovered, expired, finalized
 
 
-def clear(store: Store, pruning: Pruning | None = None) -> Procedure[tuple[int, int, int, int]]:
+def run_cleanup(store: Store, pruning: Pruning | None = None) -> Procedure[tuple[int, int, int, int]]:
     """The other half of upkeep: mend, and prune tasks, history and workers. Returns the number of each.
 
     With a `pruning`, only one round of it. Mending comes first: a step must not be deleted before its workflow has

@@ -1,7 +1,7 @@
-"""The dashboard in a real Chromium, before a real server in a process of its own.
+"""The dashboard in a real Chromium, before a real server in a separate process.
 
-A test fails if its page says anything in the console that is not for everybody's eyes: an error, a script that broke, a
-request that failed, something that the content security policy forbids.
+A test fails if its page logs a problem in the console: an error, a script that failed, a request that failed, a
+violation of the content security policy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Without a mouse: everything can be reached, seen and done from the keyboard."""
+"""The keyboard: everything can be reached, seen and done without a mouse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.browser.site import Site
 pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
-def test_two_keys_lead_to_every_page(site: Site) -> None:
+def test_every_page_has_a_shortcut_of_two_keys(site: Site) -> None:
     fill(site.app)
     page = site.visitor(at="/")
     places = {"t": "tasks", "q": "queues", "w": "workers", "f": "workflows", "s": "schedules", "d": "dead", "o": ""}
@@ -23,7 +23,7 @@ def test_two_keys_lead_to_every_page(site: Site) -> None:
         page.wait_for_url(f"{site.url}/{place}")  # and until it is loaded: before that nobody hears its keys
 
 
-def test_a_task_is_found_and_opened(site: Site) -> None:
+def test_a_task_is_found_and_opened_from_the_keyboard(site: Site) -> None:
     sample = fill(site.app)
     page = site.visitor(at="/tasks")
     page.keyboard.press("/")
@@ -40,7 +40,7 @@ def test_a_task_is_found_and_opened(site: Site) -> None:
     expect(page).to_have_url(f"{site.url}/tasks/{sample.failed}")
 
 
-def test_a_task_is_ticked_and_retried(site: Site) -> None:
+def test_a_task_is_selected_and_retried_from_the_keyboard(site: Site) -> None:
     failed = fail_many(site.app, 2)[1]
     page = site.visitor(at="/tasks?state=failed")
     page.keyboard.press("j")
@@ -56,7 +56,7 @@ def test_a_task_is_ticked_and_retried(site: Site) -> None:
     assert site.app.stats().depth == {"pending": 1, "failed": 1}
 
 
-def test_a_question_is_left_with_escape_and_nothing_is_done(site: Site) -> None:
+def test_escape_closes_a_confirmation_without_an_action(site: Site) -> None:
     sample = fill(site.app)
     page = site.visitor(at=f"/tasks/{sample.pending}")
     button = page.get_by_role("button", name="Cancel")
@@ -70,7 +70,7 @@ def test_a_question_is_left_with_escape_and_nothing_is_done(site: Site) -> None:
     expect(page.locator("#head .state")).to_have_text("pending")
 
 
-def test_the_shortcuts_are_told(site: Site) -> None:
+def test_the_shortcuts_are_listed(site: Site) -> None:
     page = site.visitor("read", at="/")
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keyboard")
@@ -89,7 +89,7 @@ def test_the_menu_can_be_skipped(site: Site) -> None:
     expect(page.locator("main")).to_be_focused()
 
 
-def test_what_has_the_focus_can_be_seen_and_is_never_hidden(site: Site) -> None:
+def test_the_focused_element_is_marked_and_never_hidden(site: Site) -> None:
     sample = fill(site.app)
     page = site.visitor(at="/")
     for path in sample.pages:

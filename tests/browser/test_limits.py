@@ -1,4 +1,4 @@
-"""Who may only look sees nothing to press; and whatever a task says, it is only text."""
+"""A key with only the read scope sees no actions, and text of a task is only text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOSTILE = {
 }
 
 
-def test_who_may_only_look_sees_no_button_that_does_something(site: Site) -> None:
+def test_a_key_with_only_the_read_scope_sees_no_action_button(site: Site) -> None:
     sample = fill(site.app)
     page = site.visitor("read")
     for path in sample.pages:
@@ -30,7 +30,7 @@ def test_who_may_only_look_sees_no_button_that_does_something(site: Site) -> Non
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_who_may_only_see_a_queue_sees_nothing_of_the_others(site: Site) -> None:
+def test_a_limited_key_sees_nothing_of_other_queues(site: Site) -> None:
     site.app.enqueue("resize", {"text": "mine"}, queue="mine")
     fill(site.app, text="secret", queue="theirs")
     page = site.visitor("read", queues=["mine"], at="/tasks")
@@ -43,7 +43,7 @@ def test_who_may_only_see_a_queue_sees_nothing_of_the_others(site: Site) -> None
 
 @pytest.mark.parametrize("kind", sorted(HOSTILE))
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_whatever_a_task_says_is_only_text(site: Site, kind: str) -> None:
+def test_hostile_text_of_a_task_is_shown_as_text(site: Site, kind: str) -> None:
     sample = fill(site.app, text=HOSTILE[kind])
     page = site.visitor()
     for path in sample.pages:

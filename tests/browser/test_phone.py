@@ -1,4 +1,4 @@
-"""A phone: everything can be read and pressed at 390 pixels, in portrait."""
+"""A phone: everything can be read and pressed at a width of 390 pixels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_no_page_has_to_be_scrolled_sideways(site: Site) -> None:
         expect_no_sideways(page)
 
 
-def test_the_menu_leads_everywhere(site: Site) -> None:
+def test_the_menu_links_to_every_page(site: Site) -> None:
     fill(site.app)
     page = site.visitor(at="/", **PHONE)
     for path in PAGES:
@@ -30,7 +30,7 @@ def test_the_menu_leads_everywhere(site: Site) -> None:
         expect(page.locator("nav.menu a[aria-current]")).to_be_in_viewport()
 
 
-def test_a_task_is_cancelled_with_a_thumb(site: Site) -> None:
+def test_a_task_is_cancelled_by_touch(site: Site) -> None:
     sample = fill(site.app)
     page = site.visitor(at=f"/tasks/{sample.pending}", **PHONE)
     page.get_by_role("button", name="Cancel").tap()

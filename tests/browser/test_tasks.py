@@ -1,4 +1,4 @@
-"""Tasks: they appear by themselves, can be found, and can be sent back or cancelled, many at once."""
+"""Tasks: they appear without a reload, can be found, and can be retried or cancelled, many at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_search_finds_text_in_params_and_errors_and_filters_narrow_it(site: Site
     expect(page.locator(f"#row-{others[60].id}")).to_be_visible()
 
 
-def test_everything_that_matches_is_sent_back_however_many_batches_it_takes(site: Site) -> None:
+def test_all_matching_tasks_are_retried_in_as_many_batches_as_needed(site: Site) -> None:
     ids = fail_many(site.app, 600)
     other = fail_many(site.app, 1, error="something else")[0]
     page = site.visitor(at="/tasks?state=failed&error=picture")
@@ -58,7 +58,7 @@ def test_everything_that_matches_is_sent_back_however_many_batches_it_takes(site
     assert site.app.get(ids[0]).state is State.PENDING  # type: ignore[union-attr]
 
 
-def test_who_says_no_to_the_question_has_done_nothing(site: Site) -> None:
+def test_declining_a_confirmation_changes_nothing(site: Site) -> None:
     fail_many(site.app, 3)
     page = site.visitor(at="/dead")
     page.get_by_role("button", name="Retry all").click()
@@ -68,7 +68,7 @@ def test_who_says_no_to_the_question_has_done_nothing(site: Site) -> None:
     assert site.app.stats().depth == {"failed": 3}
 
 
-def test_ticked_tasks_are_cancelled_and_no_others(site: Site) -> None:
+def test_only_the_selected_tasks_are_cancelled(site: Site) -> None:
     tasks = site.app.enqueue_many([NewTask("resize", {"n": n}) for n in range(4)])
     page = site.visitor("read", "enqueue", at="/tasks")
     for task in tasks[:2]:
@@ -79,7 +79,7 @@ def test_ticked_tasks_are_cancelled_and_no_others(site: Site) -> None:
     assert site.app.stats().depth == {"cancelled": 2, "pending": 2}
 
 
-def test_one_group_of_the_dead_letter_is_sent_back(site: Site) -> None:
+def test_one_group_of_the_dead_letter_is_redriven(site: Site) -> None:
     fail_many(site.app, 5, error="no such picture")
     fail_many(site.app, 2, error="the disk is full")
     page = site.visitor(at="/dead")
@@ -94,7 +94,7 @@ def test_one_group_of_the_dead_letter_is_sent_back(site: Site) -> None:
     assert site.app.stats().depth == {"pending": 5, "failed": 2}
 
 
-def test_a_task_tells_its_story_and_changes_before_ones_eyes(site: Site) -> None:
+def test_the_page_of_a_task_shows_its_history_and_updates_without_a_reload(site: Site) -> None:
     task = site.app.enqueue("resize", {"picture": 4711}, queue="pictures")
     first = site.app.claim("worker-1", lease=3600)
     assert first is not None

@@ -1,4 +1,4 @@
-"""A store under test, a client to prepare it with, and the command line to look at it."""
+"""A store under test, a client that prepares it, and the command line."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.helpers.tasks import task_in
 from tests.helpers.terminal import Terminal
 
 
-def test_migrating_names_what_was_applied_and_then_says_that_nothing_is_to_do(empty_url: str) -> None:
+def test_migrate_names_the_applied_migrations_and_then_reports_that_none_is_left(empty_url: str) -> None:
     first = run_dibs("migrate", url=empty_url)
     assert first.code == 0
     *steps, last = first.out.splitlines()
@@ -24,7 +24,7 @@ def test_migrating_names_what_was_applied_and_then_says_that_nothing_is_to_do(em
     assert run_dibs("migrate", "--json", url=empty_url).json == {"success": True, "applied": []}
 
 
-def test_a_store_without_its_tables_is_not_migrated_by_looking_at_it(empty_url: str, tmp_path: Path) -> None:
+def test_a_read_does_not_migrate_a_store_without_tables(empty_url: str, tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
     for command in (["tasks", "list"], ["queues", "pause", "default"], ["doctor"], ["verify"]):
         done = run_dibs(*command, "--json", url=empty_url)
@@ -43,7 +43,7 @@ def test_a_healthy_store_passes_the_doctor(run: Run, client: dibs.Dibs) -> None:
     assert {check["verdict"] for check in answer["checks"]} <= {"ok", "warn"}
 
 
-def test_a_store_that_disagrees_with_its_history_fails_the_doctor(run: Run, client: dibs.Dibs, url: str) -> None:
+def test_the_doctor_fails_for_a_store_that_disagrees_with_its_history(run: Run, client: dibs.Dibs, url: str) -> None:
     task_in(client, "completed")
     run_sql(url, "UPDATE dibs_tasks SET token = 5")
     done = run("doctor")
@@ -65,13 +65,13 @@ def recording(client: dibs.Dibs, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_history_without_fault_is_verified(run: Run, recording: Path) -> None:
+def test_verify_accepts_a_history_without_violation(run: Run, recording: Path) -> None:
     done = run("verify", str(recording))
     assert (done.code, done.out) == (0, "6 operations on 2 tasks (2 claims, 1 completions): no violation.\n")
     assert run("verify", str(recording), "--json").json["success"] is True
 
 
-def test_a_double_claim_in_a_history_is_found(run: Run, recording: Path) -> None:
+def test_verify_finds_a_double_claim_in_a_history(run: Run, recording: Path) -> None:
     lines = recording.read_text().splitlines()
     recording.write_text("\n".join([*lines[:2], lines[1].replace('"id":2', '"id":3'), *lines[3:]]) + "\n")
     done = run("verify", str(recording))
@@ -81,14 +81,14 @@ def test_a_double_claim_in_a_history_is_found(run: Run, recording: Path) -> None
     assert (answer["success"], answer["violations"][0]["code"]) == (False, "double_claim")
 
 
-def test_a_history_that_cannot_be_read_is_wrong_usage(run: Run, recording: Path) -> None:
+def test_verify_reports_a_malformed_history_as_wrong_usage(run: Run, recording: Path) -> None:
     recording.write_text('{"half": ')
     assert "Line 1 of" in run("verify", str(recording)).err
     assert run("verify", str(recording)).code == 2
     assert run("verify", "nowhere.jsonl").err.startswith("error: Cannot read nowhere.jsonl: No such file")
 
 
-def test_the_history_of_the_store_itself_is_verified(run: Run, client: dibs.Dibs, url: str) -> None:
+def test_verify_reads_the_history_of_the_store(run: Run, client: dibs.Dibs, url: str) -> None:
     task_in(client, "completed")
     assert run("verify", "--json").json["operations"] == 3
     run_sql(url, "UPDATE dibs_history SET token = 7 WHERE event = 'completed'")
@@ -97,7 +97,7 @@ def test_the_history_of_the_store_itself_is_verified(run: Run, client: dibs.Dibs
     assert "stale_token_honoured" in done.out
 
 
-def test_reading_a_long_history_shows_how_far_it_is(client: dibs.Dibs, tmp_path: Path) -> None:
+def test_verify_shows_its_progress_on_a_long_history(client: dibs.Dibs, tmp_path: Path) -> None:
     client.enqueue_many([dibs.NewTask("resize") for _ in range(4000)])
     path = tmp_path / "long.jsonl"
     dump(client.all_history(), path)

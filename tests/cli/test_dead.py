@@ -1,4 +1,4 @@
-"""`dibs dead`: what failed for good, and the way back."""
+"""`dibs dead`: lists, redrives and discards failed tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def depth(client: dibs.Dibs, state: str) -> int:
     return client.stats().depth.get(state, 0)
 
 
-def test_the_dead_letter_lists_failed_tasks_alone_with_their_errors(run: Run, client: dibs.Dibs) -> None:
+def test_the_dead_letter_lists_only_failed_tasks_with_their_errors(run: Run, client: dibs.Dibs) -> None:
     [failed] = dead(client, error="no\nimage")
     task_in(client, "completed")
     title, row = run("dead", "list").out.splitlines()
@@ -22,7 +22,9 @@ def test_the_dead_letter_lists_failed_tasks_alone_with_their_errors(run: Run, cl
     assert [task["id"] for task in run("dead", "list", "--json").json["tasks"]] == [failed]
 
 
-def test_a_permanent_failure_is_called_so_in_the_dead_letter_and_in_the_task(run: Run, client: dibs.Dibs) -> None:
+def test_a_permanent_failure_is_marked_as_permanent_in_the_dead_letter_and_in_the_task(
+    run: Run, client: dibs.Dibs
+) -> None:
     task = client.enqueue("resize", max_attempts=3)
     client.fail(client.claim_by_id(task.id, "worker-1"), ValueError("bad input"), permanent=True)
     assert "1/3 permanent" in run("dead", "list").out
@@ -32,14 +34,14 @@ def test_a_permanent_failure_is_called_so_in_the_dead_letter_and_in_the_task(run
     assert run("tasks", "show", str(task.id), "--json").json["task"]["error"]["permanent"] is True
 
 
-def test_everything_is_redriven_batch_by_batch(run: Run, client: dibs.Dibs) -> None:
+def test_the_whole_dead_letter_is_redriven_in_batches(run: Run, client: dibs.Dibs) -> None:
     dead(client, 1203)
     done = run("dead", "redrive")
     assert (done.code, done.out) == (0, "1,203 tasks retried.\n")
     assert (depth(client, "failed"), depth(client, "pending")) == (0, 1203)
 
 
-def test_filters_choose_what_is_redriven(run: Run, client: dibs.Dibs) -> None:
+def test_filters_choose_the_tasks_to_redrive(run: Run, client: dibs.Dibs) -> None:
     wanted = dead(client, 2, "timeout of image 7", queue="media", type="resize")
     others = [*dead(client, 2, "no image", queue="media"), *dead(client, 1, "timeout of image 7", queue="mail")]
     filters = ["--queue", "media", "--type", "resize", "--error", "image 7"]
@@ -49,7 +51,7 @@ def test_filters_choose_what_is_redriven(run: Run, client: dibs.Dibs) -> None:
     assert {task.id for task in client.list_tasks(state="pending")} == set(wanted)
 
 
-def test_a_limit_is_never_exceeded(run: Run, client: dibs.Dibs) -> None:
+def test_redrive_never_exceeds_its_limit(run: Run, client: dibs.Dibs) -> None:
     dead(client, 7)
     assert run("dead", "redrive", "--limit", "3", "--json").json["redriven"] == 3
     assert run("dead", "redrive", "--limit", "9", "--dry-run", "--json").json["matching"] == 4
@@ -62,7 +64,7 @@ def test_a_dry_run_changes_nothing(run: Run, client: dibs.Dibs) -> None:
     assert depth(client, "failed") == 3
 
 
-def test_on_a_terminal_it_asks_first_and_no_changes_nothing(url: str, client: dibs.Dibs) -> None:
+def test_on_a_terminal_redrive_asks_first_and_no_changes_nothing(url: str, client: dibs.Dibs) -> None:
     dead(client, 3)
     with Terminal("dead", "redrive", "--url", url) as terminal:
         terminal.shows(r"Retry 3 tasks\? \[y/N\]")
@@ -82,7 +84,7 @@ def test_on_a_terminal_yes_redrives(url: str, client: dibs.Dibs) -> None:
     assert depth(client, "failed") == 0
 
 
-def test_on_a_terminal_nothing_is_asked_where_yes_was_given(url: str, client: dibs.Dibs) -> None:
+def test_on_a_terminal_redrive_with_the_option_yes_does_not_ask(url: str, client: dibs.Dibs) -> None:
     dead(client, 2)
     with Terminal("dead", "redrive", "--yes", "--url", url) as terminal:
         terminal.shows("2 tasks retried.")
@@ -91,7 +93,7 @@ def test_on_a_terminal_nothing_is_asked_where_yes_was_given(url: str, client: di
     assert depth(client, "failed") == 0
 
 
-def test_a_long_redrive_shows_how_far_it_is(url: str, client: dibs.Dibs) -> None:
+def test_a_long_redrive_shows_its_progress(url: str, client: dibs.Dibs) -> None:
     dead(client, 3000)
     with Terminal("dead", "redrive", "--yes", "--url", url) as terminal:
         terminal.shows("3,000 tasks retried.", timeout=60)
@@ -111,7 +113,7 @@ def test_the_named_tasks_are_discarded(run: Run, client: dibs.Dibs) -> None:
     assert run("dead", "list", "--json").json["tasks"][0]["id"] == second
 
 
-def test_what_matches_is_discarded_in_batches(run: Run, client: dibs.Dibs) -> None:
+def test_matching_tasks_are_discarded_in_batches(run: Run, client: dibs.Dibs) -> None:
     dead(client, 700, error="404")
     [kept] = dead(client, error="503")
     assert run("dead", "discard", "--error", "404", "--dry-run").out == "700 tasks would be discarded.\n"
@@ -125,7 +127,7 @@ def test_what_matches_is_discarded_in_batches(run: Run, client: dibs.Dibs) -> No
     assert depth(client, "failed") == 701
 
 
-def test_to_discard_nothing_in_particular_is_refused(run: Run, client: dibs.Dibs) -> None:
+def test_discard_without_ids_and_filters_is_refused(run: Run, client: dibs.Dibs) -> None:
     dead(client)
     done = run("dead", "discard")
     assert done.code == 2

@@ -1,4 +1,4 @@
-"""`dibs demo`: one command starts everything, one signal ends everything, and the books are right."""
+"""`dibs demo`: one command starts everything, one signal ends everything, and the history has no violation."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_one_signal_ends_everything_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+def test_one_signal_ends_the_demo_and_leaves_no_process_and_no_file(tmp_path: Path, number: signal.Signals) -> None:
     with demo(tmp_path, "--port", "0") as running:
         with urllib.request.urlopen(f"{running.started['url']}/health", timeout=10) as answer:
             assert answer.status == 200
@@ -97,7 +97,7 @@ def test_one_signal_ends_everything_and_leaves_nothing_behind(tmp_path: Path, nu
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
+def test_the_processes_of_a_killed_demo_exit(tmp_path: Path) -> None:
     with demo(tmp_path, "--port", "0") as running:
         children = running.children()
         assert len(children) >= 4
@@ -106,7 +106,7 @@ def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_the_sample_is_lively_and_its_books_are_right(url: str, tmp_path: Path) -> None:
+def test_the_demo_has_tasks_workflows_and_failures_and_a_history_without_violation(url: str, tmp_path: Path) -> None:
     with demo(tmp_path, "--port", "0", "--seconds", "14", "--url", url) as running:
         assert running.ends(60) == 0
     assert running.ended["violations"] == []
@@ -130,7 +130,7 @@ def test_the_link_signs_in_with_the_key_of_this_run(tmp_path: Path) -> None:
         assert running.ends() == 0
 
 
-def test_a_taken_port_is_no_obstacle_unless_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_port_in_use_is_skipped_unless_it_was_requested(tmp_path: Path) -> None:
     with socket.socket() as taken:
         with contextlib.suppress(OSError):  # somebody else has it: just as well
             taken.bind(("127.0.0.1", 8787))
@@ -148,13 +148,13 @@ def test_a_taken_port_is_no_obstacle_unless_it_was_asked_for(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_demo_needs_a_database_not_a_server() -> None:
+def test_a_demo_refuses_the_url_of_a_server() -> None:
     done = run_dibs("demo", "--url", "http://127.0.0.1:9")
     assert done.code == 2
     assert "a server needs a database" in done.err
 
 
-def test_people_are_told_where_to_look(tmp_path: Path) -> None:
+def test_the_demo_prints_the_address_of_the_dashboard(tmp_path: Path) -> None:
     done = run_dibs("demo", "--port", "0", "--seconds", "0.1", TMPDIR=str(tmp_path))
     assert done.code == 0, done.err
     assert "Dashboard  http://127.0.0.1:" in done.out
@@ -162,7 +162,7 @@ def test_people_are_told_where_to_look(tmp_path: Path) -> None:
     assert "no violation" in done.out
 
 
-def test_the_terminal_shows_it_as_well_if_asked_to(tmp_path: Path) -> None:
+def test_the_demo_can_show_top_in_the_terminal(tmp_path: Path) -> None:
     with Terminal("demo", "--top", "--port", "0", TMPDIR=str(tmp_path)) as terminal:
         terminal.shows(r"worker-[abc]")
         terminal.press("q")

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 (the sign for times is meant)
-"""The picture of a workflow: every dependency is in it and no other, whatever the terminal can show."""
+"""The drawing of a workflow: it contains every dependency and no other, on every terminal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def picture(text: str) -> str:
     return "\n".join(line.partition("¦")[2].rstrip() for line in text.strip("\n").splitlines() if "¦" in line)
 
 
-def test_a_chain_is_one_line_a_step() -> None:
+def test_a_chain_is_drawn_with_one_line_for_each_step() -> None:
     graph = Graph()
     fetch = graph.add("fetch")
     render = graph.add("render", "claimed", [fetch])
@@ -75,7 +75,7 @@ def test_a_chain_is_one_line_a_step() -> None:
     """)
 
 
-def test_a_diamond_parts_and_meets() -> None:
+def test_a_diamond_is_drawn_with_a_branch_and_a_join() -> None:
     graph = Graph()
     top = graph.add("top")
     sides = [graph.add("left", "completed", [top]), graph.add("right", "scheduled", [top], attempts=1, error=ERROR)]
@@ -141,7 +141,7 @@ def test_a_fan_out_of_three_that_two_steps_wait_for_is_drawn_line_by_line() -> N
     """)
 
 
-def test_a_terminal_without_unicode_gets_the_same_in_ascii() -> None:
+def test_a_terminal_without_unicode_gets_the_drawing_in_ascii() -> None:
     drawn = fan_out().drawn(signs=ASCII)
     assert drawn.isascii()
     assert drawn == picture("""
@@ -181,7 +181,7 @@ def test_a_fan_out_of_a_thousand_is_one_line_with_counts_and_its_first_failures(
     assert len(graph.drawn(fold_equal=False).splitlines()) == 1003
 
 
-def test_a_line_past_what_a_step_has_added_is_left_out() -> None:
+def test_an_edge_that_added_steps_make_redundant_is_left_out() -> None:
     graph = Graph()
     extract = graph.add("extract")
     graph.add("other")
@@ -198,7 +198,7 @@ def test_a_line_past_what_a_step_has_added_is_left_out() -> None:
     ]
 
 
-def test_a_name_with_a_slash_is_a_name_and_no_line() -> None:
+def test_a_slash_in_a_step_name_makes_no_edge() -> None:
     graph = Graph()
     graph.add("extract")
     graph.add("extract/clean")
@@ -218,7 +218,7 @@ def test_parallel_chains_fold_link_by_link() -> None:
     ]
 
 
-def test_steps_that_stand_in_other_places_are_not_folded() -> None:
+def test_steps_with_different_parents_are_not_folded() -> None:
     graph = Graph()
     first, second = graph.add("fetch"), graph.add("other")
     for parent in (first, second):
@@ -254,7 +254,7 @@ def test_a_sub_workflow_is_drawn_inside_its_step() -> None:
     """)
 
 
-def test_steps_that_have_nothing_to_do_with_each_other_do_not_look_like_a_chain() -> None:
+def test_independent_steps_are_not_drawn_as_a_chain() -> None:
     graph = Graph()
     for name in ("one", "two"):
         graph.add(name)
@@ -266,14 +266,14 @@ def test_steps_that_have_nothing_to_do_with_each_other_do_not_look_like_a_chain(
     """)
 
 
-def test_a_failure_that_is_ignored_has_a_sign_of_its_own() -> None:
+def test_an_ignored_failure_has_its_own_symbol() -> None:
     graph = Graph()
     graph.add("notify", "failed", on_failure=OnFailure.IGNORE)
     assert graph.drawn().splitlines()[1].startswith("!  notify")
     assert plain(legend(graph.steps)) == "! 1 ignored"
 
 
-def test_the_legend_counts_every_state_with_its_sign() -> None:
+def test_the_legend_counts_every_state_with_its_symbol() -> None:
     graph = Graph()
     for state in State:
         graph.add(state, state)
@@ -285,7 +285,7 @@ def test_the_legend_counts_every_state_with_its_sign() -> None:
         assert set(signs.states) <= set(STYLES)
 
 
-def test_a_sign_has_the_colour_of_its_state() -> None:
+def test_a_symbol_has_the_colour_of_its_state() -> None:
     line = draw(fan_out().steps, {}, NOW, width=100)[1]
     assert ("✓", STYLES["completed"]) in line
 
@@ -299,7 +299,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert any(line.endswith("…") for line in lines)
 
 
-def test_more_lines_than_anybody_could_follow_become_words() -> None:
+def test_a_graph_with_too_many_edges_names_parents_in_words() -> None:
     graph = Graph()
     top = graph.add("top")
     middle = [graph.add(f"{letter}", after=[top]) for letter in "abcdefghijklmnopqrstuvwxyz"]
@@ -311,18 +311,18 @@ def test_more_lines_than_anybody_could_follow_become_words() -> None:
     assert lines[2].endswith("after top")
 
 
-def test_what_users_named_cannot_forge_a_line() -> None:
+def test_names_of_users_cannot_forge_a_line() -> None:
     graph = Graph()
     graph.add("evil\x1b[2J\nname", "failed", error=Failure("E", "\x1b[31mred"))
     assert len(graph.drawn().splitlines()) == 2
     assert "\x1b" not in graph.drawn()
 
 
-def test_nothing_to_draw_is_no_line() -> None:
+def test_a_workflow_without_steps_is_drawn_without_lines() -> None:
     assert draw([], {}, NOW, width=80) == []
 
 
-def test_ten_thousand_steps_in_a_row_are_drawn_at_a_cost_that_grows_with_their_number() -> None:
+def test_drawing_a_chain_of_ten_thousand_steps_takes_linear_time() -> None:
     """Marks that named whole histories, instead of numbering them, would need the square of this."""
     graph = Graph()
     last: list[int] = []
@@ -334,18 +334,18 @@ def test_ten_thousand_steps_in_a_row_are_drawn_at_a_cost_that_grows_with_their_n
 @pytest.mark.parametrize(
     ("seconds", "said"), [(0.0123, "12 ms"), (1.25, "1.2 s"), (59, "59.0 s"), (61, "1 min"), (-1, "0 ms")]
 )
-def test_how_long_it_took_is_said_in_the_unit_that_tells(seconds: float, said: str) -> None:
+def test_a_duration_is_shown_in_a_suitable_unit(seconds: float, said: str) -> None:
     assert format_duration(timedelta(seconds=seconds)) == said
 
 
 @for_each("seed", range(200))
-def test_the_lines_of_any_graph_lead_exactly_where_its_dependencies_do(seed: int) -> None:
+def test_the_edges_of_any_drawing_are_exactly_the_dependencies_of_its_graph(seed: int) -> None:
     chance = random.Random(seed)
     parents = [sorted(chance.sample(range(node), min(node, chance.randint(0, 3)))) for node in range(12)]
     assert read_back(rows(parents, max_lanes=99)) == [set(above) for above in parents]
 
 
-def test_a_graph_with_more_lanes_than_there_may_be_is_refused() -> None:
+def test_a_graph_with_too_many_lanes_is_refused() -> None:
     with pytest.raises(TooWide):
         list(rows([[], [0], [0], [0]], max_lanes=2))
 

@@ -1,4 +1,4 @@
-"""`dibs enqueue`: what is stored, what is refused, and what it says."""
+"""`dibs enqueue`: what it stores, refuses and prints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_params_come_from_standard_input(run: Run, client: dibs.Dibs) -> None:
     assert client.list_tasks()[0].params == {"text": "grün"}
 
 
-def test_the_same_key_gives_the_same_task_and_says_so(run: Run, client: dibs.Dibs) -> None:
+def test_the_same_key_gives_the_same_task_with_a_note(run: Run, client: dibs.Dibs) -> None:
     first = run("enqueue", "charge", '{"order": 1}', "--key", "order-1", "--json").json
     again = run("enqueue", "charge", '{"order": 1}', "--key", "order-1")
     assert again.out == f"Task {first['task']['id']} of type charge is pending. It already existed with this key.\n"
@@ -83,7 +83,7 @@ def test_other_content_under_the_same_key_is_refused(run: Run) -> None:
         (f'{{"a": {"[" * 70}{"]" * 70}}}', "is nested deeper than 64 levels."),
     ],
 )
-def test_what_is_no_json_that_dibs_accepts_is_wrong_usage(tmp_path: Path, params: str, message: str) -> None:
+def test_params_that_are_not_valid_json_are_wrong_usage(tmp_path: Path, params: str, message: str) -> None:
     done = run_dibs("enqueue", "resize", params, cwd=tmp_path)
     assert done.code == 2
     assert done.err.startswith("error: ")
@@ -104,7 +104,7 @@ def test_what_is_no_json_that_dibs_accepts_is_wrong_usage(tmp_path: Path, params
         ["--queue", ""],
     ],
 )
-def test_values_that_make_no_sense_are_wrong_usage(tmp_path: Path, options: list[str]) -> None:
+def test_invalid_options_of_enqueue_are_wrong_usage(tmp_path: Path, options: list[str]) -> None:
     done = run_dibs("enqueue", "resize", *options, cwd=tmp_path)
     assert done.code == 2
     assert done.err.startswith("error: ")

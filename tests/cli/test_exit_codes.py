@@ -1,4 +1,4 @@
-"""How every command ends when something is wrong: a code, an error, a hint, and never a traceback."""
+"""The end of every command on an error: an exit code, an error, a hint, and never a traceback."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOOKING = (
 
 
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
-def test_looking_does_not_make_a_database(command: list[str], tmp_path: Path) -> None:
+def test_a_read_does_not_create_a_database(command: list[str], tmp_path: Path) -> None:
     done = run_dibs(*command, "--json", cwd=tmp_path)
     assert done.code == 3
     assert done.err.splitlines() == [
@@ -47,7 +47,7 @@ def test_looking_does_not_make_a_database(command: list[str], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("command", [["enqueue", "resize"], ["migrate"]], ids=" ".join)
-def test_what_begins_with_a_database_makes_one(command: list[str], tmp_path: Path) -> None:
+def test_enqueue_and_migrate_create_the_database(command: list[str], tmp_path: Path) -> None:
     assert run_dibs(*command, cwd=tmp_path).code == 0
     assert (tmp_path / "dibs.db").exists()
     assert run_dibs("tasks", "list", cwd=tmp_path).code == 0
@@ -83,7 +83,7 @@ def test_the_url_may_stand_before_and_after_the_command_and_the_later_wins(tmp_p
     ],
     ids=" ".join,
 )
-def test_wrong_usage_ends_with_2_and_says_so_to_people_and_scripts(args: list[str], tmp_path: Path) -> None:
+def test_wrong_usage_ends_with_2_and_a_message_as_text_and_as_json(args: list[str], tmp_path: Path) -> None:
     run_dibs("migrate", cwd=tmp_path)
     done = run_dibs(*args, "--json", cwd=tmp_path)
     assert done.code == 2
@@ -101,28 +101,28 @@ def test_a_store_that_cannot_be_reached_ends_with_3(tmp_path: Path) -> None:
     assert "Traceback" not in done.err
 
 
-def test_a_file_that_is_no_database_ends_with_3(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_ends_with_3(tmp_path: Path) -> None:
     (tmp_path / "dibs.db").write_text("no database at all, but long enough to have been one, who knows" * 20)
     done = run_dibs("tasks", "list", "--json", cwd=tmp_path)
     assert (done.code, done.json["code"]) == (3, "store_error")
 
 
 @pytest.mark.parametrize("group", [[], ["tasks"], ["dead"]])
-def test_no_command_at_all_shows_the_help(group: list[str]) -> None:
+def test_without_a_command_the_help_is_shown(group: list[str]) -> None:
     done = run_dibs(*group)
     lines = done.err.splitlines()
     assert (done.code, lines[0]) == (2, " ".join(["Usage: dibs", *group, "[OPTIONS] COMMAND [ARGS]..."]))
     assert "Commands:" in lines
 
 
-def test_no_command_at_all_is_one_json_document_for_a_script() -> None:
+def test_without_a_command_the_output_with_json_is_one_document() -> None:
     done = run_dibs("--json")
     assert (done.code, done.json["code"]) == (2, "wrong_usage")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_an_answer_that_cannot_be_written_is_told_without_a_traceback(
+def test_output_that_cannot_be_written_is_reported_without_a_traceback(
     url: str, client: dibs.Dibs, options: list[str]
 ) -> None:
     client.enqueue("resize")
@@ -135,7 +135,7 @@ def test_an_answer_that_cannot_be_written_is_told_without_a_traceback(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="closes a file of the child before it begins")
-def test_a_command_whose_output_nobody_wants_does_its_work(url: str, client: dibs.Dibs) -> None:
+def test_a_command_with_closed_output_does_its_work(url: str, client: dibs.Dibs) -> None:
     script = f"exec {' '.join(COMMAND)} enqueue resize >&- 2>&-"
     assert subprocess.run(["sh", "-c", script], env=environment(url), check=False).returncode == 0
     assert [task.type for task in client.list_tasks()] == ["resize"]
@@ -163,7 +163,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback(url: str, client: dibs.Dibs) -> N
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-def test_ctrl_c_in_the_middle_of_nowhere_ends_with_130(url: str, client: dibs.Dibs) -> None:
+def test_ctrl_c_while_following_ends_with_130(url: str, client: dibs.Dibs) -> None:
     command = [*COMMAND, "tasks", "list", "--follow", "--json"]
     client.enqueue("resize")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(url)) as process:
@@ -174,7 +174,7 @@ def test_ctrl_c_in_the_middle_of_nowhere_ends_with_130(url: str, client: dibs.Di
         assert (process.wait(30), process.stderr.read()) == (130, b"")
 
 
-def test_what_the_terminal_cannot_encode_is_spelled_out(run: Run, client: dibs.Dibs) -> None:
+def test_characters_that_the_terminal_cannot_encode_are_escaped(run: Run, client: dibs.Dibs) -> None:
     client.enqueue("resize", {"text": "grün"})
     done = run("tasks", "list", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert (done.code, r'{"text": "gr\xfcn"}' in done.out) == (0, True)

@@ -1,4 +1,4 @@
-"""--help and completion answer at once, because they import next to nothing."""
+"""--help and completion answer fast, because they import few modules."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def test_the_help_of_every_command_imports_nothing_heavy() -> None:
         assert heavy == [], command
 
 
-def test_every_public_name_is_found_when_it_is_asked_for() -> None:
+def test_every_public_name_is_imported_on_access() -> None:
     assert [name for name in dibs.__all__ if not hasattr(dibs, name)] == []
     assert set(dir(dibs)) >= set(dibs.__all__)
     assert not hasattr(dibs, "Frobnicate")
 
 
-def test_the_version_is_told() -> None:
+def test_the_option_version_prints_the_version() -> None:
     assert run_dibs("--version").out == f"dibs {dibs.__version__}\n"
 
 
@@ -90,6 +90,6 @@ def test_the_shell_completes_commands_states_queues_and_types(tmp_path: Path) ->
     assert completed("enqueue re", tmp_path) == ["resize"]
 
 
-def test_completing_without_a_database_offers_nothing_and_makes_none(tmp_path: Path) -> None:
+def test_completion_without_a_database_offers_nothing_and_creates_none(tmp_path: Path) -> None:
     assert completed("tasks list --queue ", tmp_path) == []
     assert list(tmp_path.iterdir()) == []

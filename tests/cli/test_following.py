@@ -1,4 +1,4 @@
-"""`dibs tasks list --follow`: each task as it comes and changes, until Ctrl-C."""
+"""`dibs tasks list --follow`: prints each new or changed task, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def next_task(lines: IO[bytes]) -> dict[str, Any]:
     return task
 
 
-def test_it_begins_with_what_is_there_and_goes_on_with_what_comes_and_changes(url: str, client: dibs.Dibs) -> None:
+def test_follow_shows_existing_tasks_and_then_new_and_changed_ones(url: str, client: dibs.Dibs) -> None:
     old = [client.enqueue("resize", {"n": n}).id for n in range(3)]
     with following(url) as lines:
         assert [next_task(lines)["id"] for _ in range(3)] == old
@@ -45,7 +45,7 @@ def test_it_begins_with_what_is_there_and_goes_on_with_what_comes_and_changes(ur
         assert (changed["id"], changed["status"]) == (old[0], "cancelled")
 
 
-def test_it_shows_only_what_was_asked_for(url: str, client: dibs.Dibs) -> None:
+def test_follow_applies_the_filters(url: str, client: dibs.Dibs) -> None:
     client.enqueue("resize", queue="slow")
     with following(url, "--queue", "slow", "--state", "pending") as lines:
         next_task(lines)

@@ -1,4 +1,4 @@
-"""`dibs keys`: keys are made, listed and revoked from the shell, and shown exactly once."""
+"""`dibs keys`: creates, lists and revokes keys, and shows each exactly once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHOLE = "dibs_abcdefghijkl_" + "S3" * 21 + "x"
 """What looks like a key."""
 
 
-def test_a_key_stands_alone_on_standard_output(run: Run, client: dibs.Dibs) -> None:
+def test_the_new_key_is_the_only_text_on_standard_output(run: Run, client: dibs.Dibs) -> None:
     made = run("keys", "create", "backup", "--scopes", "read")
     [line] = made.out.splitlines()
     parts = key.split(line)
@@ -25,12 +25,12 @@ def test_a_key_stands_alone_on_standard_output(run: Run, client: dibs.Dibs) -> N
     assert made.err == f"Key {stored.id} for backup is created. Save it now: it is not shown again.\n"
 
 
-def test_whoever_makes_a_key_for_a_worker_is_told_of_its_limit(run: Run, client: dibs.Dibs) -> None:
+def test_creating_a_key_for_a_worker_prints_a_hint_about_its_rate_limit(run: Run, client: dibs.Dibs) -> None:
     assert "--rate-limit none" in run("keys", "create", "worker", "--scopes", "work").err
     assert "--rate-limit" not in run("keys", "create", "worker", "--scopes", "work", "--rate-limit", "none").err
 
 
-def test_a_key_has_what_the_options_say(run: Run, client: dibs.Dibs) -> None:
+def test_the_options_of_keys_create_are_stored(run: Run, client: dibs.Dibs) -> None:
     options = [
         "--scopes",
         "work, enqueue",
@@ -52,7 +52,7 @@ def test_a_key_has_what_the_options_say(run: Run, client: dibs.Dibs) -> None:
     assert stored.rate_limit == dibs.RateLimit(600, 60)
 
 
-def test_without_options_a_key_is_for_all_queues_at_the_standard_rate_and_for_ever(run: Run) -> None:
+def test_a_key_without_options_has_all_queues_the_standard_rate_and_no_expiry(run: Run) -> None:
     answer = run("keys", "create", "ci", "--scopes", "admin", "--json").json
     assert (answer["queues"], answer["rate_limit"], answer["expires_at"]) == (None, "100/minute", None)
     assert (
@@ -77,7 +77,7 @@ def test_keys_are_listed_with_their_states_and_without_their_secrets(run: Run, c
             assert key.digest_of(secret) not in said
 
 
-def test_a_revoked_key_says_so_and_stays_revoked(run: Run, client: dibs.Dibs) -> None:
+def test_a_revoked_key_is_listed_as_revoked_and_stays_revoked(run: Run, client: dibs.Dibs) -> None:
     minted = client.create_key("ci", ["read"])
     done = run("keys", "revoke", minted.about.id)
     assert (done.code, done.out) == (0, f"Key {minted.about.id} for ci is revoked.\n")
@@ -115,19 +115,21 @@ def test_a_whole_key_given_for_its_id_is_refused_and_not_repeated(run: Run, clie
     ],
     ids=" ".join,
 )
-def test_what_makes_no_sense_is_wrong_usage_and_makes_no_key(run: Run, client: dibs.Dibs, options: list[str]) -> None:
+def test_invalid_options_of_keys_create_are_wrong_usage_and_create_no_key(
+    run: Run, client: dibs.Dibs, options: list[str]
+) -> None:
     done = run("keys", "create", "ci", *options)
     assert (done.code, done.out) == (2, "")
     assert "Traceback" not in done.err
     assert client.keys() == []
 
 
-def test_without_keys_the_list_says_so(run: Run, client: dibs.Dibs) -> None:
+def test_keys_list_without_keys_prints_a_note(run: Run, client: dibs.Dibs) -> None:
     assert run("keys", "list").err == "No keys.\n"
     assert run("keys", "list", "--json").json == {"keys": []}
 
 
-def test_create_makes_the_database_and_list_does_not(tmp_path: Path) -> None:
+def test_keys_create_creates_the_database_and_keys_list_does_not(tmp_path: Path) -> None:
     assert run_dibs("keys", "list", cwd=tmp_path).code == 3
     assert list(tmp_path.iterdir()) == []
     assert run_dibs("keys", "create", "ci", "--scopes", "read", cwd=tmp_path).code == 0

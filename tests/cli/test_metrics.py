@@ -80,7 +80,7 @@ def working(url: str, folder: Path, *options: str) -> Iterator[Working]:
 
 
 @unix
-def test_a_worker_tells_what_it_has_done(url: str, client: dibs.Dibs, tmp_path: Path) -> None:
+def test_a_worker_counts_its_claims_and_outcomes(url: str, client: dibs.Dibs, tmp_path: Path) -> None:
     client.enqueue_many([dibs.NewTask("add", {"a": n, "b": 1}, queue="sums") for n in range(20)])
     client.enqueue("fail", max_attempts=1)
     with working(url, tmp_path) as worker:
@@ -98,7 +98,7 @@ def test_a_worker_tells_what_it_has_done(url: str, client: dibs.Dibs, tmp_path: 
 
 @unix
 @sqlite
-def test_a_worker_tells_how_it_is_and_nothing_else(url: str, client: dibs.Dibs, tmp_path: Path) -> None:
+def test_a_worker_serves_metrics_and_health_and_no_other_path(url: str, client: dibs.Dibs, tmp_path: Path) -> None:
     with working(url, tmp_path, "--worker-id", "w") as worker:
         until(lambda: page_at(f"{worker.url}/health")[0] == 200)
         health = json.loads(page_at(f"{worker.url}/health")[1])
@@ -110,7 +110,7 @@ def test_a_worker_tells_how_it_is_and_nothing_else(url: str, client: dibs.Dibs, 
 
 @unix
 @sqlite
-def test_workers_under_a_supervisor_are_one_and_no_number_goes_back(
+def test_workers_under_a_supervisor_share_their_metrics_and_no_counter_decreases(
     url: str, client: dibs.Dibs, tmp_path: Path
 ) -> None:
     client.enqueue_many([dibs.NewTask("add", {"a": n, "b": 1}) for n in range(500)])
@@ -147,7 +147,7 @@ def _folders(pid: int) -> list[Path]:
 
 @unix
 @sqlite
-def test_servers_that_share_a_port_tell_the_same_and_no_number_goes_back(
+def test_servers_that_share_a_port_have_the_same_metrics_and_no_counter_decreases(
     url: str, client: dibs.Dibs, tmp_path: Path
 ) -> None:
     with server_process(url, tmp_path, "--processes", "2", "--no-keys") as server:
@@ -173,7 +173,7 @@ def _enqueued(url: str) -> float:
 
 
 @sqlite
-def test_a_port_that_is_taken_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_metrics_port_in_use_is_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = str(listening.getsockname()[1])
@@ -185,7 +185,7 @@ def test_a_port_that_is_taken_is_told(run: Run, tmp_path: Path) -> None:
 
 
 @sqlite
-def test_a_package_that_is_missing_is_told_with_the_way_to_get_it(run: Run, tmp_path: Path) -> None:
+def test_a_missing_package_is_reported_with_the_extra_to_install(run: Run, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "prometheus_client.py").write_text("raise ImportError('no prometheus_client here')")
     done = run("worker", "program", "--burst", "--metrics-port", "0", PYTHONPATH=str(tmp_path))

@@ -32,13 +32,13 @@ def database(tmp_path: Path) -> Iterator[dibs.Dibs]:
 
 
 @pytest.fixture
-def server(house: Any, database: dibs.Dibs) -> Iterator[str]:
+def server(server_host: Any, database: dibs.Dibs) -> Iterator[str]:
     """A server that wants keys."""
-    with house.serving(database.url, ServerConfig(port=0, access_log=False, upkeep=False)) as url:
+    with server_host.serving(database.url, ServerConfig(port=0, access_log=False, upkeep=False)) as url:
         yield url
 
 
-def test_a_task_is_enqueued_run_and_looked_at(server: str, database: dibs.Dibs, tmp_path: Path) -> None:
+def test_a_task_is_enqueued_run_and_shown_over_http(server: str, database: dibs.Dibs, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     key = database.create_key("everything", ["admin"], rate_limit="none").key
 
@@ -56,7 +56,9 @@ def test_a_task_is_enqueued_run_and_looked_at(server: str, database: dibs.Dibs, 
         assert key not in done.out + done.err
 
 
-def test_a_script_is_a_worker_and_acts_on_all_that_match(server: str, database: dibs.Dibs, tmp_path: Path) -> None:
+def test_a_script_works_and_acts_on_all_matching_tasks_over_http(
+    server: str, database: dibs.Dibs, tmp_path: Path
+) -> None:
     key = database.create_key("everything", ["admin"], rate_limit="none").key
 
     def run(*args: str) -> Done:
@@ -78,7 +80,7 @@ def test_a_script_is_a_worker_and_acts_on_all_that_match(server: str, database: 
     assert run("upkeep").json["success"] is True
 
 
-def test_a_key_that_may_only_enqueue_is_told_nothing_of_workers(
+def test_enqueue_with_a_key_of_the_enqueue_scope_prints_no_note_about_workers(
     server: str, database: dibs.Dibs, tmp_path: Path
 ) -> None:
     database.migrate()
@@ -88,13 +90,13 @@ def test_a_key_that_may_only_enqueue_is_told_nothing_of_workers(
 
 
 @pytest.fixture
-def housekeeper(house: Any, database: dibs.Dibs) -> Iterator[str]:
+def housekeeper(server_host: Any, database: dibs.Dibs) -> Iterator[str]:
     """A server that also finalizes: those who speak HTTP leave it to the server."""
-    with house.serving(database.url, ServerConfig(port=0, access_log=False)) as url:
+    with server_host.serving(database.url, ServerConfig(port=0, access_log=False)) as url:
         yield url
 
 
-def test_a_workflow_is_started_run_and_drawn(housekeeper: str, database: dibs.Dibs, tmp_path: Path) -> None:
+def test_a_workflow_is_started_run_and_drawn_over_http(housekeeper: str, database: dibs.Dibs, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     key = database.create_key("everything", ["admin"], rate_limit="none").key
     graph = {"name": "greet", "steps": [{"task_type": "hello"}, {"task_type": "hello", "after": ["hello"]}]}
@@ -111,19 +113,19 @@ def test_a_workflow_is_started_run_and_drawn(housekeeper: str, database: dibs.Di
     assert run("workflows", "attempts", str(workflow["id"])).code == 0
 
 
-def test_a_task_that_is_not_there_is_refused(server: str, database: dibs.Dibs) -> None:
+def test_an_unknown_task_is_reported_over_http(server: str, database: dibs.Dibs) -> None:
     key = database.create_key("reader", ["read"]).key
     assert run_dibs("tasks", "show", "404", url=server, DIBS_API_KEY=key).code == 1
 
 
 @pytest.mark.parametrize("key", ["", "dibs_abcdefghijkl_wrong"])
-def test_a_key_that_is_not_let_in_is_as_good_as_no_store(server: str, key: str) -> None:
+def test_an_invalid_key_ends_with_3(server: str, key: str) -> None:
     done = run_dibs("tasks", "list", url=server, DIBS_API_KEY=key)
     assert (done.code, "DIBS_API_KEY" in done.err) == (3, True)
     assert not key or key not in done.out + done.err
 
 
-def test_a_server_that_is_not_there_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_be_reached_ends_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "PATIENCE", 0.3)
     done = run_dibs("tasks", "list", "--json", url="http://127.0.0.1:9")
     assert (done.code, done.json["code"]) == (3, "store_unavailable")

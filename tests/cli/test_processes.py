@@ -1,4 +1,4 @@
-"""Each command as a process of its own does what it does inside the test process, where the other tests run it."""
+"""Each command as a process has the same output as inside the test process, where the other tests run it."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_process_answers_as_the_command_does_here(command: str, folder: Path) -> None:
+def test_a_command_as_a_process_gives_the_same_output_as_in_this_process(command: str, folder: Path) -> None:
     here = run_dibs_here(*command.split(), "--json", cwd=folder / "first")
     there = run_dibs_process(*command.split(), "--json", cwd=folder / "second")
     assert (there.code, CHANGES.sub("…", there.out)) == (here.code, CHANGES.sub("…", here.out))
     assert CHANGES.sub("…", there.err) == CHANGES.sub("…", here.err)
 
 
-def test_every_command_is_run_as_a_process_here_or_in_a_file_of_its_own() -> None:
+def test_every_command_is_tested_as_a_process_here_or_in_another_file() -> None:
     leaves = {" ".join(each) for each in commands() if each}
     groups = {each.split()[0] for each in leaves if " " in each}
     run = {name for name in leaves - groups if any(f"{each} ".startswith(f"{name} ") for each in COMMANDS)}

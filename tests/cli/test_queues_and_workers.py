@@ -53,7 +53,7 @@ def test_workers_are_listed_with_what_they_hold(run: Run, client: dibs.Dibs) -> 
     assert shape["metadata"] == {"host": "x"}
 
 
-def test_pausing_a_queue_that_nobody_knows_says_so_and_pauses_it(run: Run, client: dibs.Dibs) -> None:
+def test_pausing_an_unknown_queue_prints_a_note_and_pauses_it(run: Run, client: dibs.Dibs) -> None:
     client.enqueue("resize", queue="mail")
     done = run("queues", "pause", "mial")
     assert (done.code, done.out) == (0, "Queue mial is paused.\n")
@@ -63,7 +63,7 @@ def test_pausing_a_queue_that_nobody_knows_says_so_and_pauses_it(run: Run, clien
     assert (done.err, done.json) == ("", {"success": True, "queue": "mial", "paused": True})
 
 
-def test_pausing_a_queue_that_a_task_worker_or_schedule_names_says_nothing(run: Run, client: dibs.Dibs) -> None:
+def test_pausing_a_queue_of_a_task_worker_or_schedule_prints_no_note(run: Run, client: dibs.Dibs) -> None:
     client.enqueue("resize", queue="mail")
     client.heartbeat("worker-1", queues=["media"])
     client.set_schedule("nightly", "@daily", "report", queue="reports")
@@ -71,7 +71,7 @@ def test_pausing_a_queue_that_a_task_worker_or_schedule_names_says_nothing(run: 
         assert run("queues", "pause", queue).err == ""
 
 
-def test_resuming_a_queue_that_is_not_paused_says_so(run: Run, client: dibs.Dibs) -> None:
+def test_resuming_a_queue_that_is_not_paused_prints_a_note(run: Run, client: dibs.Dibs) -> None:
     done = run("queues", "resume", "mial")
     assert (done.code, done.err) == (0, "note: Queue mial was not paused.\n")
     client.pause("mail")

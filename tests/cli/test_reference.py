@@ -1,4 +1,4 @@
-"""The reference of the command line names every command and every option that --help names, and no others."""
+"""The reference of the command line has every command and every option of --help, and no others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_page_describes_no_command_that_does_not_exist() -> None:
     assert set(SECTIONS) - {" ".join(command) for command in LEAVES} == set()
 
 
-def test_what_stands_before_every_command_is_described() -> None:
+def test_the_global_options_are_described() -> None:
     shared = PAGE.partition("## `dibs worker")[0]
     assert [flag for flag in FLAG.findall(helped().partition("Options:")[2]) if flag not in shared] == []
 

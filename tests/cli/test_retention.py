@@ -46,7 +46,7 @@ def test_changes_are_listed_newest_first(run: Run, client: dibs.Dibs) -> None:
     assert [change["removed"] for change in run("retention", "changes", "--json").json["changes"]] == [True, False]
 
 
-def test_what_makes_no_sense_is_refused_with_a_hint(run: Run, client: dibs.Dibs) -> None:
+def test_an_invalid_rule_is_refused_with_a_hint(run: Run, client: dibs.Dibs) -> None:
     wrong = run("retention", "set", "completed", "soon")
     assert (wrong.code, "'soon' is not a valid duration" in wrong.err) == (2, True)
     assert "RetentionNotFound" not in run("retention", "remove", "failed", "--queue", "nosuch").err

@@ -1,4 +1,4 @@
-"""`dibs schedules`: what the clock enqueues, from the shell."""
+"""`dibs schedules`: manages schedules from the shell."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_schedule_is_disabled_enabled_run_and_removed(run: Run, client: dibs.D
     assert run("schedules", "list").err == "No schedules.\n"
 
 
-def test_what_is_wrong_with_a_schedule_is_said(run: Run, client: dibs.Dibs) -> None:
+def test_an_invalid_schedule_is_refused_with_the_reason(run: Run, client: dibs.Dibs) -> None:
     for name, cron, *options in (
         ("a", "every day"),
         ("a", "@daily", "--timezone", "Mars/Olympus"),

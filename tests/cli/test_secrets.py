@@ -90,7 +90,7 @@ def test_no_command_shows_the_password_of_the_store(
         ["worker", f"postgresql://me:{SECRET}@host/db"],
     ],
 )
-def test_no_refusal_shows_a_password_that_was_given(run: Run, args: list[str]) -> None:
+def test_no_error_shows_a_given_password(run: Run, args: list[str]) -> None:
     done = run(*args)
     assert done.code != 0
     assert SECRET not in done.out + done.err

@@ -1,4 +1,4 @@
-"""`dibs server`: what it says when it starts, and how it refuses what makes no sense."""
+"""`dibs server`: its messages at the start, and its refusals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def taken() -> Iterator[int]:
 
 
 @unix
-def test_it_says_where_it_listens_what_there_is_to_read_and_where_the_tasks_are(url: str, tmp_path: Path) -> None:
+def test_the_server_prints_its_address_its_pages_and_its_store(url: str, tmp_path: Path) -> None:
     with server_process(url, tmp_path) as process:
         assert f'"listening on http://127.0.0.1:{process.port}"' in process.log
         assert (
@@ -48,7 +48,7 @@ def test_it_says_where_it_listens_what_there_is_to_read_and_where_the_tasks_are(
 
 @unix
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_its_log_can_be_for_people_where_there_is_no_terminal(url: str, tmp_path: Path) -> None:
+def test_the_log_format_text_can_be_chosen_without_a_terminal(url: str, tmp_path: Path) -> None:
     with server_process(url, tmp_path, "--log-format", "human") as process:
         process.terminate()
         assert process.ends() == 0
@@ -58,7 +58,7 @@ def test_its_log_can_be_for_people_where_there_is_no_terminal(url: str, tmp_path
 
 
 @unix
-def test_it_makes_the_database_and_names_the_command_for_the_first_key(tmp_path: Path) -> None:
+def test_the_server_creates_the_database_and_prints_the_command_for_the_first_key(tmp_path: Path) -> None:
     with server_process("sqlite:///dibs.db", tmp_path) as process, process.connect() as connection:
         assert process.log.count(f'every request is refused; create one: {KEY_COMMAND}"') == 1
         assert connection.ask("GET", "/api/stats").status == 401
@@ -78,7 +78,9 @@ def test_the_command_for_the_first_key_names_the_store(url: str, tmp_path: Path)
 
 @unix
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_a_key_that_was_revoked_lets_nobody_in(url: str, client: dibs.Dibs, tmp_path: Path) -> None:
+def test_a_server_with_only_revoked_keys_prints_the_command_for_the_first_key(
+    url: str, client: dibs.Dibs, tmp_path: Path
+) -> None:
     client.revoke_key(client.create_key("old", ["read"]).about.id)
     with server_process(url, tmp_path) as process:
         assert KEY_COMMAND in process.log
@@ -86,7 +88,7 @@ def test_a_key_that_was_revoked_lets_nobody_in(url: str, client: dibs.Dibs, tmp_
 
 @unix
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_beyond_loopback_it_says_loudly_that_nobody_can_get_in(url: str, tmp_path: Path) -> None:
+def test_a_server_beyond_loopback_without_keys_warns_that_every_request_is_refused(url: str, tmp_path: Path) -> None:
     with server_process(url, tmp_path, "--host", "0.0.0.0") as process:
         assert '"level":"warning","logger":"dibs.server","message":"there is no API key yet' in process.log
         assert "every request to http://127.0.0.1:" in process.log
@@ -96,7 +98,7 @@ def test_beyond_loopback_it_says_loudly_that_nobody_can_get_in(url: str, tmp_pat
 
 @unix
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_without_keys_everybody_on_this_machine_gets_in(url: str, tmp_path: Path) -> None:
+def test_with_the_option_no_keys_every_local_request_is_accepted(url: str, tmp_path: Path) -> None:
     with server_process(url, tmp_path, "--no-keys") as process, process.connect() as connection:
         assert connection.ask("POST", "/api/tasks", {"task_type": "resize"}).status == 201
         assert KEY_COMMAND not in process.log
@@ -105,7 +107,7 @@ def test_without_keys_everybody_on_this_machine_gets_in(url: str, tmp_path: Path
 @unix
 @pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.parametrize("host", ["::1", "localhost"])
-def test_it_listens_where_it_is_told(url: str, tmp_path: Path, host: str) -> None:
+def test_the_server_listens_on_the_given_address(url: str, tmp_path: Path, host: str) -> None:
     if host == "::1" and not has_ipv6():
         pytest.skip("this machine has no IPv6")
     with server_process(url, tmp_path, "--no-keys", "--host", host) as process, process.connect() as connection:
@@ -123,7 +125,7 @@ def has_ipv6() -> bool:
 
 @unix
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_the_access_log_can_be_left_out(url: str, tmp_path: Path) -> None:
+def test_the_access_log_can_be_switched_off(url: str, tmp_path: Path) -> None:
     with server_process(url, tmp_path, "--no-keys") as process, process.connect() as connection:
         assert connection.ask("GET", "/api/tasks?limit=3").status == 200
         until(lambda: re.search(r'"127\.0\.0\.1 GET /api/tasks 200 \d+\.\d ms"', process.log))
@@ -146,7 +148,7 @@ def test_the_access_log_can_be_left_out(url: str, tmp_path: Path) -> None:
 
 @unix
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_what_it_was_told_holds_in_each_of_several_processes(url: str, tmp_path: Path) -> None:
+def test_options_apply_to_each_of_several_server_processes(url: str, tmp_path: Path) -> None:
     options = ["--no-keys", "--processes", "2", "--allowed-host", "dibs.example.com", "--trust-proxy", "127.0.0.0/8"]
     with server_process(url, tmp_path, *options, "--grace", "7") as process:
         assert f"listening on {process.url} with 2 processes" in process.log
@@ -165,7 +167,7 @@ def test_what_it_was_told_holds_in_each_of_several_processes(url: str, tmp_path:
 
 @unix
 @pytest.mark.parametrize("engine", ["postgres"])
-def test_the_password_of_the_store_is_shown_to_nobody(url: str, tmp_path: Path) -> None:
+def test_the_server_never_shows_the_password_of_the_store(url: str, tmp_path: Path) -> None:
     secret = url.replace("postgres@", "postgres:hush-hush@")
     with server_process(secret, tmp_path, "--processes", "2") as process:
         shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=False).stdout
@@ -175,7 +177,7 @@ def test_the_password_of_the_store_is_shown_to_nobody(url: str, tmp_path: Path) 
 
 @unix
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_on_a_terminal_ctrl_c_ends_it_well(url: str, tmp_path: Path) -> None:
+def test_on_a_terminal_ctrl_c_ends_the_server_with_0(url: str, tmp_path: Path) -> None:
     with Terminal("server", "--no-keys", "--port", "0", "--url", url, columns=140) as terminal:
         terminal.shows(r"INFO +listening on http://127.0.0.1:\d+", 30)
         terminal.interrupt()
@@ -187,7 +189,7 @@ def test_on_a_terminal_ctrl_c_ends_it_well(url: str, tmp_path: Path) -> None:
 # Refused before anything begins
 
 
-def test_a_port_in_use_is_told_and_the_database_is_not_touched(tmp_path: Path, taken: int) -> None:
+def test_a_port_in_use_is_reported_and_the_database_is_not_created(tmp_path: Path, taken: int) -> None:
     for more in ([], ["--processes", "2"]):
         done = run_dibs("server", "--port", str(taken), *more, cwd=tmp_path)
         assert (done.code, done.out) == (1, "")
@@ -195,7 +197,7 @@ def test_a_port_in_use_is_told_and_the_database_is_not_touched(tmp_path: Path, t
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scripts_hear_the_same(tmp_path: Path, taken: int) -> None:
+def test_a_port_in_use_is_reported_as_json(tmp_path: Path, taken: int) -> None:
     done = run_dibs("server", "--port", str(taken), "--json", cwd=tmp_path)
     assert (done.code, done.json["success"], done.json["code"]) == (1, False, "cannot_listen")
 
@@ -218,7 +220,7 @@ def test_scripts_hear_the_same(tmp_path: Path, taken: int) -> None:
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
-def test_what_makes_no_sense_is_wrong_usage(tmp_path: Path, options: list[str], error: str) -> None:
+def test_invalid_options_of_the_server_are_wrong_usage(tmp_path: Path, options: list[str], error: str) -> None:
     done = run_dibs("server", *(["--port", "0"] if "--port" not in options else []), *options, cwd=tmp_path)
     assert done.code == 2
     assert done.err.startswith(f"error: {error}")
@@ -232,7 +234,7 @@ def test_an_address_of_another_machine_cannot_be_listened_on(tmp_path: Path) -> 
     assert "this machine has no such address" in done.err
 
 
-def test_a_store_that_cannot_be_reached_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_server_whose_store_cannot_be_reached_reports_it_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import dibs.store.postgres.store as s; s.POOL_TIMEOUT = 1")  # not 30 s
     for more in ([], ["--processes", "2"]):
         url = ["--url", "postgresql://x@127.0.0.1:1/x"]
@@ -243,7 +245,7 @@ def test_a_store_that_cannot_be_reached_is_told_at_the_start(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("missing", ["uvicorn", "starlette", "httptools"])
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path, missing: str) -> None:
+def test_without_the_server_extra_the_error_names_the_extra_to_install(tmp_path: Path, missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; sys.argv[0] = 'dibs'; from dibs.cli import main; main()"
     done = subprocess.run(
         [COMMAND[0], "-c", code, "server", "--port", "0"],
@@ -259,7 +261,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, missing: str)
     assert "Traceback" not in done.stderr
 
 
-def test_the_database_must_be_named_by_something_else_than_a_server_also_in_the_environment(
+def test_a_server_refuses_the_url_of_another_server_from_the_environment(
     tmp_path: Path,
 ) -> None:
     done = run_dibs("server", url="http://localhost:1", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""`dibs tasks`: every verb answers people and scripts, and refuses by its exit code."""
+"""`dibs tasks`: every command has output for people and scripts, and reports a refusal by its exit code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_list_in_a_pipe_is_aligned_plain_text_that_is_never_cut(run: Run, clie
     assert "\x1b" not in done.out
 
 
-def test_a_list_ends_at_its_limit_and_says_how_to_go_on(run: Run, client: dibs.Dibs) -> None:
+def test_a_list_ends_at_its_limit_with_a_hint_how_to_continue(run: Run, client: dibs.Dibs) -> None:
     ids = [task.id for task in client.enqueue_many([dibs.NewTask("resize") for _ in range(51)])]
     first = run("tasks", "list", "--json").json
     assert [task["id"] for task in first["tasks"]] == ids[:0:-1]
@@ -41,7 +41,7 @@ def test_a_list_ends_at_its_limit_and_says_how_to_go_on(run: Run, client: dibs.D
     assert run("tasks", "list", "--limit", "2").err == f"2 tasks shown. For more use --limit, or --cursor {ids[-2]}.\n"
 
 
-def test_a_list_of_nothing_says_so_and_is_empty_json(run: Run, client: dibs.Dibs) -> None:
+def test_an_empty_list_is_a_note_as_text_and_an_empty_array_as_json(run: Run, client: dibs.Dibs) -> None:
     done = run("tasks", "list")
     assert (done.code, done.out, done.err) == (0, "", "No tasks.\n")
     assert run("tasks", "list", "--json").json == {"tasks": [], "next_cursor": None}
@@ -79,7 +79,7 @@ def test_a_result_is_shown(run: Run, client: dibs.Dibs) -> None:
     assert run("tasks", "show", str(claim.task_id), "--json").json["task"]["result"] == {"width": 800}
 
 
-def test_the_history_of_a_task_is_told_in_order(run: Run, client: dibs.Dibs) -> None:
+def test_the_history_of_a_task_is_listed_in_order(run: Run, client: dibs.Dibs) -> None:
     task = task_in(client, "completed")
     told = run("tasks", "history", str(task.id))
     assert [line.split()[2] for line in told.out.splitlines()[1:]] == ["enqueued", "claimed", "completed"]
@@ -92,7 +92,7 @@ def test_the_history_of_a_task_is_told_in_order(run: Run, client: dibs.Dibs) -> 
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", entry["at"]) for entry in entries)
 
 
-def test_explain_says_why_a_task_is_not_running(run: Run, client: dibs.Dibs) -> None:
+def test_explain_prints_why_a_task_is_not_running(run: Run, client: dibs.Dibs) -> None:
     task = client.enqueue("resize")
     client.pause("default")
     done = run("tasks", "explain", str(task.id))
@@ -103,7 +103,7 @@ def test_explain_says_why_a_task_is_not_running(run: Run, client: dibs.Dibs) -> 
     assert [reason["code"] for reason in answer["reasons"]] == ["queue_paused", "no_worker"]
 
 
-def test_several_tasks_are_cancelled_and_each_is_answered(run: Run, client: dibs.Dibs) -> None:
+def test_cancelling_several_tasks_prints_a_reply_for_each(run: Run, client: dibs.Dibs) -> None:
     waiting, running, done = (task_in(client, state) for state in ("pending", "claimed", "completed"))
     said = run("tasks", "cancel", *(str(task.id) for task in (waiting, done, running)), "999999")
     assert said.code == 1
@@ -120,7 +120,7 @@ def test_several_tasks_are_cancelled_and_each_is_answered(run: Run, client: dibs
     assert asked.cancel_requested
 
 
-def test_several_tasks_are_retried_and_each_is_answered_as_json(run: Run, client: dibs.Dibs) -> None:
+def test_retrying_several_tasks_prints_a_json_reply_for_each(run: Run, client: dibs.Dibs) -> None:
     failed, pending = (task_in(client, state) for state in ("failed", "pending"))
     said = run("tasks", "retry", str(failed.id), str(pending.id), "--json")
     assert (said.code, said.json["success"]) == (1, False)
@@ -130,7 +130,7 @@ def test_several_tasks_are_retried_and_each_is_answered_as_json(run: Run, client
     assert run("tasks", "cancel", str(failed.id), "--json").code == 0
 
 
-def test_a_task_that_is_not_there_is_refused_by_every_verb(run: Run, client: dibs.Dibs) -> None:
+def test_every_command_reports_an_unknown_task(run: Run, client: dibs.Dibs) -> None:
     for verb in ("show", "history", "explain", "cancel", "retry"):
         done = run("tasks", verb, "999999")
         assert (done.code, done.err.splitlines()[0]) == (1, "error: There is no task 999999.")

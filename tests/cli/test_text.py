@@ -1,4 +1,4 @@
-"""What users sent is shown as text: it colours, moves and forges nothing."""
+"""Text of users is shown as text: it sets no colour, moves no cursor and forges no line."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ EVIL = "\x1b[31mred\x1b]0;title\x07 \x9b2J [bold]x[/bold] :smile:\r\nerror: forg
         ("\ud800", r"\ud800"),
     ],
 )
-def test_control_characters_are_spelled_out(given: str, shown: str) -> None:
+def test_control_characters_are_escaped(given: str, shown: str) -> None:
     assert text.line(given) == shown
 
 
-def test_text_of_several_lines_keeps_its_lines_alone() -> None:
+def test_text_of_several_lines_keeps_its_line_breaks() -> None:
     assert text.lines("a\r\nb\tc\x1b\rd\n") == "a\nb   c\\x1b\\rd\n"
 
 
@@ -39,7 +39,7 @@ def test_text_of_several_lines_keeps_its_lines_alone() -> None:
     ("seconds", "shown"),
     [(0.4, "now"), (3, "3 s ago"), (59.9, "59 s ago"), (60, "1 min ago"), (3600, "1 h ago"), (-90000, "in 1 d")],
 )
-def test_times_are_told_from_now(seconds: float, shown: str) -> None:
+def test_times_are_shown_relative_to_now(seconds: float, shown: str) -> None:
     now = datetime(2030, 1, 1, tzinfo=UTC)
     assert text.relative(now - timedelta(seconds=seconds), now) == shown
 
@@ -49,7 +49,7 @@ def test_a_url_is_shown_without_its_secrets() -> None:
     assert text.public_url("sqlite:////tmp/dibs.db") == "sqlite:////tmp/dibs.db"
 
 
-def test_every_command_shows_evil_text_as_text(run: Run, client: dibs.Dibs) -> None:
+def test_every_command_shows_hostile_text_as_text(run: Run, client: dibs.Dibs) -> None:
     task = client.enqueue("resize", {EVIL: EVIL})
     claim = client.claim("worker-1")
     assert claim is not None
@@ -74,7 +74,7 @@ def _assert_harmless(out: str) -> None:
     assert not [line for line in out.splitlines() if line.startswith("error: forged")]
 
 
-def test_on_a_terminal_markup_and_escapes_stay_what_they_are(url: str, client: dibs.Dibs) -> None:
+def test_on_a_terminal_markup_and_escape_sequences_are_shown_as_text(url: str, client: dibs.Dibs) -> None:
     client.enqueue("resize", {"evil": "\x1b[31m[bold]x[/bold] :smile:"})
     with Terminal("tasks", "list", "--url", url, columns=150) as terminal:
         terminal.shows(r"\\u001b\[31m\[bold\]x\[/bold\] :smile:")

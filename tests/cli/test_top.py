@@ -1,4 +1,4 @@
-"""`dibs top`: the store, live, in a terminal of any size."""
+"""`dibs top`: live figures of the store, in a terminal of any size."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def busy(client: dibs.Dibs) -> dibs.Dibs:
     return client
 
 
-def test_it_shows_queues_workers_running_tasks_and_failures(url: str, busy: dibs.Dibs) -> None:
+def test_top_shows_queues_workers_running_tasks_and_failures(url: str, busy: dibs.Dibs) -> None:
     with Terminal("top", "--url", url) as terminal:
         text = terminal.shows(r"failed +type")
         assert "1 scheduled   1 pending   1 claimed   1 completed   1 failed" in text
@@ -44,7 +44,7 @@ def test_it_shows_queues_workers_running_tasks_and_failures(url: str, busy: dibs
         assert terminal.ends() == 0
 
 
-def test_it_follows_what_happens(url: str, busy: dibs.Dibs) -> None:
+def test_top_updates_its_figures(url: str, busy: dibs.Dibs) -> None:
     with Terminal("top", "--url", url) as terminal:
         terminal.shows("1 pending")
         busy.enqueue_many([dibs.NewTask("resize") for _ in range(41)])
@@ -53,7 +53,7 @@ def test_it_follows_what_happens(url: str, busy: dibs.Dibs) -> None:
         assert terminal.ends() == 0
 
 
-def test_p_stops_the_picture_until_it_is_pressed_again(url: str, busy: dibs.Dibs) -> None:
+def test_the_key_p_freezes_top_until_it_is_pressed_again(url: str, busy: dibs.Dibs) -> None:
     with Terminal("top", "--url", url) as terminal:
         terminal.shows("1 pending")
         terminal.press("p")
@@ -67,7 +67,7 @@ def test_p_stops_the_picture_until_it_is_pressed_again(url: str, busy: dibs.Dibs
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40), (60, 15)])
-def test_it_fits_every_size_and_follows_the_window(url: str, busy: dibs.Dibs, columns: int, rows: int) -> None:
+def test_top_fits_every_terminal_size_and_follows_a_resize(url: str, busy: dibs.Dibs, columns: int, rows: int) -> None:
     for number in range(40):
         busy.heartbeat(f"worker-{number}")
         busy.enqueue("resize", queue=f"queue-{number:02}")
@@ -80,7 +80,7 @@ def test_it_fits_every_size_and_follows_the_window(url: str, busy: dibs.Dibs, co
         assert all(len(line) <= columns for line in text.splitlines())
 
 
-def test_the_screen_is_as_before_when_it_ends(url: str, busy: dibs.Dibs) -> None:
+def test_top_restores_the_screen_when_it_ends(url: str, busy: dibs.Dibs) -> None:
     with Terminal("top", "--url", url) as terminal:
         terminal.shows("q quits")
         terminal.press("q")
@@ -89,7 +89,7 @@ def test_the_screen_is_as_before_when_it_ends(url: str, busy: dibs.Dibs) -> None
     assert terminal.raw.rindex("\x1b[?25h") > terminal.raw.rindex("\x1b[?25l")
 
 
-def test_one_look_for_scripts_and_pipes(run: Run, busy: dibs.Dibs) -> None:
+def test_top_prints_one_snapshot_for_scripts_and_pipes(run: Run, busy: dibs.Dibs) -> None:
     seen = run("top", "--json").json
     assert seen["stats"]["depth"]["pending"] == 1
     assert [task["task_type"] for task in seen["running"]] == ["transcode"]
@@ -99,7 +99,7 @@ def test_one_look_for_scripts_and_pipes(run: Run, busy: dibs.Dibs) -> None:
     assert (plain.code, "\x1b" in plain.out, "transcode" in plain.out) == (0, False, True)
 
 
-def test_at_most_a_fifth_of_the_time_is_spent_in_the_database() -> None:
+def test_top_spends_at_most_a_fifth_of_the_time_in_the_database() -> None:
     assert pause_after(0.001) == 1.0
     for took in (0.3, 2.0, 60.0):
         assert took / (took + pause_after(took)) <= 1 / 5
@@ -115,5 +115,5 @@ def test_at_most_a_fifth_of_the_time_is_spent_in_the_database() -> None:
         (3, [4, 4, 4, 4], [1, 1, 1, 1]),
     ],
 )
-def test_the_lines_of_a_screen_are_shared_fairly(height: int, wanted: list[int], room: list[int]) -> None:
+def test_top_shares_the_lines_of_the_screen_between_its_tables(height: int, wanted: list[int], room: list[int]) -> None:
     assert share(height, wanted) == room

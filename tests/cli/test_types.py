@@ -61,7 +61,7 @@ def test_a_type_is_shown_the_newest_version_or_another(run: Run, client: dibs.Di
     ],
     ids=str,
 )
-def test_a_file_that_is_no_type_is_wrong_usage(
+def test_a_file_that_does_not_contain_a_type_is_wrong_usage(
     run: Run, client: dibs.Dibs, tmp_path: Path, bad: Any, said: str
 ) -> None:
     done = run("types", "register", write(tmp_path, bad))

@@ -15,7 +15,7 @@ from tests.helpers.tasks import task_in
 from tests.helpers.waiting import until
 
 
-def test_upkeep_promotes_and_recovers_and_says_how_many(run: Run, client: dibs.Dibs) -> None:
+def test_upkeep_promotes_and_recovers_and_prints_the_counts(run: Run, client: dibs.Dibs) -> None:
     due = client.enqueue("resize", delay=0.01)
     lost = client.enqueue("mail")
     client.claim_by_id(lost.id, "worker-1", lease=0.01)
@@ -27,13 +27,13 @@ def test_upkeep_promotes_and_recovers_and_says_how_many(run: Run, client: dibs.D
     assert (answer["success"], answer["promoted"], answer["recovered"]) == (True, 0, 0)
 
 
-def test_upkeep_names_what_it_did(run: Run, client: dibs.Dibs) -> None:
+def test_upkeep_names_the_kinds_of_changes(run: Run, client: dibs.Dibs) -> None:
     client.heartbeat("worker-1")
     client.set_schedule("often", "* * * * * *", "tick")
     until(lambda: "ticked: 1" in run("upkeep").out)
 
 
-def test_an_exported_history_is_what_verify_reads(run: Run, client: dibs.Dibs, tmp_path: Path) -> None:
+def test_verify_reads_an_exported_history(run: Run, client: dibs.Dibs, tmp_path: Path) -> None:
     for state in ("completed", "failed", "claimed"):
         task_in(client, state)
     done = run("history", "export", "history.jsonl")
@@ -53,7 +53,7 @@ def test_a_history_is_exported_to_standard_output_without_a_file(run: Run, clien
     assert run("history", "export", "--json").out == done.out
 
 
-def test_an_export_with_json_says_how_much_it_wrote(run: Run, client: dibs.Dibs) -> None:
+def test_an_export_with_json_reports_the_number_of_entries(run: Run, client: dibs.Dibs) -> None:
     client.enqueue("resize")
     answer = run("history", "export", "h.jsonl", "--json").json
     assert answer == {"success": True, "file": "h.jsonl", "entries": 1}

@@ -1,4 +1,4 @@
-"""`dibs worker`: real processes that are started, asked to stop, killed, and pointed at programs that are wrong."""
+"""`dibs worker`: real processes that are started, stopped, killed, and given wrong programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 import dibs
 from tests.cli.running import COMMAND, Run, environment
-from tests.helpers.caution import without_caution
+from tests.helpers.release_warning import without_caution
 from tests.helpers.terminal import Terminal
 from tests.helpers.waiting import until
 
@@ -70,9 +70,7 @@ def pids(client: dibs.Dibs) -> dict[str, int]:
     return {each.id: each.metadata["pid"] for each in client.workers() if each.state == dibs.WorkerState.ACTIVE}
 
 
-def test_a_burst_does_what_there_is_in_the_store_that_the_url_names(
-    run: Run, url: str, client: dibs.Dibs, program: Path
-) -> None:
+def test_a_burst_runs_the_tasks_of_the_store_in_the_url(run: Run, url: str, client: dibs.Dibs, program: Path) -> None:
     ids = [client.enqueue("add", {"a": n, "b": 1}).id for n in range(20)]
     nap = client.enqueue("nap", {"seconds": 0}).id
     done = run("worker", "program:app", "--burst", "--url", url, cwd=program)
@@ -85,7 +83,7 @@ def test_a_burst_does_what_there_is_in_the_store_that_the_url_names(
     assert not (program / "elsewhere.db").exists()
 
 
-def test_the_log_is_one_line_an_entry(run: Run, url: str, client: dibs.Dibs, program: Path) -> None:
+def test_the_log_has_one_line_for_each_entry(run: Run, url: str, client: dibs.Dibs, program: Path) -> None:
     log = run(
         "worker", "program", "--burst", "--log-format", "human", "--worker-id", "w", "--url", url, cwd=program
     ).err
@@ -96,7 +94,7 @@ def test_the_log_is_one_line_an_entry(run: Run, url: str, client: dibs.Dibs, pro
     assert (quiet.err, quiet.json) == ("", {"success": True, "exit_code": 0})
 
 
-def test_sigterm_lets_what_is_running_finish(url: str, client: dibs.Dibs, program: Path) -> None:
+def test_sigterm_lets_running_tasks_finish(url: str, client: dibs.Dibs, program: Path) -> None:
     task = client.enqueue("nap", {"seconds": 1}).id
     with working(url, program) as process:
         until(lambda: state(client, task) == "claimed")
@@ -105,7 +103,7 @@ def test_sigterm_lets_what_is_running_finish(url: str, client: dibs.Dibs, progra
     assert state(client, task) == "completed"
 
 
-def test_what_does_not_finish_within_the_grace_is_released_and_costs_no_attempt(
+def test_a_task_that_does_not_finish_within_the_grace_period_is_released_and_not_charged(
     url: str, client: dibs.Dibs, program: Path
 ) -> None:
     task = client.enqueue("nap", {"seconds": 60}).id
@@ -119,13 +117,13 @@ def test_what_does_not_finish_within_the_grace_is_released_and_costs_no_attempt(
     assert released.attempts == 0
 
 
-def test_it_serves_the_queues_it_was_given_alone(run: Run, url: str, client: dibs.Dibs, program: Path) -> None:
+def test_a_worker_serves_only_the_given_queues(run: Run, url: str, client: dibs.Dibs, program: Path) -> None:
     a, b, c = (client.enqueue("add", {"a": 1, "b": 1}, queue=queue).id for queue in "abc")
     assert run("worker", "program", "--burst", "--queues", "a, b", "--url", url, cwd=program).code == 0
     assert [state(client, each) for each in (a, b, c)] == ["completed", "completed", "pending"]
 
 
-def test_two_processes_share_a_burst_under_names_of_their_own(
+def test_two_worker_processes_share_a_burst_under_different_names(
     run: Run, url: str, client: dibs.Dibs, program: Path
 ) -> None:
     client.enqueue_many([dibs.NewTask("add", {"a": n, "b": 1}) for n in range(50)])
@@ -136,7 +134,9 @@ def test_two_processes_share_a_burst_under_names_of_their_own(
     assert {worker.id for worker in client.workers()} == {"w-1", "w-2"}
 
 
-def test_a_process_that_dies_is_started_again_and_all_stop_together(url: str, client: dibs.Dibs, program: Path) -> None:
+def test_a_worker_process_that_dies_is_started_again_and_all_stop_together(
+    url: str, client: dibs.Dibs, program: Path
+) -> None:
     with working(url, program, "--processes", "2", "--worker-id", "w") as process:
         until(lambda: len(pids(client)) == 2, 30)
         before = pids(client)
@@ -196,7 +196,9 @@ def test_ctrl_c_in_a_terminal_reaches_every_process_once(url: str, client: dibs.
         ("failing", r"The module 'failing' cannot be imported: OSError: no\x1b[31m luck."),
     ],
 )
-def test_a_program_that_is_wrong_is_told_apart(run: Run, program: Path, name: str, error: str) -> None:
+def test_each_mistake_in_the_name_of_the_program_has_its_own_error(
+    run: Run, program: Path, name: str, error: str
+) -> None:
     done = run("worker", name, cwd=program)
     assert done.code == 2
     assert f"error: {error}" in done.err
@@ -204,12 +206,12 @@ def test_a_program_that_is_wrong_is_told_apart(run: Run, program: Path, name: st
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_a_program_that_is_wrong_is_not_started_again_and_again(run: Run, program: Path) -> None:
+def test_a_program_with_an_error_is_not_started_again(run: Run, program: Path) -> None:
     done = run("worker", "missing", "--processes", "2", cwd=program)
     assert (done.code, "error: The module 'missing' does not exist." in done.err) == (2, True)
 
 
-def test_an_error_inside_the_program_shows_where_it_is(tmp_path: Path, program: Path) -> None:
+def test_an_error_inside_the_program_shows_its_place(tmp_path: Path, program: Path) -> None:
     done = subprocess.run([*COMMAND, "worker", "failing"], cwd=program, capture_output=True, text=True, check=False)
     told = [line for line in done.stderr.splitlines() if line.strip(" ~^")]  # Python 3.13 points at the place
     assert told[:5] == [
@@ -227,7 +229,7 @@ def test_an_error_inside_the_program_shows_where_it_is(tmp_path: Path, program: 
     [["--log-level", "loud"], ["--lease", "0"], ["--concurrency", "0"], ["--queues", ""], ["--worker-id", "a b"]],
     ids=" ".join,
 )
-def test_options_that_make_no_sense_are_wrong_usage(run: Run, program: Path, options: list[str]) -> None:
+def test_invalid_options_of_the_worker_are_wrong_usage(run: Run, program: Path, options: list[str]) -> None:
     done = run("worker", "program", "--burst", *options, cwd=program)
     assert done.code == 2
     assert done.err.startswith("error: ")
@@ -245,7 +247,7 @@ def note(n: int) -> None:
 """
 
 
-def test_a_worker_claims_in_the_order_that_it_is_told(run: Run, client: dibs.Dibs, tmp_path: Path) -> None:
+def test_a_worker_claims_in_the_given_order(run: Run, client: dibs.Dibs, tmp_path: Path) -> None:
     (tmp_path / "ordered.py").write_text(ORDERED)
     client.enqueue_many([dibs.NewTask("note", {"n": n}) for n in range(5)])
     options = ("--order", "lifo", "--poll", "0.05", "--concurrency", "1", "--burst")

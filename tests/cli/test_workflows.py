@@ -1,4 +1,4 @@
-"""`dibs workflows`: graphs are started, drawn, stopped and sent on from the shell, for people and for scripts."""
+"""`dibs workflows`: starts, draws, cancels and retries workflows, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_same_key_starts_nothing_twice(run: Run, client: dibs.Dibs) -> None:
     assert (other.code, other.json["code"]) == (1, "key_conflict")
 
 
-def test_a_sub_workflow_is_started_with_the_one_that_it_is_part_of(run: Run, client: dibs.Dibs) -> None:
+def test_a_sub_workflow_is_started_with_its_outer_workflow(run: Run, client: dibs.Dibs) -> None:
     inner = {"workflow": {"name": "pages", "steps": [{"task_type": "render"}, {"task_type": "render"}]}}
     whole = {"name": "book", "steps": [{"task_type": "fetch"}, inner | {"after": ["fetch"]}]}
     workflow = run("workflows", "start", "-", "--json", stdin=json.dumps(whole)).json["workflow"]
@@ -152,7 +152,7 @@ def test_a_graph_that_could_not_run_is_refused_before_anything_is_stored(
     assert client.list_workflows() == []
 
 
-def test_a_number_without_a_fraction_is_an_integer_but_in_params(run: Run, client: dibs.Dibs) -> None:
+def test_a_number_without_a_fraction_is_an_integer_except_in_params(run: Run, client: dibs.Dibs) -> None:
     content = body({"task_type": "b", "priority": 2.0, "params": {"weight": 2.0}})
     workflow = run("workflows", "start", "-", "--json", stdin=content).json["workflow"]
     [step] = client.steps(workflow["id"])
@@ -161,7 +161,7 @@ def test_a_number_without_a_fraction_is_an_integer_but_in_params(run: Run, clien
     assert (task.priority, repr(task.params)) == (2, "{'weight': 2.0}")
 
 
-def test_a_file_that_is_not_there_is_wrong_usage(run: Run, client: dibs.Dibs) -> None:
+def test_a_missing_file_is_wrong_usage(run: Run, client: dibs.Dibs) -> None:
     done = run("workflows", "start", "missing.json")
     assert (done.code, done.err.splitlines()[0]) == (
         2,
@@ -191,7 +191,7 @@ def test_a_list_shows_the_newest_first_and_filters(run: Run, client: dibs.Dibs) 
     assert run("workflows", "list", "--state", "odd").code == 2
 
 
-def test_a_list_of_nothing_says_so_and_is_empty_json(run: Run, client: dibs.Dibs) -> None:
+def test_an_empty_list_is_a_note_as_text_and_an_empty_array_as_json(run: Run, client: dibs.Dibs) -> None:
     done = run("workflows", "list")
     assert (done.code, done.out, done.err) == (0, "", "No workflows.\n")
     assert run("workflows", "list", "--json").json == {"workflows": [], "next_cursor": None}
@@ -238,7 +238,7 @@ def test_a_failure_is_shown_with_its_error_and_what_it_stopped(run: Run, client:
     assert "finalized:   under token 1" in shown.splitlines()
 
 
-def test_a_finalization_that_is_held_is_shown_with_who_and_until_when(run: Run, client: dibs.Dibs) -> None:
+def test_a_claimed_finalization_is_shown_with_its_holder_and_lease(run: Run, client: dibs.Dibs) -> None:
     workflow = started(client)
     finish(client, "fetch")
     assert client.claim_finalization(workflow.id, "processor-1").claimed
@@ -246,7 +246,7 @@ def test_a_finalization_that_is_held_is_shown_with_who_and_until_when(run: Run, 
     assert re.search(r"^finalizing: +by processor-1 under token 1, until .* UTC \(in \d+ s\)$", shown, re.MULTILINE)
 
 
-def test_a_fan_out_is_folded_unless_all_of_it_is_wanted(run: Run, client: dibs.Dibs) -> None:
+def test_a_fan_out_is_folded_unless_all_steps_are_requested(run: Run, client: dibs.Dibs) -> None:
     with client.workflow("many") as flow:
         flow.step("merge", after=[flow.step("render") for _ in range(30)])
     for _ in range(3):
@@ -258,7 +258,7 @@ def test_a_fan_out_is_folded_unless_all_of_it_is_wanted(run: Run, client: dibs.D
     assert len(graph_of(run("workflows", "show", str(flow.id), "--unfold").out)) >= 31
 
 
-def test_what_a_step_has_added_is_drawn_after_it(run: Run, client: dibs.Dibs) -> None:
+def test_steps_added_by_a_step_are_drawn_after_it(run: Run, client: dibs.Dibs) -> None:
     with client.workflow("grown") as flow:
         flow.step("merge", after=flow.step("split"))
     claim = client.claim("worker-1", types=["split"])
@@ -275,7 +275,7 @@ def test_what_a_step_has_added_is_drawn_after_it(run: Run, client: dibs.Dibs) ->
     ]
 
 
-def test_a_pipe_that_holds_only_ascii_gets_other_signs(run: Run, client: dibs.Dibs) -> None:
+def test_an_ascii_pipe_gets_ascii_symbols(run: Run, client: dibs.Dibs) -> None:
     workflow = started(client)
     done = run("workflows", "show", str(workflow.id), PYTHONIOENCODING="ascii")
     assert (done.code, done.out.isascii(), "\\" in done.out) == (0, True, False)
@@ -290,7 +290,7 @@ def test_a_workflow_is_shown_as_json_with_steps_and_context(run: Run, client: di
     assert shown["context"]["recommended_action"] == "recheck_later"
 
 
-def test_watching_in_a_terminal_goes_on_until_the_end_and_fits(url: str, client: dibs.Dibs) -> None:
+def test_watch_in_a_terminal_follows_the_workflow_to_its_end_and_fits_the_screen(url: str, client: dibs.Dibs) -> None:
     workflow = started(client)
     with Terminal("workflows", "show", str(workflow.id), "--watch", "--url", url) as terminal:
         terminal.shows(r"◎ +fetch")
@@ -302,7 +302,7 @@ def test_watching_in_a_terminal_goes_on_until_the_end_and_fits(url: str, client:
         assert terminal.ends() == 0
 
 
-def test_a_drawing_in_a_terminal_is_coloured_and_no_wider(url: str, client: dibs.Dibs) -> None:
+def test_a_drawing_in_a_terminal_is_coloured_and_fits_the_width(url: str, client: dibs.Dibs) -> None:
     workflow = started(client)
     finish(client, "fetch")
     finish(client, "render", "x" * 300)
@@ -314,20 +314,20 @@ def test_a_drawing_in_a_terminal_is_coloured_and_no_wider(url: str, client: dibs
         assert terminal.colour_of("✗ │") == "red"
 
 
-def test_a_step_names_its_workflow(run: Run, client: dibs.Dibs) -> None:
+def test_tasks_show_names_the_workflow_of_a_step(run: Run, client: dibs.Dibs) -> None:
     workflow = started(client)
     [fetch, *_] = client.steps(workflow.id)
     assert f"workflow:    {workflow.id}" in run("tasks", "show", str(fetch.task_id)).out.splitlines()
 
 
-def test_watching_in_a_pipe_waits_and_answers_once(run: Run, client: dibs.Dibs) -> None:
+def test_watch_in_a_pipe_waits_for_the_end_and_prints_once(run: Run, client: dibs.Dibs) -> None:
     workflow = started(client)
     finish_all(client)
     done = run("workflows", "show", str(workflow.id), "--watch", "--json")
     assert done.json["workflow"]["status"] == "completed"
 
 
-def test_a_workflow_is_cancelled_and_goes_on_where_it_stopped(run: Run, client: dibs.Dibs) -> None:
+def test_a_cancelled_workflow_continues_where_it_stopped_when_it_is_retried(run: Run, client: dibs.Dibs) -> None:
     workflow = started(client)
     finish(client, "fetch")
     assert run("workflows", "cancel", str(workflow.id)).out.startswith(f"Workflow {workflow.id} (order) is ")
@@ -342,7 +342,7 @@ def test_a_workflow_is_cancelled_and_goes_on_where_it_stopped(run: Run, client: 
     assert run("workflows", "show", str(workflow.id), "--json").json["workflow"]["status"] == "completed"
 
 
-def test_a_verb_that_does_not_fit_the_state_is_refused(run: Run, client: dibs.Dibs) -> None:
+def test_a_command_that_does_not_fit_the_state_is_refused(run: Run, client: dibs.Dibs) -> None:
     workflow = started(client)
     early = run("workflows", "retry", str(workflow.id), "--json")
     assert (early.code, early.json["code"]) == (1, "workflow_state")
@@ -351,7 +351,7 @@ def test_a_verb_that_does_not_fit_the_state_is_refused(run: Run, client: dibs.Di
     assert (late.code, late.json["code"]) == (1, "workflow_state")
 
 
-def test_the_attempts_to_finalize_are_told_with_their_answers(run: Run, client: dibs.Dibs) -> None:
+def test_the_finalization_claims_are_listed_with_their_replies(run: Run, client: dibs.Dibs) -> None:
     workflow = started(client)
     nobody = run("workflows", "attempts", str(workflow.id))
     assert (nobody.code, nobody.err) == (0, f"Workflow {workflow.id} has no finalization attempts yet.\n")
@@ -369,7 +369,7 @@ def test_the_attempts_to_finalize_are_told_with_their_answers(run: Run, client: 
 
 
 @pytest.mark.parametrize("verb", ["show", "cancel", "retry", "attempts"])
-def test_a_workflow_that_is_not_there_is_refused_by_every_verb(run: Run, client: dibs.Dibs, verb: str) -> None:
+def test_every_command_reports_an_unknown_workflow(run: Run, client: dibs.Dibs, verb: str) -> None:
     done = run("workflows", verb, "999999")
     assert (done.code, done.err.splitlines()[0]) == (1, "error: There is no workflow 999999.")
     assert run("workflows", verb, "999999", "--json").json["code"] == "workflow_not_found"

@@ -1,4 +1,4 @@
-"""A worker made of shell commands: peek, claim, complete, fail, release; fenced by the token as everywhere."""
+"""A worker made of shell commands: peek, claim, complete, fail, release; fenced by the token."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_claim_prints_id_token_and_params(run: Run, client: dibs.Dibs) -> None:
     assert (held.lease_until - held.claimed_at).total_seconds() == 30
 
 
-def test_claim_answers_scripts_as_the_api_does(run: Run, client: dibs.Dibs) -> None:
+def test_claim_with_json_has_the_fields_of_the_api(run: Run, client: dibs.Dibs) -> None:
     one, two = client.enqueue("resize", {"image": 7}), client.enqueue("resize")
     answer = run("tasks", "claim", *ME, "--count", "5", "--json").json
     assert (answer["success"], answer["message"]) == (True, "2 tasks claimed successfully")
@@ -68,14 +68,14 @@ def test_claim_takes_a_task_by_its_id_or_says_why_not(run: Run, client: dibs.Dib
     assert (refused.code, refused.json["code"]) == (1, "already_claimed")
 
 
-def test_claiming_nothing_ends_with_one(run: Run, client: dibs.Dibs) -> None:
+def test_an_empty_claim_ends_with_1(run: Run, client: dibs.Dibs) -> None:
     done = run("tasks", "claim", *ME, "--wait", "0.01")
     assert (done.code, done.out, done.err) == (1, "", "No pending tasks available.\n")
     done = run("tasks", "claim", *ME, "--json")
     assert (done.code, done.json) == (1, {"success": False, "message": "No pending tasks available"})
 
 
-def test_a_filter_needs_no_id(run: Run, client: dibs.Dibs) -> None:
+def test_a_claim_takes_either_an_id_or_filters(run: Run, client: dibs.Dibs) -> None:
     task = client.enqueue("resize")
     done = run("tasks", "claim", str(task.id), *ME, "--count", "2")
     assert (done.code, done.err.splitlines()[0]) == (2, "error: A task is claimed by its id or by filters, not both.")
@@ -105,7 +105,7 @@ def test_a_result_is_any_json_value_also_from_standard_input(run: Run, client: d
     assert task.result == json.loads(result)
 
 
-def test_a_result_that_is_no_json_is_wrong_usage(run: Run, client: dibs.Dibs) -> None:
+def test_a_result_that_is_not_json_is_wrong_usage(run: Run, client: dibs.Dibs) -> None:
     client.enqueue("resize")
     held = claimed(run)
     for bad in ("{", "NaN", "done"):
@@ -114,7 +114,7 @@ def test_a_result_that_is_no_json_is_wrong_usage(run: Run, client: dibs.Dibs) ->
     assert state(client, held[0]) == "claimed"
 
 
-def test_fail_stores_the_error_and_says_what_comes_next(run: Run, client: dibs.Dibs) -> None:
+def test_fail_stores_the_error_and_prints_the_next_attempt(run: Run, client: dibs.Dibs) -> None:
     client.enqueue("resize")
     held = claimed(run)
     done = finish(run, "fail", held, "--error", "no image", "--error-type", "ImageMissing", "--retry-in", "60")
@@ -133,7 +133,7 @@ def test_a_permanent_failure_goes_to_the_dead_letter(run: Run, client: dibs.Dibs
     assert (answer["status"], answer["will_retry"]) == ("failed", False)
 
 
-def test_release_gives_the_task_back_without_an_attempt(run: Run, client: dibs.Dibs) -> None:
+def test_release_makes_the_task_pending_without_charging_an_attempt(run: Run, client: dibs.Dibs) -> None:
     client.enqueue("resize")
     held = claimed(run)
     assert finish(run, "release", held).out == f"Task {held[0]} is pending.\n"
@@ -145,7 +145,7 @@ def test_release_gives_the_task_back_without_an_attempt(run: Run, client: dibs.D
 
 
 @pytest.mark.parametrize("verb", ["complete", "fail", "release"])
-def test_a_stale_token_changes_nothing_and_ends_with_one(run: Run, client: dibs.Dibs, verb: str) -> None:
+def test_a_stale_token_changes_nothing_and_ends_with_1(run: Run, client: dibs.Dibs, verb: str) -> None:
     client.enqueue("resize")
     held = claimed(run, "--lease", "0.01")
     until(lambda: client.recover() == 1)

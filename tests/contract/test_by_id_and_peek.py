@@ -1,4 +1,4 @@
-"""Claim by id says yes or clearly why not; peek shows what a claim would take, and changes nothing."""
+"""Claim by id takes the task or states why not; peek shows what a claim would take, and changes nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_claimed_task_is_refused_by_id_and_the_refusal_names_its_worker(app: A
     assert (refused.value.task_id, refused.value.worker_id, refused.value.state) == (task.id, "worker-1", "claimed")
 
 
-def test_not_even_its_own_worker_claims_a_claimed_task_again(app: Any) -> None:
+def test_the_holder_of_a_task_cannot_claim_it_by_id_again(app: Any) -> None:
     task = task_in(app, "claimed", worker_id="worker-1")
     with pytest.raises(AlreadyClaimed):
         app.claim_by_id(task.id, "worker-1")
@@ -84,13 +84,13 @@ def test_a_task_of_a_paused_queue_is_refused_by_id_until_the_queue_is_resumed(ap
     assert app.claim_by_id(task.id, "worker-1").task_id == task.id
 
 
-def test_another_paused_queue_is_no_hindrance(app: Any) -> None:
+def test_a_claim_by_id_ignores_that_another_queue_is_paused(app: Any) -> None:
     task = app.enqueue("resize")
     app.pause("slow")
     assert app.claim_by_id(task.id, "worker-1").task_id == task.id
 
 
-def test_a_due_task_that_nobody_promoted_yet_is_claimed_by_id(app: Any, clock: Clock) -> None:
+def test_a_due_task_that_is_not_promoted_yet_is_claimed_by_id(app: Any, clock: Clock) -> None:
     task = app.enqueue("resize", delay=10)
     clock.advance(10)
     assert app.claim_by_id(task.id, "worker-1").task_id == task.id
@@ -121,7 +121,7 @@ def test_a_task_whose_lease_ran_out_after_many_others_is_claimed_by_id(app: Any,
     assert app.claim_by_id(task.id, "worker-2").worker_id == "worker-2"
 
 
-def test_of_ten_workers_that_claim_one_id_one_wins_and_nine_are_told_who(app: Any) -> None:
+def test_of_ten_workers_that_claim_one_id_one_wins_and_the_other_refusals_name_the_winner(app: Any) -> None:
     task = app.enqueue("resize")
 
     def race(number: int) -> Any:
@@ -139,7 +139,7 @@ def test_of_ten_workers_that_claim_one_id_one_wins_and_nine_are_told_who(app: An
     assert events(app, task.id) == ["enqueued", "claimed"]
 
 
-def test_an_id_that_is_none_is_refused(app: Any) -> None:
+def test_a_malformed_id_is_refused(app: Any) -> None:
     for bad in (-1, "1", 1.0, True, None, 2**63):
         with pytest.raises(dibs.InvalidValue):
             app.claim_by_id(bad, "worker-1")
@@ -162,7 +162,7 @@ def mixed(app: Any) -> None:
 
 
 @pytest.mark.parametrize("order", DETERMINISTIC)
-def test_peek_shows_what_claims_then_take_one_by_one(app: Any, order: str) -> None:
+def test_peek_shows_the_tasks_that_single_claims_take_next(app: Any, order: str) -> None:
     mixed(app)
     shown = [task.id for task in app.peek(24, order=order)]
     taken = [app.claim("worker-1", order=order).task_id for _ in range(24)]
@@ -170,13 +170,13 @@ def test_peek_shows_what_claims_then_take_one_by_one(app: Any, order: str) -> No
 
 
 @pytest.mark.parametrize("order", DETERMINISTIC)
-def test_peek_shows_what_a_batch_then_takes(app: Any, order: str) -> None:
+def test_peek_shows_the_tasks_that_a_batch_claim_takes_next(app: Any, order: str) -> None:
     mixed(app)
     shown = [task.id for task in app.peek(7, order=order)]
     assert shown == [claim.task_id for claim in app.claim_many("worker-1", 7, order=order)]
 
 
-def test_the_orders_differ(app: Any) -> None:
+def test_the_deterministic_orders_differ_from_each_other(app: Any) -> None:
     mixed(app)
     assert len({tuple(task.id for task in app.peek(24, order=order)) for order in DETERMINISTIC}) == 5
 
@@ -192,7 +192,7 @@ def test_peek_and_claim_agree_under_filters(app: Any, filters: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("order", list(Order))
-def test_peek_in_any_order_shows_each_pending_task_once_and_never_more_than_asked(app: Any, order: str) -> None:
+def test_peek_in_any_order_shows_each_pending_task_once_and_respects_the_limit(app: Any, order: str) -> None:
     mixed(app)
     pending = {task.id for task in app.list_tasks()}
     assert len(app.peek(5, order=order)) == 5
@@ -213,7 +213,7 @@ def test_peek_shows_the_tasks_as_they_are(app: Any) -> None:
     assert app.peek() == [task]
 
 
-def test_peek_shows_only_what_may_be_claimed(app: Any) -> None:
+def test_peek_shows_only_claimable_tasks(app: Any) -> None:
     for state in ("scheduled", "claimed", "completed", "failed", "cancelled"):
         task_in(app, state)
     app.enqueue("resize", queue="slow")
@@ -226,7 +226,7 @@ def test_peek_into_an_empty_queue_shows_nothing(app: Any) -> None:
     assert app.peek(10) == []
 
 
-def test_peek_refuses_what_a_claim_would_refuse(app: Any) -> None:
+def test_peek_refuses_the_same_arguments_as_a_claim(app: Any) -> None:
     for options in ({"count": 0}, {"count": 1001}, {"order": "newest"}, {"queues": []}, {"types": "a"}):
         with pytest.raises(dibs.InvalidValue):
             app.peek(**options)

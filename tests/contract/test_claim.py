@@ -41,7 +41,7 @@ def test_each_claim_of_a_task_gets_the_next_token(app: Any) -> None:
     assert tokens == [1, 2, 3]
 
 
-def test_a_batch_is_never_larger_than_asked_and_never_smaller_than_there_is(app: Any) -> None:
+def test_a_batch_has_as_many_tasks_as_requested_or_all_there_are(app: Any) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(25)])
     assert [len(app.claim_many("worker-1", 10)) for _ in range(4)] == [10, 10, 5, 0]
 

@@ -1,4 +1,4 @@
-"""What is counted: everything that is asked for, in the process that asks; what becomes of tasks, once."""
+"""Counters: every call is counted in the process that makes it, and every transition of a task is counted once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ref(claim: Any) -> ClaimRef:
 
 
 @database
-def test_claims_are_counted_by_what_they_got(app: Any) -> None:
+def test_claims_are_counted_by_result(app: Any) -> None:
     app.enqueue_many([NewTask("resize")] * 3)
     grown = watch("task_claim_")
     app.claim_many("w", 2)
@@ -63,7 +63,7 @@ def test_claims_by_id_are_counted_also_when_they_are_refused(app: Any) -> None:
 
 
 @database
-def test_an_exchange_counts_as_both(app: Any) -> None:
+def test_an_exchange_counts_as_a_finish_and_a_claim(app: Any) -> None:
     app.enqueue_many([NewTask("resize")] * 2)
     claim = app.claim("w")
     grown = watch("task_claim_", "task_completed")
@@ -81,7 +81,7 @@ def test_an_exchange_counts_as_both(app: Any) -> None:
 
 
 @database
-def test_renewals_are_counted_lease_by_lease(app: Any) -> None:
+def test_renewals_are_counted_per_lease(app: Any) -> None:
     held, lost = claimed(app), claimed(app)
     app.release(lost)
     grown = watch("task_claim_")
@@ -96,7 +96,7 @@ def test_renewals_are_counted_lease_by_lease(app: Any) -> None:
 
 
 @database
-def test_a_stale_token_is_counted_by_what_it_wanted_to_write(app: Any) -> None:
+def test_a_write_with_a_stale_token_is_counted_by_operation(app: Any) -> None:
     claims = [claimed(app) for _ in range(4)]
     app.finish([(claim, Released()) for claim in claims])
     grown = watch("task_")
@@ -134,7 +134,7 @@ def test_outcomes_are_counted_by_queue_and_type(app: Any, named: bool) -> None:
 
 
 @database
-def test_an_outcome_that_is_told_again_is_not_counted_again(app: Any) -> None:
+def test_a_repeated_outcome_is_not_counted_again(app: Any) -> None:
     claim = claimed(app)
     grown = watch("task_completed")
     app.complete(claim)
@@ -143,7 +143,7 @@ def test_an_outcome_that_is_told_again_is_not_counted_again(app: Any) -> None:
 
 
 @database
-def test_leases_that_run_out_are_counted_also_when_a_claim_finds_them_in_passing(app: Any, clock: Clock) -> None:
+def test_expired_leases_are_counted_also_when_a_claim_recovers_them(app: Any, clock: Clock) -> None:
     claimed(app, "a")
     claimed(app, "b", queue="q", max_attempts=1)
     clock.advance(61)
@@ -157,7 +157,7 @@ def test_leases_that_run_out_are_counted_also_when_a_claim_finds_them_in_passing
 
 
 @database
-def test_new_tasks_are_counted_by_queue_and_those_that_were_there_are_not(app: Any, clock: Clock) -> None:
+def test_new_tasks_are_counted_by_queue_and_deduplicated_enqueues_are_not(app: Any, clock: Clock) -> None:
     grown = watch("task_enqueued")
     app.enqueue("resize", queue="q", key="k")
     app.enqueue("resize", queue="q", key="k")
@@ -176,7 +176,7 @@ def test_new_tasks_are_counted_by_queue_and_those_that_were_there_are_not(app: A
 
 
 @pytest.mark.parametrize("engine", ["http"], indirect=True)
-def test_over_http_the_server_alone_counts_what_becomes_of_tasks(app: Any) -> None:
+def test_over_http_only_the_server_counts_transitions_of_tasks(app: Any) -> None:
     grown = watch("task_e", "task_co", "task_claim_tasks", "task_claim_duration", "task_claim_stale")
     claim = claimed(app)
     app.complete(claim)
@@ -192,7 +192,7 @@ def test_over_http_the_server_alone_counts_what_becomes_of_tasks(app: Any) -> No
 
 
 @pytest.mark.parametrize("engine", ["http"], indirect=True)
-def test_the_time_for_which_a_server_waits_is_not_that_of_a_claim(app: Any) -> None:
+def test_the_waiting_time_of_a_long_poll_does_not_count_as_duration_of_the_claim(app: Any) -> None:
     grown = watch("task_claim_duration", "task_claim_attempts")
     assert app.claim("w", wait=0.3) is None
     seen = grown()

@@ -1,4 +1,4 @@
-"""The dead letter: tasks that failed for good and that nobody has dealt with yet."""
+"""The dead letter: failed tasks that were neither retried nor discarded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dibs import Event, State
 from dibs.model.search import TaskSearch
 from tests.helpers import workflows
 from tests.helpers.clients import Clock, run
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import dead, events, task_in
 from tests.helpers.workflows import step
 
@@ -47,7 +47,7 @@ def test_the_dead_letter_lists_failed_tasks_newest_first(app: Any) -> None:
     assert app.stats().dead_letter == 2
 
 
-def test_a_step_whose_failure_was_ignored_is_no_dead_letter(app: Any) -> None:
+def test_a_step_whose_failure_was_ignored_is_not_in_the_dead_letter(app: Any) -> None:
     [failed] = dead(app)
     ignored = ignored_step(app)
     assert app.get(ignored).state is State.FAILED
@@ -75,7 +75,7 @@ def test_an_ignored_step_is_in_no_group_of_errors_and_no_search_of_the_dead_lett
     assert (count.count, count.set_aside) == (1, 1)
 
 
-def test_an_ignored_step_whose_lease_ran_out_is_no_dead_letter(app: Any, clock: Clock) -> None:
+def test_an_ignored_step_whose_lease_ran_out_is_not_in_the_dead_letter(app: Any, clock: Clock) -> None:
     flow = workflows.start(app, step("a", on_failure="ignore", max_attempts=1), step("b", "a"))
     workflows.claim(app, flow, "a")
     clock.advance(120)
@@ -84,7 +84,7 @@ def test_an_ignored_step_whose_lease_ran_out_is_no_dead_letter(app: Any, clock: 
     assert listed(app) == []
 
 
-def test_a_step_that_fails_its_workflow_is_a_dead_letter(app: Any) -> None:
+def test_a_step_that_fails_its_workflow_is_in_the_dead_letter(app: Any) -> None:
     flow = workflows.start(app, step("a", max_attempts=1))
     workflows.fail(app, flow, "a")
     assert listed(app) == [workflows.task_of(app, flow, "a")]
@@ -115,7 +115,7 @@ def test_a_task_that_is_discarded_again_stays_as_it_is(app: Any) -> None:
 
 
 @pytest.mark.parametrize("state", ["pending", "scheduled", "claimed", "completed", "cancelled"])
-def test_only_what_is_in_the_dead_letter_can_be_discarded(app: Any, state: str) -> None:
+def test_only_a_task_in_the_dead_letter_can_be_discarded(app: Any, state: str) -> None:
     task = task_in(app, state)
     before = app.history(task.id)
     with pytest.raises(dibs.WrongState, match="cannot be discarded") as refused:
@@ -179,7 +179,7 @@ FILTERS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", list(FILTERS))
-def test_all_that_match_a_filter_are_discarded(app: Any, name: str) -> None:
+def test_all_tasks_that_match_a_filter_are_discarded(app: Any, name: str) -> None:
     [ours] = dead(app, queue="mail", type="send", error="503 upstream")
     [other] = dead(app, queue="media", type="resize", error="no image")
     assert FILTERS[name](app) == 1
@@ -203,7 +203,7 @@ def test_a_discard_with_a_limit_takes_the_oldest_failures(app: Any, clock: Clock
     assert listed(app) == ids[2:]
 
 
-def test_racing_discards_discard_each_task_once(app: Any) -> None:
+def test_concurrent_discards_discard_each_task_once(app: Any) -> None:
     ids = dead(app, 60)
     with ThreadPoolExecutor(6) as pool:
         done = list(pool.map(lambda n: app.discard_dead(ids=ids) if n % 2 else app.discard_dead(), range(6)))
@@ -212,7 +212,7 @@ def test_racing_discards_discard_each_task_once(app: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"ids": ["a"]}, {"ids": [-1]}, {"queue": ""}, {"limit": 0}, {"error": ""}])
-def test_a_discard_that_makes_no_sense_is_refused(app: Any, wrong: dict[str, Any]) -> None:
+def test_a_discard_with_invalid_arguments_is_refused(app: Any, wrong: dict[str, Any]) -> None:
     with pytest.raises(dibs.InvalidValue):
         app.discard_dead(**wrong)
 
@@ -220,7 +220,7 @@ def test_a_discard_that_makes_no_sense_is_refused(app: Any, wrong: dict[str, Any
 # Steps of workflows
 
 
-def test_a_discarded_step_leaves_its_workflow_failed_and_goes_on_with_it(app: Any) -> None:
+def test_a_discarded_step_leaves_its_workflow_failed_and_is_retried_with_the_workflow(app: Any) -> None:
     flow = workflows.start(app, step("a", max_attempts=1), step("b", "a"))
     workflows.fail(app, flow, "a")
     workflows.finalize_due(app)
@@ -247,7 +247,7 @@ def test_a_discarded_step_can_be_retried_by_its_id(app: Any) -> None:
 
 
 @on_databases
-def test_a_discard_for_some_queues_touches_no_other(app: Any) -> None:
+def test_a_discard_limited_to_queues_leaves_other_queues_unchanged(app: Any) -> None:
     [mail], [media] = dead(app, queue="mail"), dead(app, queue="media")
     store = app._store
     with pytest.raises(dibs.TaskNotFound):

@@ -1,4 +1,4 @@
-"""The doctor finds damage, tampering and settings that would cost a guarantee, and nothing in a healthy database."""
+"""The doctor finds damage, changes by other SQL and risky settings, and nothing in a healthy database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dibs import Check, NewTask, Verdict
 from dibs.store.postgres.connection import SQL
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql, sqlite_path
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import STATES, task_in
 
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -42,7 +42,7 @@ def test_a_healthy_database_has_no_failure(app: Any, clock: Clock) -> None:
     assert failures(app) == {}
 
 
-def test_every_check_says_what_it_saw(app: Any) -> None:
+def test_every_check_reports_what_it_found(app: Any) -> None:
     app.queues()
     found = app.doctor()
     assert len({check.name for check in found}) == len(found) > 5
@@ -60,7 +60,7 @@ def test_a_database_whose_old_tasks_and_history_were_pruned_is_healthy(app: Any,
 
 
 @pytest.mark.parametrize("state", ["pending", "claimed", "completed"])
-def test_a_token_changed_behind_dibs_is_found(app: Any, url: str, state: str) -> None:
+def test_the_doctor_finds_a_token_that_was_changed_by_other_sql(app: Any, url: str, state: str) -> None:
     task_in(app, state)
     app.enqueue("untouched", delay=5)
     run_sql(url, f"UPDATE dibs_tasks SET token = token + 5 WHERE state = '{state}'")
@@ -70,7 +70,7 @@ def test_a_token_changed_behind_dibs_is_found(app: Any, url: str, state: str) ->
     assert "past dibs" in found["books tokens"].hint
 
 
-def test_a_token_set_back_behind_dibs_is_found(app: Any, url: str) -> None:
+def test_the_doctor_finds_a_token_that_was_set_back_by_other_sql(app: Any, url: str) -> None:
     task_in(app, "claimed")
     run_sql(url, "UPDATE dibs_tasks SET token = 0")
     assert list(failures(app)) == ["books tokens"]
@@ -79,7 +79,7 @@ def test_a_token_set_back_behind_dibs_is_found(app: Any, url: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [("claimed", "pending"), ("completed", "pending"), ("failed", "completed")]
 )
-def test_a_state_changed_behind_dibs_is_found(app: Any, url: str, before: str, after: str) -> None:
+def test_the_doctor_finds_a_state_that_was_changed_by_other_sql(app: Any, url: str, before: str, after: str) -> None:
     task_in(app, before)
     run_sql(url, f"UPDATE dibs_tasks SET state = '{after}'")
     found = failures(app)
@@ -94,9 +94,7 @@ def test_every_task_that_was_tampered_with_is_counted(app: Any, url: str) -> Non
 
 
 @pytest.mark.database("a server does not start on an empty database without migrating it")
-def test_the_doctor_of_an_empty_database_says_that_the_tables_are_missing(
-    empty_url: str, open_app: Callable[..., Any]
-) -> None:
+def test_the_doctor_reports_missing_tables_in_an_empty_database(empty_url: str, open_app: Callable[..., Any]) -> None:
     with pytest.raises(dibs.SchemaMissing):
         open_app(empty_url).doctor()
 
@@ -108,7 +106,7 @@ def test_the_doctor_changes_nothing(app: Any) -> None:
     assert (app.list_tasks(), app.all_history(), app.stats()) == before
 
 
-def test_the_schema_version_is_shown_and_an_old_one_found(app: Any, url: str) -> None:
+def test_the_doctor_shows_the_schema_version_and_finds_an_old_one(app: Any, url: str) -> None:
     app.queues()
     newest = run_sql(url, "SELECT max(version) FROM dibs_migrations")[0][0]
     assert f"schema version {newest} of {newest}" in checks(app)["schema"].message
@@ -163,7 +161,7 @@ def test_a_damaged_file_is_found(app: Any, url: str, tmp_path: Path, open_app: C
 
 
 @on_sqlite
-def test_a_copy_that_nobody_damaged_is_healthy(
+def test_an_undamaged_copy_of_a_file_is_healthy(
     app: Any, url: str, tmp_path: Path, open_app: Callable[..., Any]
 ) -> None:
     path = closed_copy(app, url, tmp_path / "copy.db")
@@ -174,7 +172,7 @@ def test_a_copy_that_nobody_damaged_is_healthy(
 @pytest.mark.parametrize(
     "content", [b"This is no database, it is a letter. " * 200, b"\x00" * 8192], ids=["text", "zeros"]
 )
-def test_a_file_that_is_no_database_is_refused_clearly_and_left_alone(
+def test_a_file_that_is_not_a_database_is_refused_clearly_and_left_alone(
     engine: str, tmp_path: Path, open_app: Callable[..., Any], content: bytes
 ) -> None:
     path = tmp_path / "letter.db"
@@ -188,7 +186,9 @@ def test_a_file_that_is_no_database_is_refused_clearly_and_left_alone(
 
 
 @on_sqlite
-def test_a_folder_that_does_not_exist_is_said_so(engine: str, tmp_path: Path, open_app: Callable[..., Any]) -> None:
+def test_the_error_reports_that_the_folder_of_the_file_does_not_exist(
+    engine: str, tmp_path: Path, open_app: Callable[..., Any]
+) -> None:
     app = open_app(f"sqlite:///{tmp_path}/nowhere/dibs.db")
     for verb in (app.doctor, app.stats):
         with pytest.raises(dibs.StoreUnavailable, match="folder"):
@@ -196,13 +196,13 @@ def test_a_folder_that_does_not_exist_is_said_so(engine: str, tmp_path: Path, op
 
 
 @on_sqlite
-def test_a_file_that_is_a_folder_is_said_so(engine: str, tmp_path: Path, open_app: Callable[..., Any]) -> None:
+def test_the_error_reports_that_the_path_is_a_folder(engine: str, tmp_path: Path, open_app: Callable[..., Any]) -> None:
     with pytest.raises(dibs.StoreError):
         open_app(f"sqlite:///{tmp_path}").doctor()
 
 
 @on_sqlite
-def test_a_damaged_file_fails_a_verb_with_a_store_error(
+def test_a_call_on_a_damaged_file_fails_with_a_store_error(
     app: Any, url: str, tmp_path: Path, open_app: Callable[..., Any]
 ) -> None:
     path = closed_copy(app, url, tmp_path / "damaged.db")
@@ -222,14 +222,14 @@ def test_the_settings_that_make_postgres_durable_are_shown(app: Any) -> None:
 
 
 @on_postgres
-def test_a_database_that_acknowledges_before_it_stores_is_found(app: Any, url: str) -> None:
+def test_the_doctor_finds_a_database_that_acknowledges_before_it_stores(app: Any, url: str) -> None:
     database = run_sql(url, "SELECT current_database()")[0][0]
     run_sql(url, f"ALTER DATABASE {database} SET synchronous_commit = off")
     assert list(failures(app)) == ["durability"]
 
 
 @on_postgres
-def test_a_server_that_cannot_be_reached_is_said_so(
+def test_every_call_reports_that_the_server_cannot_be_reached(
     engine: str, tmp_path: Path, open_app: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dibs.store.postgres.store.POOL_TIMEOUT", 0.5)  # instead of half a minute
@@ -241,7 +241,9 @@ def test_a_server_that_cannot_be_reached_is_said_so(
 
 @on_postgres
 @pytest.mark.parametrize("books", ["books_states", "books_tokens"])
-def test_books_are_compared_over_an_index_also_before_there_are_statistics(empty_url: str, books: str) -> None:
+def test_the_doctor_compares_tasks_and_history_by_an_index_also_before_planner_statistics_exist(
+    empty_url: str, books: str
+) -> None:
     with dibs.Dibs(empty_url) as app:
         app.enqueue_many([NewTask("t") for _ in range(100)])
     with psycopg.connect(empty_url) as connection:

@@ -1,4 +1,4 @@
-"""Promise 1, acknowledged means stored: what enqueue returned is in the store, exactly as it was asked for."""
+"""Promise 1, acknowledged means stored: a task that enqueue returned is in the store with all its options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dibs import Backoff, Event, NewTask, State, Task
 from dibs.model.checks import from_micros
 from tests.helpers import tables
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import NOTHING, keep
+from tests.helpers.retention import NOTHING, keep
 from tests.helpers.tasks import events, moment
 
 INDIA = timezone(timedelta(hours=5, minutes=30))
@@ -43,7 +43,7 @@ def test_a_new_task_is_pending_with_the_defaults(app: Any, clock: Clock) -> None
     )
 
 
-def test_what_enqueue_returns_is_what_is_stored(app: Any, clock: Clock) -> None:
+def test_enqueue_returns_the_task_as_it_is_stored(app: Any, clock: Clock) -> None:
     task = app.enqueue(
         "resize",
         {"image": 7, "sizes": [1, 2.5, None, {"deep": True}]},
@@ -61,7 +61,7 @@ def test_what_enqueue_returns_is_what_is_stored(app: Any, clock: Clock) -> None:
     assert task.run_at == moment(clock) + timedelta(seconds=12.345678)
 
 
-def test_the_claimed_task_has_what_was_enqueued(app: Any) -> None:
+def test_the_claimed_task_has_the_params_and_options_that_were_enqueued(app: Any) -> None:
     task = app.enqueue("resize", {"image": 7}, queue="images", priority=9, max_attempts=2, timeout=0.25, key="image-7")
     claimed = app.claim("worker-1").task
     shown = ("id", "type", "queue", "params", "priority", "max_attempts", "timeout", "key", "created_at", "run_at")
@@ -76,18 +76,18 @@ def test_the_largest_options_are_stored(app: Any) -> None:
     assert [task.id for task in app.peek(2)] == [high.id, low.id]
 
 
-def test_the_priority_decides_who_is_claimed_first(app: Any) -> None:
+def test_the_priority_decides_which_task_is_claimed_first(app: Any) -> None:
     low, high, middle = (app.enqueue("resize", priority=priority) for priority in (-1, 5, 0))
     assert [claim.task_id for claim in app.claim_many("worker-1", 3)] == [high.id, middle.id, low.id]
 
 
-def test_max_attempts_decides_when_it_is_given_up(app: Any) -> None:
+def test_max_attempts_decides_when_a_task_is_given_up(app: Any) -> None:
     app.enqueue("resize", max_attempts=2)
     states = [app.fail(app.claim("worker-1"), "no", retry_in=0).state for _ in range(2)]
     assert states == [State.PENDING, State.FAILED]
 
 
-def test_the_backoff_decides_when_it_is_tried_again(app: Any, clock: Clock) -> None:
+def test_the_backoff_decides_when_a_task_is_tried_again(app: Any, clock: Clock) -> None:
     app.enqueue("resize", backoff=Backoff(base=100, cap=100))
     again = app.fail(app.claim("worker-1"), "no").run_at
     assert timedelta(seconds=90) <= again - moment(clock) <= timedelta(seconds=110)
@@ -101,7 +101,7 @@ def test_changing_the_params_afterwards_does_not_change_the_task(app: Any) -> No
     assert app.get(task.id).params == {"images": [7]}
 
 
-def test_the_history_begins_with_the_enqueue_and_who_asked_for_it(app: Any, clock: Clock) -> None:
+def test_the_history_begins_with_the_enqueue_and_its_signature(app: Any, clock: Clock) -> None:
     waiting = app.signed("alice").enqueue("resize")
     later = app.enqueue("resize", delay=5)
     first, second = app.history(waiting.id)[0], app.history(later.id)[0]
@@ -174,7 +174,7 @@ def test_what_was_acknowledged_survives_a_kill_of_its_process(
 # Many at once
 
 
-def test_a_batch_is_answered_and_stored_in_its_order(app: Any) -> None:
+def test_a_batch_is_stored_and_returned_in_its_order(app: Any) -> None:
     tasks = app.enqueue_many([NewTask("resize", {"n": n}, priority=n % 3) for n in range(1000)])
     assert [task.params["n"] for task in tasks] == list(range(1000))
     ids = [task.id for task in tasks]
@@ -219,7 +219,7 @@ def test_a_batch_with_one_bad_task_stores_none(app: Any, url: str, key: str | No
     assert tables.read(url) == before
 
 
-def test_racing_enqueues_are_all_stored_under_ids_of_their_own(
+def test_concurrent_enqueues_are_all_stored_under_different_ids(
     url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     apps = [open_app(url, clock=clock) for _ in range(2)]
@@ -232,7 +232,7 @@ def test_racing_enqueues_are_all_stored_under_ids_of_their_own(
 # Registered types
 
 
-def test_the_defaults_of_its_type_are_filled_in_and_its_version_is_noted(app: Any) -> None:
+def test_the_defaults_of_the_type_are_filled_in_and_the_version_of_the_type_is_stored(app: Any) -> None:
     app.register_type("resize", defaults={"width": 800, "format": "png"})
     task = app.enqueue("resize", {"image": 7, "width": 100})
     assert app.get(task.id) == task
@@ -287,7 +287,7 @@ def test_a_task_that_is_not_due_cannot_be_claimed_by_its_id(app: Any, clock: Clo
     assert app.claim_by_id(task.id, "worker-1").token == 1
 
 
-def test_what_is_due_already_is_pending_at_once(app: Any, clock: Clock) -> None:
+def test_a_task_whose_time_is_past_is_pending_at_once(app: Any, clock: Clock) -> None:
     past = moment(clock) - timedelta(days=1000)
     tasks = [
         app.enqueue("resize", run_at=past),
@@ -321,7 +321,7 @@ def test_times_have_microseconds(app: Any, clock: Clock) -> None:
     assert app.get(task.id) == task
 
 
-def test_without_a_clock_of_its_own_the_database_tells_the_time(url: str, open_app: Callable[..., Any]) -> None:
+def test_without_a_clock_option_the_time_is_that_of_the_database(url: str, open_app: Callable[..., Any]) -> None:
     app = open_app(url)
     before = datetime.now(UTC)
     tasks = [app.enqueue("resize") for _ in range(5)]
@@ -330,14 +330,16 @@ def test_without_a_clock_of_its_own_the_database_tells_the_time(url: str, open_a
 
 
 @pytest.mark.parametrize("edge", [BEGINNING, END])
-def test_the_first_and_the_last_moment_of_the_calendar_can_be_stored(app: Any, edge: datetime) -> None:
+def test_the_first_and_the_last_time_of_the_calendar_can_be_stored(app: Any, edge: datetime) -> None:
     task = app.enqueue("resize", run_at=edge)
     assert app.get(task.id) == task
     assert task.run_at == edge
 
 
 @pytest.mark.parametrize(("edge", "hours"), [(BEGINNING, 14), (END, -12)])
-def test_a_moment_beyond_the_calendar_is_refused_and_poisons_nothing(app: Any, edge: datetime, hours: int) -> None:
+def test_a_time_beyond_the_calendar_is_refused_and_leaves_the_store_usable(
+    app: Any, edge: datetime, hours: int
+) -> None:
     with pytest.raises(dibs.InvalidValue, match="run_at"):
         app.enqueue("resize", run_at=edge.replace(tzinfo=timezone(timedelta(hours=hours))))
     task = app.enqueue("resize")
@@ -348,7 +350,7 @@ def test_a_moment_beyond_the_calendar_is_refused_and_poisons_nothing(app: Any, e
 # Ids
 
 
-def test_the_id_of_a_pruned_task_does_not_come_back(
+def test_the_id_of_a_pruned_task_is_not_used_again(
     app: Any, url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     ids = [task.id for task in app.enqueue_many([NewTask("resize") for _ in range(3)])]

@@ -1,4 +1,4 @@
-"""Exchange: outcomes in and the next tasks out, in one transaction; every outcome fenced as it is everywhere else."""
+"""Exchange: finishes tasks and claims others in one transaction; every outcome is fenced as in the other calls."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_outcomes_are_written_and_the_next_tasks_claimed(app: Any) -> None:
     ]
 
 
-def test_an_exchange_may_bring_nothing_or_find_nothing(app: Any) -> None:
+def test_an_exchange_may_have_no_outcomes_and_may_claim_no_task(app: Any) -> None:
     assert app.exchange([], "worker-1", 3) == ([], [])
     [task_id] = fill(app, 1)
     answers, claims = app.exchange([], "worker-1", 3)
@@ -71,7 +71,7 @@ def test_an_exchange_may_bring_nothing_or_find_nothing(app: Any) -> None:
     assert (answers, claims) == ([Finished(task_id, State.COMPLETED, 1)], [])
 
 
-def test_every_outcome_is_told_apart(app: Any) -> None:
+def test_an_exchange_stores_every_kind_of_outcome(app: Any) -> None:
     fill(app, 4, max_attempts=3)
     claims = app.claim_many("worker-1", 4)
     app.cancel(claims[3].task_id)
@@ -81,7 +81,7 @@ def test_every_outcome_is_told_apart(app: Any) -> None:
     assert following == []
 
 
-def test_a_task_that_is_given_back_can_come_back_at_once_under_its_next_token(app: Any) -> None:
+def test_an_exchange_can_claim_a_task_that_it_releases_under_the_next_token(app: Any) -> None:
     fill(app, 1)
     [claim] = app.claim_many("worker-1", 1)
     [answer], [again] = app.exchange([(claim, Released())], "worker-1", 1)
@@ -98,7 +98,7 @@ def test_the_claim_takes_the_options_of_a_claim(app: Any, clock: Clock) -> None:
     assert app.exchange([], "worker-1", 1, types=["nobody-enqueues-this"]) == ([], [])
 
 
-def test_an_exchange_recovers_what_a_dead_worker_left_and_promotes_what_is_due(app: Any, clock: Clock) -> None:
+def test_an_exchange_recovers_tasks_of_a_dead_worker_and_promotes_due_tasks(app: Any, clock: Clock) -> None:
     [lost] = fill(app, 1)
     app.claim("worker-2", lease=10)
     [due] = fill(app, 1, delay=5)
@@ -110,7 +110,7 @@ def test_an_exchange_recovers_what_a_dead_worker_left_and_promotes_what_is_due(a
 # Fences
 
 
-def test_a_refused_outcome_is_answered_on_its_own_and_keeps_nobody_from_the_rest(app: Any, clock: Clock) -> None:
+def test_a_refused_outcome_is_reported_alone_and_the_rest_of_the_exchange_is_done(app: Any, clock: Clock) -> None:
     all_ids = fill(app, 6)
     stale = app.claim("worker-1", lease=10)
     clock.advance(10)
@@ -141,7 +141,7 @@ def test_a_stale_outcome_changes_nothing(app: Any, url: str, outcome: Outcome) -
     assert tables.read(url) == before
 
 
-def test_a_result_that_cannot_be_stored_is_answered_with_why(app: Any) -> None:
+def test_a_result_that_cannot_be_stored_is_reported_with_the_reason(app: Any) -> None:
     fill(app, 4)
     good, bad = app.claim_many("worker-1", 2)
     answers, claims = app.exchange([(bad, Completed(float("nan"))), (good, Completed(1))], "worker-1", 1)
@@ -152,7 +152,9 @@ def test_a_result_that_cannot_be_stored_is_answered_with_why(app: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["count", "order", "outcome", "twice", "none", "worker"])
-def test_what_makes_no_sense_is_refused_before_anything_is_written(app: Any, url: str, wrong: str) -> None:
+def test_an_exchange_with_invalid_arguments_is_refused_before_anything_is_written(
+    app: Any, url: str, wrong: str
+) -> None:
     fill(app, 2)
     claim = app.claim("worker-1")
     before = tables.read(url)
@@ -169,7 +171,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(app: Any, url
 # Asked again
 
 
-def test_an_exchange_whose_answer_was_lost_can_be_repeated(app: Any, url: str) -> None:
+def test_an_exchange_whose_response_was_lost_can_be_repeated(app: Any, url: str) -> None:
     fill(app, 6)
     claims = app.claim_many("worker-1", 2)
     answers, following = app.exchange(done(claims), "worker-1", 2, request="r-1")
@@ -205,7 +207,7 @@ def test_if_the_claim_fails_no_outcome_is_written(
     assert tables.read(url) == before
 
 
-def test_an_outcome_that_the_database_refuses_is_answered_on_its_own_and_the_rest_is_done(app: Any, url: str) -> None:
+def test_an_outcome_that_the_database_refuses_is_reported_alone_and_the_rest_is_done(app: Any, url: str) -> None:
     all_ids = fill(app, 5)
     claims = app.claim_many("worker-1", 3)
     app.fail(claims[0], "no", retry_in=3600)
@@ -223,7 +225,7 @@ def test_an_outcome_that_the_database_refuses_is_answered_on_its_own_and_the_res
 # Many at once
 
 
-def test_many_workers_exchange_until_all_is_done_and_each_task_ends_once(
+def test_many_workers_exchange_until_all_tasks_are_done_and_each_task_ends_once(
     url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     apps = [open_app(url, clock=clock) for _ in range(2)]

@@ -1,7 +1,7 @@
-"""Promise 4: whoever lost a claim is refused by every verb, whatever became of the task, and nothing changes.
+"""Promise 4: every call with a lost claim is refused in every later state of the task, and changes nothing.
 
-Each fenced statement asks three things of the row: this token, this worker, still claimed. For each of the three
-there is a claim here for which only that one says no, tried with every verb; "nothing" is every column of every table.
+Each fenced statement checks three conditions of the row: this token, this worker, still claimed. For each condition
+there is a claim that only this condition refuses, tried with every call. "Nothing" is every column of every table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dibs.model.claim import ClaimRequest
 from tests.helpers import tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import events
 
 NO = Failure("Stale", "stale")
@@ -212,7 +212,7 @@ def test_a_claim_that_its_worker_ended_is_refused_by_every_other_verb(app: Any, 
 
 
 @pytest.mark.parametrize("ended", ["failed", "released"])
-def test_a_claim_that_its_worker_ended_stays_refused_under_the_next_one(app: Any, url: str, ended: str) -> None:
+def test_a_claim_that_its_worker_ended_stays_refused_under_the_next_claim(app: Any, url: str, ended: str) -> None:
     claim = claim_of(app)
     app.finish([(claim, {"failed": Failed(NO, retry_in=0), "released": Released()}[ended])])
     assert app.claim("worker-1").token == 2
@@ -230,7 +230,7 @@ def test_a_claim_that_ended_for_good_stays_refused_when_the_task_is_retried(app:
 # Each condition of the fence on its own
 
 
-def test_a_newer_token_of_the_same_worker_is_enough_to_refuse(app: Any, url: str, clock: Clock) -> None:
+def test_a_claim_is_refused_if_only_its_token_is_stale(app: Any, url: str, clock: Clock) -> None:
     stale = recovered_and_claimed_again_by_the_same_worker(app, clock)
     task = app.get(stale.task_id)
     assert (task.state, task.worker_id, task.token) == (State.CLAIMED, stale.worker_id, stale.token + 1)
@@ -239,7 +239,7 @@ def test_a_newer_token_of_the_same_worker_is_enough_to_refuse(app: Any, url: str
         app.complete(stale)
 
 
-def test_another_worker_is_enough_to_refuse(app: Any, url: str) -> None:
+def test_a_claim_is_refused_if_only_its_worker_differs(app: Any, url: str) -> None:
     claim = claim_of(app)
     stranger = ClaimRef(claim.task_id, claim.token, "worker-2")
     assert_fenced(app, url, stranger, dibs.NotYourClaim)
@@ -248,7 +248,7 @@ def test_another_worker_is_enough_to_refuse(app: Any, url: str) -> None:
     assert app.complete(claim).state is State.COMPLETED
 
 
-def test_not_being_claimed_any_more_is_enough_to_refuse(app: Any, url: str, clock: Clock) -> None:
+def test_a_claim_is_refused_if_only_the_state_differs(app: Any, url: str, clock: Clock) -> None:
     stale = recovered(app, clock)
     run_sql(url, "UPDATE dibs_tasks SET worker_id = 'worker-1'")  # recovery clears it, older versions did not
     task = app.get(stale.task_id)
@@ -264,13 +264,13 @@ def claim_ahead(app: Any) -> Claim:
     return claim
 
 
-def test_a_newer_token_of_a_claim_ahead_is_enough_to_refuse(app: Any, url: str, clock: Clock) -> None:
+def test_a_claim_ahead_is_refused_if_only_its_token_is_stale(app: Any, url: str, clock: Clock) -> None:
     stale = recovered(app, clock)
     assert claim_ahead(app).token == stale.token + 1
     assert_fenced(app, url, stale)
 
 
-def test_another_worker_is_enough_to_refuse_about_a_claim_ahead(app: Any, url: str) -> None:
+def test_a_claim_ahead_is_refused_if_only_its_worker_differs(app: Any, url: str) -> None:
     app.enqueue("resize")
     claim = claim_ahead(app)
     assert_fenced(app, url, ClaimRef(claim.task_id, claim.token, "worker-2"), dibs.NotYourClaim)
@@ -337,7 +337,7 @@ def test_only_the_worker_that_holds_a_task_is_named_as_its_holder(app: Any) -> N
 # Batches
 
 
-def test_a_batch_of_outcomes_writes_only_those_of_live_claims(app: Any, url: str, clock: Clock) -> None:
+def test_a_batch_of_outcomes_writes_only_the_outcomes_of_live_claims(app: Any, url: str, clock: Clock) -> None:
     stale = [lose(app, clock) for lose in LOST]
     app.enqueue_many([NewTask("resize", queue="live") for _ in OUTCOMES])
     live = app.claim_many("worker-1", len(OUTCOMES), queues=["live"])
@@ -363,7 +363,7 @@ def test_a_batch_of_renewals_renews_only_live_claims(app: Any, clock: Clock) -> 
     assert [app.get(claim.task_id) for claim in stale] == before
 
 
-def test_a_stale_and_a_live_claim_of_one_task_in_a_batch_of_renewals_are_told_apart(app: Any, clock: Clock) -> None:
+def test_a_batch_of_renewals_distinguishes_a_stale_and_a_live_claim_of_one_task(app: Any, clock: Clock) -> None:
     stale = recovered(app, clock)
     live = app.claim("worker-1")
     first, second = app.renew_many([stale, live])
@@ -372,7 +372,7 @@ def test_a_stale_and_a_live_claim_of_one_task_in_a_batch_of_renewals_are_told_ap
     assert (type(third), type(fourth)) == (dibs.Renewed, dibs.ClaimLost)
 
 
-def test_an_empty_batch_of_renewals_is_answered_with_nothing(app: Any) -> None:
+def test_an_empty_batch_of_renewals_returns_an_empty_list(app: Any) -> None:
     assert app.renew_many([]) == []
 
 
@@ -391,7 +391,7 @@ def race(calls: list[Callable[[], Any]]) -> list[Any]:
         return list(pool.map(run, calls))
 
 
-def test_of_racing_outcomes_of_one_claim_one_is_written(
+def test_of_concurrent_outcomes_of_one_claim_one_is_written(
     app: Any, url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     other = open_app(url, clock=clock)
@@ -410,7 +410,7 @@ def test_of_racing_outcomes_of_one_claim_one_is_written(
             app.cancel(claim.task_id)
 
 
-def test_a_claim_that_is_recovered_while_it_is_completed_is_one_or_the_other(
+def test_a_claim_that_is_recovered_while_it_is_completed_is_either_recovered_or_completed(
     app: Any, url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     other = open_app(url, clock=clock)

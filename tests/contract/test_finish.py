@@ -1,4 +1,4 @@
-"""Finish: what a worker says back is stored once, counted once, and answered with where the task stands now."""
+"""Finish: an outcome is stored once, counted once, and answered with the new state of the task."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from dibs import (
 from dibs.store.operations import finish as finish_operations
 from tests.helpers import tables
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
 from tests.helpers.refusing import refuse_results
+from tests.helpers.retention import keep
 from tests.helpers.tasks import events, moment
 from tests.helpers.workflows import start, step
 
@@ -84,7 +84,7 @@ def test_complete_after_a_failed_attempt_counts_both_and_forgets_the_error(app: 
     assert (task.attempts, task.error, task.result) == (2, None, "fine")
 
 
-def test_complete_writes_one_line_of_history(app: Any, clock: Clock) -> None:
+def test_complete_writes_one_history_entry(app: Any, clock: Clock) -> None:
     claim = claimed(app)
     clock.advance(1)
     app.signed("alice").complete(claim)
@@ -94,14 +94,14 @@ def test_complete_writes_one_line_of_history(app: Any, clock: Clock) -> None:
     assert events(app, claim.task_id) == ["enqueued", "claimed", "completed"]
 
 
-def test_a_task_that_was_asked_to_stop_may_still_be_completed(app: Any) -> None:
+def test_a_task_with_a_cancel_request_may_still_be_completed(app: Any) -> None:
     claim = claimed(app)
     app.cancel(claim.task_id)
     assert app.complete(claim, "fine").state is State.COMPLETED
     assert app.get(claim.task_id).result == "fine"
 
 
-def test_a_claim_may_be_finished_from_anywhere_by_its_name(
+def test_a_claim_may_be_finished_by_another_client_that_knows_its_reference(
     app: Any, url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     claim = claimed(app)
@@ -123,7 +123,7 @@ def test_a_failed_attempt_is_scheduled_again_and_keeps_its_error(app: Any, clock
     assert (task.finished_at, task.lease_until) == (None, None)
 
 
-def test_the_next_attempt_comes_when_its_time_has_come_and_not_before(app: Any, clock: Clock) -> None:
+def test_the_next_attempt_becomes_claimable_when_its_backoff_is_over_and_not_before(app: Any, clock: Clock) -> None:
     answer = app.fail(claimed(app), "no")
     clock.now += (answer.run_at - moment(clock)) // timedelta(microseconds=1) - 1
     assert app.claim("worker-2") is None
@@ -143,7 +143,7 @@ def wait_after_each_failure(app: Any, clock: Clock, failures: int, **options: An
     return waits
 
 
-def test_the_wait_doubles_from_one_second_up_to_five_minutes_within_ten_percent(app: Any, clock: Clock) -> None:
+def test_the_backoff_doubles_from_one_second_up_to_five_minutes_within_ten_percent(app: Any, clock: Clock) -> None:
     waits = wait_after_each_failure(app, clock, 12)
     wanted = [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
     assert [wait / want for wait, want in zip(waits, wanted, strict=True)] == pytest.approx([1] * 12, abs=0.1)
@@ -162,13 +162,20 @@ def test_the_largest_backoff_after_many_failures_is_its_cap(app: Any, clock: Clo
     assert [wait / year for wait in waits] == pytest.approx([1] * 70, abs=0.1)
 
 
-def test_a_backoff_of_nothing_is_claimable_at_once(app: Any) -> None:
+def test_the_database_computes_the_delay_that_backoff_computes(app: Any, clock: Clock) -> None:
+    backoff = Backoff(base=0.001, cap=365 * 24 * 3600)
+    waits = wait_after_each_failure(app, clock, 45, backoff=backoff)
+    wanted = [backoff.delay(failures) for failures in range(1, 46)]
+    assert [wait / want for wait, want in zip(waits, wanted, strict=True)] == pytest.approx([1] * 45, abs=0.1)
+
+
+def test_a_failed_task_with_a_backoff_of_zero_is_claimable_at_once(app: Any) -> None:
     claim = claimed(app, backoff=Backoff(base=0, cap=0))
     assert app.fail(claim, "no").will_retry
     assert app.claim("worker-1").token == 2
 
 
-def test_tasks_that_failed_together_do_not_come_back_together(app: Any, clock: Clock) -> None:
+def test_tasks_that_failed_at_the_same_time_have_different_backoffs(app: Any, clock: Clock) -> None:
     answers = app.finish([(claim, Failed(NO)) for claim in many_claimed(app, 200)])
     waits = [(answer.run_at - moment(clock)).total_seconds() for answer in answers]
     assert all(0.9 <= wait <= 1.1 for wait in waits)
@@ -176,7 +183,7 @@ def test_tasks_that_failed_together_do_not_come_back_together(app: Any, clock: C
     assert len(set(waits)) > 190
 
 
-def test_the_handler_may_say_when_to_retry(app: Any, clock: Clock) -> None:
+def test_a_failure_may_set_the_delay_until_the_retry(app: Any, clock: Clock) -> None:
     answer = app.fail(claimed(app), "no", retry_in=12.5)
     assert (answer.state, answer.run_at) == (State.SCHEDULED, moment(clock) + timedelta(seconds=12.5))
     assert answer.will_retry
@@ -210,7 +217,7 @@ def test_the_last_failed_attempt_goes_to_the_dead_letter_with_its_error(app: Any
     assert app.claim("worker-1") is None
 
 
-def test_an_exception_is_kept_with_type_message_and_traceback(app: Any) -> None:
+def test_an_exception_is_stored_with_type_message_and_traceback(app: Any) -> None:
     claim = claimed(app)
     try:
         raise KeyError("image 7") from OSError("disk")
@@ -222,7 +229,7 @@ def test_an_exception_is_kept_with_type_message_and_traceback(app: Any) -> None:
     assert "OSError: disk" in error.traceback
 
 
-def test_a_failure_is_noted_in_the_history_with_its_error(app: Any) -> None:
+def test_a_failure_is_recorded_in_the_history_with_its_error(app: Any) -> None:
     claim = claimed(app, max_attempts=2)
     app.fail(claim, Failure("Early", "first"), retry_in=0)
     app.fail(app.claim("worker-1"), NO)
@@ -265,7 +272,7 @@ def test_a_release_keeps_the_error_of_the_attempt_before(app: Any) -> None:
     assert (app.get(claim.task_id).error, app.get(claim.task_id).attempts) == (NO, 1)
 
 
-def test_a_worker_that_stopped_cancels_its_task(app: Any, clock: Clock) -> None:
+def test_a_worker_that_obeys_a_cancel_request_cancels_its_task(app: Any, clock: Clock) -> None:
     claim = claimed(app)
     app.cancel(claim.task_id)
     (answer,) = app.finish([(claim, Cancelled())])
@@ -276,14 +283,14 @@ def test_a_worker_that_stopped_cancels_its_task(app: Any, clock: Clock) -> None:
     assert events(app, claim.task_id) == ["enqueued", "claimed", "cancel_requested", "cancelled"]
 
 
-def test_a_worker_may_cancel_its_task_unasked(app: Any) -> None:
+def test_a_worker_may_cancel_its_task_without_a_cancel_request(app: Any) -> None:
     claim = claimed(app)
     (answer,) = app.finish([(claim, Cancelled())])
     assert answer.state is State.CANCELLED
 
 
 @pytest.mark.parametrize("outcome", [Failed(NO), Failed(NO, retry_in=0), Failed(NO, permanent=True), Released()])
-def test_a_task_that_was_asked_to_stop_is_not_tried_again(app: Any, clock: Clock, outcome: dibs.Outcome) -> None:
+def test_a_failed_task_with_a_cancel_request_is_not_tried_again(app: Any, clock: Clock, outcome: dibs.Outcome) -> None:
     claim = claimed(app)
     app.cancel(claim.task_id)
     clock.advance(2)
@@ -299,7 +306,7 @@ def test_a_task_that_was_asked_to_stop_is_not_tried_again(app: Any, clock: Clock
 # Many at once
 
 
-def test_a_batch_of_mixed_outcomes_answers_each_on_its_own_and_in_order(app: Any, clock: Clock) -> None:
+def test_a_batch_of_mixed_outcomes_returns_one_reply_for_each_in_order(app: Any, clock: Clock) -> None:
     done, retried, dead, back, later, stopped = many_claimed(app, 6)
     answers = app.finish(
         [
@@ -323,7 +330,7 @@ def test_a_batch_of_mixed_outcomes_answers_each_on_its_own_and_in_order(app: Any
     assert [app.get(answer.task_id).state for answer in answers] == [answer.state for answer in answers]
 
 
-def test_refusals_in_a_batch_stand_in_their_place_and_do_not_hold_up_the_others(app: Any) -> None:
+def test_refusals_in_a_batch_are_returned_in_their_place_and_do_not_hold_up_the_other_outcomes(app: Any) -> None:
     first, lost, second, repeated = many_claimed(app, 4)
     app.release(lost)
     app.complete(repeated, "before")
@@ -354,7 +361,7 @@ def test_refusals_in_a_batch_stand_in_their_place_and_do_not_hold_up_the_others(
     assert [app.get(ref.task_id).result for ref in (first, lost, repeated, second)] == ["one", None, "before", "two"]
 
 
-def test_an_empty_batch_is_answered_with_nothing(app: Any) -> None:
+def test_an_empty_batch_of_outcomes_returns_an_empty_list(app: Any) -> None:
     assert app.finish([]) == []
 
 
@@ -366,7 +373,7 @@ def test_two_outcomes_for_one_claim_are_refused_and_nothing_is_written(app: Any,
     assert tables.read(url) == before
 
 
-def test_a_stale_and_a_live_claim_of_one_task_are_answered_each_on_its_own(app: Any) -> None:
+def test_a_batch_of_outcomes_distinguishes_a_stale_and_a_live_claim_of_one_task(app: Any) -> None:
     stale = claimed(app)
     app.release(stale)
     live = app.claim("worker-1")
@@ -375,7 +382,7 @@ def test_a_stale_and_a_live_claim_of_one_task_are_answered_each_on_its_own(app: 
     assert app.get(live.task_id).result == "new"
 
 
-def test_a_thousand_outcomes_are_written_at_once(app: Any) -> None:
+def test_a_thousand_outcomes_are_written_in_one_call(app: Any) -> None:
     claims = many_claimed(app, 1000)
     answers = app.finish([(claim, Completed(claim.task_id)) for claim in claims])
     assert [answer.task_id for answer in answers] == [claim.task_id for claim in claims]
@@ -397,9 +404,7 @@ OUTCOMES: dict[str, dibs.Outcome] = {
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["", "asked to stop"])
-def test_the_same_outcome_told_again_is_answered_as_the_first_time_and_writes_nothing(
-    app: Any, url: str, asked: bool
-) -> None:
+def test_a_repeated_outcome_gets_the_first_reply_again_and_writes_nothing(app: Any, url: str, asked: bool) -> None:
     reports = list(zip(many_claimed(app, len(OUTCOMES)), OUTCOMES.values(), strict=True))
     for claim, _ in reports if asked else ():
         app.cancel(claim.task_id)
@@ -425,7 +430,7 @@ def test_another_outcome_after_the_first_is_refused_and_writes_nothing(app: Any,
     assert tables.read(url) == before
 
 
-def test_an_outcome_told_again_after_the_task_went_on_is_still_recognised(app: Any, url: str) -> None:
+def test_an_outcome_repeated_after_the_task_was_claimed_again_is_still_recognised(app: Any, url: str) -> None:
     claim = claimed(app)
     app.fail(claim, NO, retry_in=0)
     app.claim("worker-2")
@@ -435,7 +440,7 @@ def test_an_outcome_told_again_after_the_task_went_on_is_still_recognised(app: A
     assert tables.read(url) == before
 
 
-def test_an_outcome_told_again_after_the_task_was_pruned_is_still_recognised(app: Any) -> None:
+def test_an_outcome_repeated_after_the_task_was_pruned_is_still_recognised(app: Any) -> None:
     claim = claimed(app)
     app.complete(claim)
     keep(app, completed=0)
@@ -444,7 +449,7 @@ def test_an_outcome_told_again_after_the_task_was_pruned_is_still_recognised(app
     assert (again.repeated, again.state) == (True, State.COMPLETED)
 
 
-def test_an_outcome_told_again_is_answered_with_the_state_it_led_to_whatever_became_of_the_task(app: Any) -> None:
+def test_a_repeated_outcome_is_answered_with_the_state_it_led_to_also_if_the_task_has_changed_since(app: Any) -> None:
     failed, pruned = many_claimed(app, 2)
     first = app.finish([(failed, Failed(NO, retry_in=0)), (pruned, Completed())])
     app.fail(app.claim_by_id(failed.task_id, "worker-2"), NO)
@@ -478,16 +483,14 @@ OTHER = [
 
 
 @pytest.mark.parametrize(("first", "second"), SAME)
-def test_completing_again_with_the_same_value_is_safe_however_the_value_is_written(
-    app: Any, first: Any, second: Any
-) -> None:
+def test_completing_again_with_an_equal_value_is_accepted_in_any_spelling(app: Any, first: Any, second: Any) -> None:
     claim = claimed(app)
     app.complete(claim, first)
     assert app.complete(claim, second).repeated
 
 
 @pytest.mark.parametrize(("first", "second"), OTHER)
-def test_completing_again_with_another_result_is_refused_and_the_first_is_kept(
+def test_completing_again_with_another_result_is_refused_and_the_first_result_is_kept(
     app: Any, url: str, first: Any, second: Any
 ) -> None:
     claim = claimed(app)
@@ -514,7 +517,7 @@ def test_failing_again_with_another_error_is_refused(app: Any, url: str, options
     assert tables.read(url) == before
 
 
-def test_an_exchange_answers_a_changed_outcome_on_its_own(app: Any) -> None:
+def test_an_exchange_refuses_a_changed_outcome_alone(app: Any) -> None:
     claims = many_claimed(app, 3)
     app.finish([(claims[0], Completed(1)), (claims[1], Completed(2))])
     answers, [] = app.exchange(
@@ -524,7 +527,7 @@ def test_an_exchange_answers_a_changed_outcome_on_its_own(app: Any) -> None:
     assert [app.get(claim.task_id).result for claim in claims] == [1, 2, 4]
 
 
-def test_what_another_worker_told_is_not_told_again_by_this_one(app: Any, url: str) -> None:
+def test_an_outcome_of_another_worker_does_not_count_as_a_repetition(app: Any, url: str) -> None:
     claim = claimed(app)
     app.complete(claim)
     before = tables.read(url)
@@ -548,7 +551,7 @@ def test_a_failure_is_stored_without_the_secrets_in_it(app: Any) -> None:
 # Permanent failures
 
 
-def test_a_permanent_failure_is_called_so_in_the_error_the_history_and_the_explanation(app: Any) -> None:
+def test_a_permanent_failure_is_marked_as_permanent_in_the_error_the_history_and_the_explanation(app: Any) -> None:
     claim = claimed(app, max_attempts=3)
     app.fail(claim, NO, permanent=True)
     assert app.get(claim.task_id).error.permanent
@@ -557,7 +560,7 @@ def test_a_permanent_failure_is_called_so_in_the_error_the_history_and_the_expla
     assert "It failed permanently in attempt 1 of 3, so no further attempt was made: ValueError: no." in explained
 
 
-def test_a_failure_that_spent_the_attempts_is_not_called_permanent(app: Any) -> None:
+def test_a_failure_that_spent_the_attempts_is_not_marked_as_permanent(app: Any) -> None:
     claim = claimed(app, max_attempts=1)
     app.fail(claim, NO)
     assert not app.get(claim.task_id).error.permanent
@@ -568,7 +571,7 @@ def test_a_failure_that_spent_the_attempts_is_not_called_permanent(app: Any) -> 
 # What the database refuses
 
 
-def test_an_outcome_that_the_database_refuses_does_not_hold_back_the_others(app: Any, url: str) -> None:
+def test_an_outcome_that_the_database_refuses_does_not_hold_back_other_outcomes(app: Any, url: str) -> None:
     claims = many_claimed(app, 5)
     refuse_results(url)
     outcomes = [Completed("a"), Completed("poison"), Failed(NO), Released(), Completed("b")]
@@ -584,7 +587,7 @@ def test_an_outcome_that_the_database_refuses_does_not_hold_back_the_others(app:
     assert events(app, claims[1].task_id) == ["enqueued", "claimed"]
 
 
-def test_a_refusal_by_the_database_is_no_outage_and_says_what_the_database_said(app: Any, url: str) -> None:
+def test_a_refusal_by_the_database_is_not_an_outage_and_has_the_message_of_the_database(app: Any, url: str) -> None:
     claim = claimed(app)
     refuse_results(url)
     with pytest.raises(StoreRefused, match="refused") as refused:
@@ -607,7 +610,7 @@ def test_a_step_whose_outcome_the_database_refuses_does_not_hold_back_other_step
 
 
 @pytest.mark.database
-def test_outcomes_beyond_what_one_statement_can_hold_are_written(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_outcomes_than_one_statement_can_hold_are_written(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finish_operations, "PORTION", 100_000)
     claims = many_claimed(app, 40)
     large = "x" * 30_000

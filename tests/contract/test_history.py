@@ -1,4 +1,4 @@
-"""The history: one line for each transition, in the same transaction, and none for what was refused."""
+"""The history: one entry for each transition, in the same transaction, and none for a refused write."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ TRANSITIONS: list[tuple[Step, int, tuple[Any, ...], dict[str, Any] | None]] = [
 @pytest.mark.parametrize(
     ("step", "lines", "written", "detail"), TRANSITIONS, ids=[step.__name__[1:] for step, *_ in TRANSITIONS]
 )
-def test_a_transition_writes_one_line_that_says_everything(
+def test_a_transition_writes_one_complete_history_entry(
     app: Any, clock: Clock, step: Step, lines: int, written: tuple[Any, ...], detail: dict[str, Any] | None
 ) -> None:
     history = app.history(step(app, clock))
@@ -193,17 +193,17 @@ def test_a_transition_writes_one_line_that_says_everything(
     assert (history[-1].at, history[-1].detail) == (moment(clock), detail)
 
 
-def test_every_event_is_among_the_transitions_above() -> None:
+def test_the_test_of_transitions_covers_every_event() -> None:
     last = {written[0] for _, _, written, _ in TRANSITIONS}
     assert last | {Event.RESTORED} == set(Event)  # which is never the last: the task is retried at once
 
 
-def test_without_a_signature_nobody_is_named(app: Any, clock: Clock) -> None:
+def test_a_transition_without_a_signature_names_no_actor(app: Any, clock: Clock) -> None:
     task_id = _complete(app, clock)
     assert [entry.by for entry in app.history(task_id)] == [None, None, "key-1"]
 
 
-def test_the_detail_of_a_failure_is_what_the_exception_said(app: Any) -> None:
+def test_the_detail_of_a_failure_is_the_text_of_the_exception(app: Any) -> None:
     claim = claim_one(app)
     try:
         raise ValueError("bad image")
@@ -211,7 +211,7 @@ def test_the_detail_of_a_failure_is_what_the_exception_said(app: Any) -> None:
         app.fail(claim, error)
     detail = app.history(claim.task_id)[-1].detail
     assert (detail["type"], detail["message"]) == ("ValueError", "bad image")
-    assert "test_the_detail_of_a_failure_is_what_the_exception_said" in detail["traceback"]
+    assert "test_the_detail_of_a_failure_is_the_text_of_the_exception" in detail["traceback"]
 
 
 def test_each_failed_attempt_keeps_its_own_detail(app: Any) -> None:
@@ -222,19 +222,19 @@ def test_each_failed_attempt_keeps_its_own_detail(app: Any) -> None:
     assert [(entry.detail["message"], entry.token) for entry in failures] == [("first", 1), ("second", 2), ("third", 3)]
 
 
-def test_a_failure_that_no_database_can_store_is_still_noted(app: Any) -> None:
+def test_a_failure_whose_text_no_database_can_store_is_still_recorded(app: Any) -> None:
     claim = claim_one(app)
     app.fail(claim, Failure("Odd\x00", "NUL \x00 and a surrogate \ud800"))
     assert app.history(claim.task_id)[-1].detail["message"] == "NUL ␀ and a surrogate �"
 
 
-def test_a_batch_writes_one_line_for_each_task(app: Any, clock: Clock) -> None:
+def test_a_batch_writes_one_history_entry_for_each_task(app: Any, clock: Clock) -> None:
     ids = [task.id for task in app.enqueue_many([NewTask("resize") for _ in range(20)])]
     app.finish([(claim, dibs.Completed()) for claim in app.claim_many("worker-1", 20)])
     assert [events(app, task_id) for task_id in ids] == [["enqueued", "claimed", "completed"]] * 20
 
 
-def test_a_deduplicated_enqueue_writes_no_line(app: Any) -> None:
+def test_a_deduplicated_enqueue_writes_no_history_entry(app: Any) -> None:
     task = app.enqueue("resize", key="once")
     app.enqueue("resize", key="once")
     app.enqueue_many([NewTask("resize", key="once"), NewTask("resize", key="once")])
@@ -243,7 +243,7 @@ def test_a_deduplicated_enqueue_writes_no_line(app: Any) -> None:
 
 
 @pytest.mark.parametrize("verb", ["renew", "progress"])
-def test_what_is_no_transition_writes_no_line(app: Any, verb: str) -> None:
+def test_renewals_and_progress_write_no_history_entry(app: Any, verb: str) -> None:
     claim = claim_one(app)
     getattr(app, verb)(*((claim, 50) if verb == "progress" else (claim,)))
     assert events(app, claim.task_id) == ["enqueued", "claimed"]
@@ -273,7 +273,7 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("refused", list(REFUSED))
-def test_a_refused_write_leaves_no_line_and_no_change(app: Any, refused: str) -> None:
+def test_a_refused_write_writes_no_history_entry_and_changes_nothing(app: Any, refused: str) -> None:
     claim = claim_one(app)
     before = app.all_history(), app.get(claim.task_id)
     with pytest.raises(dibs.DibsError):
@@ -281,7 +281,7 @@ def test_a_refused_write_leaves_no_line_and_no_change(app: Any, refused: str) ->
     assert (app.all_history(), app.get(claim.task_id)) == before
 
 
-def test_a_refused_enqueue_leaves_no_line(app: Any) -> None:
+def test_a_refused_enqueue_writes_no_history_entry(app: Any) -> None:
     app.enqueue("resize", key="once")
     with pytest.raises(dibs.KeyConflict):
         app.enqueue("crop", key="once")
@@ -289,7 +289,7 @@ def test_a_refused_enqueue_leaves_no_line(app: Any) -> None:
 
 
 @pytest.mark.parametrize("again", ["complete", "fail", "release"])
-def test_the_same_outcome_told_again_writes_no_second_line(app: Any, again: str) -> None:
+def test_a_repeated_outcome_writes_no_second_history_entry(app: Any, again: str) -> None:
     claim = claim_one(app)
     tell = {
         "complete": lambda: app.complete(claim),
@@ -331,14 +331,14 @@ def test_the_whole_history_passes_the_offline_checker(app: Any, clock: Clock) ->
     assert report.operations > 100
 
 
-def test_the_offline_checker_notices_a_missing_line(app: Any, clock: Clock) -> None:
+def test_the_offline_checker_notices_a_missing_history_entry(app: Any, clock: Clock) -> None:
     a_bit_of_everything(app, clock)
     history, tasks = app.all_history(), all_tasks(app)
     claimed = next(entry for entry in history if entry.event is Event.CLAIMED)
     assert not verify([entry for entry in history if entry is not claimed], tasks=tasks).ok
 
 
-def test_the_table_of_moves_allows_everything_that_is_recorded(app: Any, clock: Clock) -> None:
+def test_the_table_of_transitions_allows_every_recorded_transition(app: Any, clock: Clock) -> None:
     a_bit_of_everything(app, clock)
     history = app.all_history()
     assert {entry.event for entry in history} == set(Event)
@@ -350,7 +350,9 @@ def test_the_table_of_moves_allows_everything_that_is_recorded(app: Any, clock: 
     assert wrong == []
 
 
-def test_each_line_of_a_task_begins_where_the_one_before_ended(app: Any, clock: Clock) -> None:
+def test_each_history_entry_of_a_task_begins_with_the_state_that_the_entry_before_ended_with(
+    app: Any, clock: Clock
+) -> None:
     a_bit_of_everything(app, clock)
     last: dict[int, State] = {}
     for entry in app.all_history():
@@ -358,7 +360,7 @@ def test_each_line_of_a_task_begins_where_the_one_before_ended(app: Any, clock: 
         last[entry.task_id] = entry.to_state
 
 
-def test_all_history_goes_over_pages_in_order_and_leaves_nothing_out(app: Any) -> None:
+def test_all_history_is_read_in_pages_in_order_and_without_gaps(app: Any) -> None:
     ids = [task.id for task in enqueue_all(app, [NewTask("resize") for _ in range(1100)])]
     app.claim_many("worker-1", 1000)
     history = app.all_history()
@@ -368,7 +370,7 @@ def test_all_history_goes_over_pages_in_order_and_leaves_nothing_out(app: Any) -
 
 
 @pytest.mark.parametrize("count", [1000, 1001])
-def test_all_history_around_the_length_of_a_page(app: Any, count: int) -> None:
+def test_all_history_is_complete_when_its_length_is_about_one_page(app: Any, count: int) -> None:
     enqueue_all(app, [NewTask("resize") for _ in range(count)])
     assert len(app.all_history()) == count
 
@@ -380,11 +382,11 @@ def test_the_history_of_a_task_is_its_part_of_the_whole(app: Any, clock: Clock) 
         assert app.history(task_id) == [entry for entry in history if entry.task_id == task_id]
 
 
-def test_what_never_existed_has_no_history(app: Any) -> None:
+def test_a_task_that_never_existed_has_no_history(app: Any) -> None:
     assert app.history(404) == []
 
 
-def test_times_are_moments_in_utc_with_microseconds(app: Any, clock: Clock) -> None:
+def test_times_are_in_utc_with_microseconds(app: Any, clock: Clock) -> None:
     clock.now = clock.now // 1_000_000 * 1_000_000 + 123_456
     [entry] = app.history(app.enqueue("resize").id)
     assert isinstance(entry.at, datetime)
@@ -409,7 +411,7 @@ def test_a_batch_with_a_bad_value_at_its_end_leaves_neither_tasks_nor_history(ap
     assert (app.list_tasks(), app.all_history()) == ([], [])
 
 
-def test_a_result_that_cannot_be_stored_leaves_no_line_and_undoes_nothing_else(app: Any) -> None:
+def test_a_result_that_cannot_be_stored_writes_no_history_entry_and_undoes_nothing_else(app: Any) -> None:
     app.enqueue_many([NewTask("resize"), NewTask("resize")])
     good, bad = app.claim_many("worker-1", 2)
     answers = app.finish([(good, dibs.Completed(1)), (bad, dibs.Completed(object()))])
@@ -417,7 +419,7 @@ def test_a_result_that_cannot_be_stored_leaves_no_line_and_undoes_nothing_else(a
     assert [events(app, claim.task_id)[-1] for claim in (good, bad)] == ["completed", "claimed"]
 
 
-def test_in_a_batch_of_outcomes_only_the_good_ones_are_noted(app: Any) -> None:
+def test_of_a_batch_of_outcomes_only_the_accepted_ones_are_in_the_history(app: Any) -> None:
     app.enqueue_many([NewTask("resize"), NewTask("resize")])
     good, bad = app.claim_many("worker-1", 2)
     answers = app.finish([(good, dibs.Completed()), (foreign(bad), dibs.Completed())])
@@ -426,7 +428,7 @@ def test_in_a_batch_of_outcomes_only_the_good_ones_are_noted(app: Any) -> None:
 
 
 @pytest.mark.database("only the dashboard asks for the newest entries, and its server has a database")
-def test_the_newest_entries_are_read_without_the_others_and_all_are_counted(app: Any) -> None:
+def test_the_newest_history_entries_are_read_without_older_ones_and_all_entries_are_counted(app: Any) -> None:
     task, other = app.enqueue("resize"), app.enqueue("other")
     for _ in range(3):
         app.release(app.claim_by_id(task.id, "worker-1"))

@@ -1,4 +1,4 @@
-"""Who holds a task: a task that waits has no holder, and a worker that asks again for what it holds is told so."""
+"""The holder of a task: a waiting task has none; a worker that claims a task it holds is refused with that reason."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ WAYS_BACK = [
 
 
 @pytest.mark.parametrize("goes_back", WAYS_BACK, ids=lambda way: way.__name__)
-def test_a_task_that_went_back_has_no_holder_and_its_history_has_the_holder(
+def test_a_task_that_is_pending_again_has_no_holder_and_its_history_names_the_former_holder(
     app: Any, url: str, clock: Clock, goes_back: Any
 ) -> None:
     task = app.enqueue("resize")
@@ -100,7 +100,7 @@ def test_a_task_that_ended_still_shows_its_last_holder(app: Any, clock: Clock) -
     assert {task.claimed_at for task in tasks} == {claims[0].task.claimed_at}
 
 
-def test_a_step_that_is_open_again_has_no_holder(app: Any) -> None:
+def test_a_retried_step_has_no_holder(app: Any) -> None:
     workflow = start_workflow(app, step("fetch"), step("parse", "fetch"))
     app.finish([(app.claim("worker-1"), BROKEN)])
     app.upkeep()
@@ -109,7 +109,7 @@ def test_a_step_that_is_open_again_has_no_holder(app: Any) -> None:
     assert (task.state, task.worker_id, task.claimed_at) == (State.PENDING, None, None)
 
 
-def test_a_worker_that_claims_by_id_what_it_holds_is_told_that_it_holds_it(app: Any) -> None:
+def test_the_refusal_of_a_claim_by_id_of_a_held_task_names_the_worker_itself_as_the_holder(app: Any) -> None:
     task = app.enqueue("resize")
     claim = app.claim_by_id(task.id, "worker-1")
     with pytest.raises(AlreadyClaimed, match=f"worker-1 already holds task {task.id} under token 1") as own:
@@ -124,7 +124,7 @@ def test_a_worker_that_claims_by_id_what_it_holds_is_told_that_it_holds_it(app: 
 # Why a step was cancelled
 
 
-def test_the_explanation_of_a_step_names_the_sibling_for_whose_failure_it_was_cancelled(app: Any) -> None:
+def test_the_explanation_of_a_step_names_the_sibling_whose_failure_cancelled_it(app: Any) -> None:
     workflow = start_workflow(app, step("fetch"), step("check"), step("parse", "fetch", "check"))
     fetch = app.claim("worker-1", types=["fetch"])
     app.finish([(fetch, BROKEN)])
@@ -141,7 +141,7 @@ def test_the_explanation_of_a_step_says_that_its_workflow_was_cancelled(app: Any
     assert f"because workflow {workflow} was cancelled" in str(app.explain(task_of(app, workflow, "fetch")))
 
 
-def test_the_explanation_of_a_step_that_a_person_cancelled_blames_no_other_step(app: Any) -> None:
+def test_the_explanation_of_a_step_that_was_cancelled_by_hand_names_no_other_step(app: Any) -> None:
     workflow = start_workflow(app, step("fetch"), step("check"))
     app.cancel(task_of(app, workflow, "fetch"))
     assert "because" not in str(app.explain(task_of(app, workflow, "fetch")))

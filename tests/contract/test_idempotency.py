@@ -16,7 +16,7 @@ from dibs.model.search import TaskSearch
 from tests.helpers import postgres, tables
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
-from tests.helpers.keeping import NOTHING, keep
+from tests.helpers.retention import NOTHING, keep
 from tests.helpers.waiting import until
 
 # The same again
@@ -51,7 +51,7 @@ def test_only_type_and_params_are_the_content(app: Any) -> None:
 
 
 @pytest.mark.parametrize("finish", [False, True])
-def test_the_task_comes_back_as_it_stands_now(app: Any, finish: bool) -> None:
+def test_a_repeated_enqueue_returns_the_task_in_its_current_state(app: Any, finish: bool) -> None:
     app.enqueue("resize", key="k")
     claim = app.claim("worker-1")
     if finish:
@@ -68,7 +68,7 @@ def test_the_same_key_again_is_not_claimed_again(app: Any) -> None:
     assert app.claim("worker-1") is None
 
 
-def test_keys_are_compared_letter_by_letter(app: Any) -> None:
+def test_keys_are_compared_exactly(app: Any) -> None:
     keys = ["k", "K", "k ", " k", "kk", "é", "e\u0301", "\U0001d424", "k%", "k_", "k*", "0", "00"]
     tasks = [app.enqueue("resize", key=key) for key in keys]
     assert len({task.id for task in tasks}) == len(keys)
@@ -85,7 +85,7 @@ def test_the_key_is_free_again_after_its_task_was_pruned(app: Any) -> None:
     assert second.id > first.id
 
 
-def test_the_key_is_taken_for_as_long_as_its_task_is_kept(app: Any, clock: Clock) -> None:
+def test_the_key_stays_in_use_for_as_long_as_its_task_is_kept(app: Any, clock: Clock) -> None:
     first = app.enqueue("resize", key="k")
     app.complete(app.claim("worker-1"))
     clock.advance(3599)
@@ -165,7 +165,7 @@ def test_another_type_under_the_same_key_is_a_conflict_that_names_the_task(app: 
     assert tables.read(url) == before
 
 
-def test_a_conflict_stays_one_when_the_task_is_finished(app: Any) -> None:
+def test_other_content_under_the_key_of_a_finished_task_is_still_a_conflict(app: Any) -> None:
     app.enqueue("resize", key="k")
     app.complete(app.claim("worker-1"))
     with pytest.raises(dibs.KeyConflict):
@@ -277,7 +277,7 @@ def apps(url: str, clock: Clock, open_app: Callable[..., Any]) -> list[Any]:
     return [open_app(url, clock=clock) for _ in range(3)]
 
 
-def test_a_hundred_racing_callers_make_one_task(apps: list[Any]) -> None:
+def test_a_hundred_concurrent_callers_create_one_task(apps: list[Any]) -> None:
     tasks = race(apps, [lambda app: app.enqueue("resize", {"image": 7}, key="k")] * 100)
     assert Counter(task.deduplicated for task in tasks) == {False: 1, True: 99}
     assert len({task.id for task in tasks}) == 1
@@ -285,7 +285,7 @@ def test_a_hundred_racing_callers_make_one_task(apps: list[Any]) -> None:
     assert len(apps[0].all_history()) == 1
 
 
-def test_racing_callers_with_other_content_get_one_task_and_conflicts_that_name_it(apps: list[Any]) -> None:
+def test_concurrent_callers_with_different_content_create_one_task_and_conflicts_that_name_it(apps: list[Any]) -> None:
     calls = [lambda app, n=n: app.enqueue("resize", {"n": n % 10}, key="k") for n in range(30)]
     answers = race(apps, calls)
     (winner,) = [task for task in answers if isinstance(task, dibs.Task) and not task.deduplicated]
@@ -295,7 +295,7 @@ def test_racing_callers_with_other_content_get_one_task_and_conflicts_that_name_
     assert {task.id for task in same} | {error.task_id for error in conflicts} == {winner.id}
 
 
-def test_racing_batches_with_the_same_keys_make_one_task_for_each(apps: list[Any]) -> None:
+def test_concurrent_batches_with_the_same_keys_create_one_task_for_each_key(apps: list[Any]) -> None:
     batch = [NewTask("resize", {"n": n}, key=f"k{n}") for n in range(100)]
     answers = race(apps, [lambda app: app.enqueue_many(batch)] * 9)
     ids = {tuple(task.id for task in tasks) for tasks in answers}
@@ -303,7 +303,9 @@ def test_racing_batches_with_the_same_keys_make_one_task_for_each(apps: list[Any
     assert Counter(task.deduplicated for tasks in answers for task in tasks) == {False: 100, True: 800}
 
 
-def test_one_key_raced_for_by_100_senders_in_four_queues_makes_one_task_in_each(apps: list[Any]) -> None:
+def test_a_hundred_concurrent_callers_with_one_key_in_four_queues_create_one_task_in_each_queue(
+    apps: list[Any],
+) -> None:
     queues = ["q0", "q1", "q2", "q3"]
     calls = [
         lambda app, queue=queue: app.enqueue("send", {"queue": queue}, key="k", queue=queue) for queue in queues * 25
@@ -317,7 +319,7 @@ def test_one_key_raced_for_by_100_senders_in_four_queues_makes_one_task_in_each(
 
 @pytest.mark.database("it counts deadlocks when the last connection has ended")
 @pytest.mark.own_connections
-def test_racing_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(apps: list[Any], url: str) -> None:
+def test_concurrent_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(apps: list[Any], url: str) -> None:
     for turn in range(5):
         batch = [NewTask("resize", key=f"turn-{turn}-{n // 2}", queue=f"q{n % 2}") for n in range(200)]
         answers = race(apps, [lambda app, b=b: app.enqueue_many(b) for b in (batch, batch[::-1]) * 3])

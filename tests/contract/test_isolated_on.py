@@ -1,5 +1,4 @@
-"""dibs.testing with a connection of the program's own: tasks that are enqueued in its transaction can be tested, and
-never reach the real queue."""
+"""dibs.testing on a connection of the program: tasks of its transaction can be tested and never reach a real queue."""
 
 from __future__ import annotations
 
@@ -59,7 +58,9 @@ def test_joining_a_transaction_inside_of_isolated_is_refused(app: Any, borrow: C
     mine.rollback()
 
 
-def test_a_copy_of_the_client_made_before_is_isolated_as_well(app: Any, borrow: Callable[..., Borrowed]) -> None:
+def test_a_copy_of_the_client_made_before_the_block_is_isolated_as_well(
+    app: Any, borrow: Callable[..., Borrowed]
+) -> None:
     signed = app.signed("me")
     with isolated(client(app)) as box:
         signed.enqueue("resize")
@@ -124,7 +125,7 @@ def test_a_handler_runs_on_a_task_of_the_transaction_and_can_use_the_queue(
         assert app.stats().depth["completed"] >= 1
 
 
-def test_plain_verbs_of_the_app_use_the_same_queue(app: Any, borrow: Callable[..., Borrowed]) -> None:
+def test_plain_methods_of_the_app_use_the_same_queue(app: Any, borrow: Callable[..., Borrowed]) -> None:
     mine = borrow()
     with isolated(client(app), on=mine.connection) as box:
         task = app.enqueue("resize")
@@ -157,7 +158,7 @@ def test_a_block_inside_of_a_transaction_is_undone_with_it(app: Any, borrow: Cal
     mine.rollback()
 
 
-def test_a_transaction_that_is_left_open_is_told_and_rolled_back(app: Any, borrow: Callable[..., Borrowed]) -> None:
+def test_a_transaction_that_is_left_open_is_reported_and_rolled_back(app: Any, borrow: Callable[..., Borrowed]) -> None:
     mine = borrow()
 
     def leave_it_open() -> None:
@@ -188,7 +189,7 @@ def test_the_connection_is_as_before_after_the_block(app: Any, borrow: Callable[
         mine.rollback()
 
 
-def test_a_database_without_dibs_tables_is_left_without(
+def test_a_database_without_dibs_tables_has_none_after_the_block(
     app: Any, borrow: Callable[..., Borrowed], empty_url: str
 ) -> None:
     mine = Borrowed(app, empty_url, {})
@@ -205,7 +206,7 @@ def test_a_database_without_dibs_tables_is_left_without(
         mine.close()
 
 
-def test_what_is_no_connection_is_refused(app: Any) -> None:
+def test_a_value_that_is_not_a_connection_is_refused(app: Any) -> None:
     with pytest.raises(dibs.InvalidValue, match="connection"), isolated(client(app), on=object()):
         pass
 

@@ -1,4 +1,4 @@
-"""Verbs on a connection of the user's own join its transaction: its commit is theirs, its rollback undoes them."""
+"""Calls on a connection of the user join its transaction: its commit stores them, its rollback undoes them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def prepared(app: Any, clock: Clock, verb: str) -> tuple[dibs.Task | None, Verb]
 
 
 @pytest.mark.parametrize("verb", list(VERBS))
-def test_a_verb_in_the_users_transaction_is_undone_by_its_rollback(
+def test_a_call_in_the_users_transaction_is_undone_by_its_rollback(
     app: Any, clock: Clock, borrow: Borrow, verb: str
 ) -> None:
     task, run = prepared(app, clock, verb)
@@ -116,7 +116,7 @@ def test_a_verb_in_the_users_transaction_is_undone_by_its_rollback(
 
 
 @pytest.mark.parametrize("verb", list(VERBS))
-def test_a_verb_that_begins_the_users_transaction_is_undone_by_its_rollback(
+def test_a_call_that_begins_the_users_transaction_is_undone_by_its_rollback(
     app: Any, clock: Clock, borrow: Borrow, verb: str
 ) -> None:
     task, run = prepared(app, clock, verb)
@@ -129,7 +129,7 @@ def test_a_verb_that_begins_the_users_transaction_is_undone_by_its_rollback(
 
 
 @pytest.mark.parametrize("verb", list(VERBS))
-def test_a_verb_in_the_users_transaction_holds_after_its_commit(
+def test_a_call_in_the_users_transaction_is_stored_by_its_commit(
     app: Any, clock: Clock, borrow: Borrow, verb: str
 ) -> None:
     task, run = prepared(app, clock, verb)
@@ -183,7 +183,7 @@ def test_a_rolled_back_completion_leaves_the_claim_as_it_was(app: Any, borrow: B
     assert app.complete(claim).repeated is False
 
 
-def test_a_lost_claim_is_refused_and_the_user_can_roll_back_its_work(
+def test_a_lost_claim_is_refused_and_the_user_can_roll_back_the_work(
     app: Any, url: str, clock: Clock, borrow: Borrow
 ) -> None:
     app.enqueue("ship")
@@ -198,7 +198,7 @@ def test_a_lost_claim_is_refused_and_the_user_can_roll_back_its_work(
     assert orders(url) == 0
 
 
-def test_a_rolled_back_claim_gives_its_token_to_the_next(app: Any, borrow: Borrow) -> None:
+def test_the_token_of_a_rolled_back_claim_is_issued_to_the_next_claim(app: Any, borrow: Borrow) -> None:
     app.enqueue("ship")
     mine = borrow()
     assert app.on(mine.connection).claim("worker-1").token == 1
@@ -206,7 +206,7 @@ def test_a_rolled_back_claim_gives_its_token_to_the_next(app: Any, borrow: Borro
     assert app.claim("worker-2").token == 1
 
 
-def test_several_verbs_in_one_transaction_see_each_other(app: Any, borrow: Borrow) -> None:
+def test_several_calls_in_one_transaction_see_each_others_changes(app: Any, borrow: Borrow) -> None:
     mine = borrow()
     joined = app.on(mine.connection)
     task = joined.enqueue("ship")
@@ -227,7 +227,7 @@ def test_a_key_used_in_the_same_transaction_is_recognised(app: Any, borrow: Borr
     assert len(app.list_tasks()) == 1
 
 
-def test_a_refused_verb_leaves_the_users_transaction_usable(app: Any, url: str, borrow: Borrow) -> None:
+def test_a_refused_call_leaves_the_users_transaction_usable(app: Any, url: str, borrow: Borrow) -> None:
     app.enqueue("ship", key="taken")
     mine = borrow()
     mine.execute("INSERT INTO orders VALUES (7)")
@@ -244,7 +244,7 @@ def test_a_refused_verb_leaves_the_users_transaction_usable(app: Any, url: str, 
     assert (app.list_tasks(type="crop"), orders(url)) == ([], 1)
 
 
-def test_the_signature_goes_along(app: Any, borrow: Borrow) -> None:
+def test_the_signature_is_kept_when_a_client_joins_a_transaction(app: Any, borrow: Borrow) -> None:
     mine = borrow()
     task = app.signed("key-1").on(mine.connection).enqueue("ship")
     app.on(mine.connection).signed("key-2").cancel(task.id)
@@ -260,7 +260,7 @@ def test_joining_leaves_the_client_itself_as_it_was(app: Any, borrow: Borrow) ->
     assert app.get(task.id) is not None
 
 
-def test_a_type_registered_in_a_rolled_back_transaction_binds_nobody(app: Any, borrow: Borrow) -> None:
+def test_a_type_registered_in_a_rolled_back_transaction_does_not_apply(app: Any, borrow: Borrow) -> None:
     mine = borrow()
     mine.execute("INSERT INTO orders VALUES (1)")
     app.on(mine.connection).register_type("ship", {"required": ["order"]})
@@ -269,7 +269,7 @@ def test_a_type_registered_in_a_rolled_back_transaction_binds_nobody(app: Any, b
     assert app.enqueue("ship").type_version is None
 
 
-def test_a_type_registered_after_a_rolled_back_one_is_the_one_that_binds(app: Any, borrow: Borrow) -> None:
+def test_a_type_registered_after_a_rolled_back_registration_applies(app: Any, borrow: Borrow) -> None:
     mine = borrow()
     mine.execute("INSERT INTO orders VALUES (1)")
     app.on(mine.connection).register_type("ship", {"required": ["order"]})
@@ -304,7 +304,7 @@ def test_a_legacy_connection_with_an_open_transaction_is_joined(app: Any, borrow
 
 
 @on_sqlite
-def test_a_connection_that_commits_by_itself_commits_the_verb(app: Any, borrow: Borrow) -> None:
+def test_a_legacy_connection_without_isolation_level_commits_the_call(app: Any, borrow: Borrow) -> None:
     mine = borrow(isolation_level=None)
     task = app.on(mine.connection).enqueue("ship")
     assert not mine.in_transaction
@@ -312,7 +312,7 @@ def test_a_connection_that_commits_by_itself_commits_the_verb(app: Any, borrow: 
 
 
 @on_sqlite
-def test_a_connection_that_commits_by_itself_is_joined_after_begin(app: Any, borrow: Borrow) -> None:
+def test_a_legacy_connection_without_isolation_level_is_joined_after_begin(app: Any, borrow: Borrow) -> None:
     mine = borrow(isolation_level=None)
     mine.execute("BEGIN")
     task = app.on(mine.connection).enqueue("ship")
@@ -322,7 +322,7 @@ def test_a_connection_that_commits_by_itself_is_joined_after_begin(app: Any, bor
 
 
 @on_sqlite
-def test_a_refused_verb_leaves_a_connection_that_commits_by_itself_without_a_transaction(
+def test_a_refused_call_leaves_a_legacy_connection_without_isolation_level_without_a_transaction(
     app: Any, borrow: Borrow
 ) -> None:
     app.enqueue("ship", key="taken")
@@ -347,7 +347,7 @@ def test_a_connection_with_autocommit_off_is_joined(app: Any, borrow: Borrow) ->
 
 @on_sqlite
 @since_3_12
-def test_a_connection_with_autocommit_on_commits_the_verb(app: Any, borrow: Borrow) -> None:
+def test_a_connection_with_autocommit_on_commits_the_call(app: Any, borrow: Borrow) -> None:
     mine = borrow(autocommit=True)
     task = app.on(mine.connection).enqueue("ship")
     assert not mine.in_transaction
@@ -355,7 +355,7 @@ def test_a_connection_with_autocommit_on_commits_the_verb(app: Any, borrow: Borr
 
 
 @on_sqlite
-def test_factories_of_the_users_connection_do_not_disturb_and_stay(app: Any, borrow: Borrow) -> None:
+def test_row_and_text_factories_of_the_users_connection_do_no_harm_and_stay(app: Any, borrow: Borrow) -> None:
     mine = borrow()
     mine.connection.row_factory, mine.connection.text_factory = sqlite3.Row, bytes
     joined = app.on(mine.connection)
@@ -378,7 +378,7 @@ def test_reading_on_the_users_connection_begins_no_transaction(app: Any, borrow:
 
 
 @on_sqlite
-def test_the_savepoint_of_a_verb_is_gone_afterwards(app: Any, borrow: Borrow) -> None:
+def test_the_savepoint_of_a_call_is_released(app: Any, borrow: Borrow) -> None:
     mine = borrow()
     app.on(mine.connection).enqueue("ship")
     with pytest.raises(sqlite3.OperationalError, match="no such savepoint"):
@@ -390,7 +390,7 @@ def test_the_savepoint_of_a_verb_is_gone_afterwards(app: Any, borrow: Borrow) ->
 
 
 @on_postgres
-def test_an_autocommit_connection_commits_the_verb(app: Any, borrow: Borrow) -> None:
+def test_an_autocommit_connection_commits_the_call(app: Any, borrow: Borrow) -> None:
     mine = borrow(autocommit=True)
     task = app.on(mine.connection).enqueue("ship")
     assert not mine.in_transaction
@@ -421,7 +421,7 @@ def test_a_connection_without_autocommit_is_left_with_an_open_transaction(app: A
 
 
 @on_postgres
-def test_a_row_factory_of_the_users_connection_does_not_disturb_and_stays(app: Any, borrow: Borrow) -> None:
+def test_a_row_factory_of_the_users_connection_does_no_harm_and_stays(app: Any, borrow: Borrow) -> None:
     mine = borrow(row_factory=dict_row)
     task = app.on(mine.connection).enqueue("ship", {"order": 7})
     assert app.on(mine.connection).claim("worker-1").task.params == {"order": 7}
@@ -435,7 +435,7 @@ def test_a_row_factory_of_the_users_connection_does_not_disturb_and_stays(app: A
 
 @pytest.mark.parametrize("wrong", [object(), "sqlite:///dibs.db", 7], ids=["object", "url", "number"])
 @pytest.mark.parametrize("verb", ["enqueue", "get"])
-def test_what_is_no_connection_is_refused(app: Any, wrong: Any, verb: str) -> None:
+def test_a_value_that_is_not_a_connection_is_refused(app: Any, wrong: Any, verb: str) -> None:
     with pytest.raises(dibs.InvalidValue, match="connection"):
         getattr(app.on(wrong), verb)("ship" if verb == "enqueue" else 1)
     assert app.list_tasks() == []
@@ -450,7 +450,7 @@ def test_a_sqlite_connection_is_refused_by_postgres(app: Any) -> None:
 
 
 @on_postgres
-def test_the_other_kind_of_psycopg_connection_is_refused(app: Any, url: str, mode: str) -> None:
+def test_a_psycopg_connection_for_the_other_kind_of_client_is_refused(app: Any, url: str, mode: str) -> None:
     if mode == "async":
         with psycopg.connect(url) as connection, pytest.raises(dibs.InvalidValue, match="AsyncConnection"):
             app.on(connection).enqueue("ship")
@@ -489,7 +489,7 @@ def test_a_connection_to_another_database_lacks_the_tables(app: Any, empty_url: 
 
 
 @on_sqlite
-def test_no_id_is_given_out_twice_where_the_connection_has_temporary_tables_with_ids(app: Any, borrow: Borrow) -> None:
+def test_no_id_is_used_twice_if_the_connection_has_temporary_tables_with_ids(app: Any, borrow: Borrow) -> None:
     """SQLite keeps the highest id of temporary tables in a table that hides the one of the file."""
     first = app.enqueue("resize")
     mine = borrow()

@@ -1,4 +1,4 @@
-"""Keys: made once and shown once, known by their digest alone, over for good when they expire or are revoked."""
+"""API keys: created and shown once, stored as a digest only, and refused for good after they expire or are revoked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_key_is_stored_as_it_was_described(app: Any, clock: Clock, stored: Loo
     assert list(map(Key.from_model, app.keys())) == [Key.from_model(about)]
 
 
-def test_a_key_is_by_default_for_all_queues_for_ever_and_at_the_standard_rate(app: Any) -> None:
+def test_a_key_by_default_has_all_queues_no_expiry_and_the_standard_rate(app: Any) -> None:
     about = app.create_key("ci", ["admin"]).about
     assert (about.queues, about.expires_at) == (None, None)
     assert about.rate_limit == RateLimit(100, 60)
@@ -57,7 +57,7 @@ def test_a_key_is_by_default_for_all_queues_for_ever_and_at_the_standard_rate(ap
     assert app.create_key("ci", ["admin"], rate_limit="none").about.rate_limit is None
 
 
-def test_the_text_of_a_key_proves_it(app: Any, stored: Look) -> None:
+def test_the_text_of_a_key_authenticates_the_key(app: Any, stored: Look) -> None:
     one, other = app.create_key("one", ["read"]), app.create_key("other", ["read"])
     key_id, secret = key.split(one.key)
     assert key_id == one.about.id
@@ -71,7 +71,7 @@ def test_the_secret_is_nowhere_in_the_database(app: Any, url: str) -> None:
     assert key.digest_of(secret) in repr(tables.read(url))
 
 
-def test_keys_are_listed_oldest_first_whatever_became_of_them(app: Any, clock: Clock) -> None:
+def test_keys_are_listed_oldest_first_also_after_expiry_and_revocation(app: Any, clock: Clock) -> None:
     made = []
     for name in ("a", "b", "c"):
         made.append(app.create_key(name, ["read"], expires_in=1).about.id)
@@ -82,7 +82,7 @@ def test_keys_are_listed_oldest_first_whatever_became_of_them(app: Any, clock: C
 
 
 @pytest.mark.parametrize("name", ["ci", "Ops' key; --", "müller ☃", "x" * 255])
-def test_a_name_may_be_any_line_and_belong_to_several_keys(app: Any, name: str) -> None:
+def test_a_key_name_may_be_any_single_line_and_several_keys_may_have_it(app: Any, name: str) -> None:
     ids = {app.create_key(name, ["read"]).about.id for _ in range(2)}
     assert len(ids) == 2
     listed = app.keys()
@@ -144,7 +144,7 @@ def test_a_key_that_does_not_exist_is_not_found_and_changes_nothing(app: Any, ur
 
 @pytest.mark.database("only a server looks keys up")
 @pytest.mark.parametrize("key_id", ["abcdefghijkl", "", "\x00", None, 7, "' OR 1=1 --", "x" * 100_000])
-def test_a_look_for_a_key_that_does_not_exist_finds_nothing(app: Any, key_id: Any) -> None:
+def test_reading_a_key_that_does_not_exist_finds_nothing(app: Any, key_id: Any) -> None:
     app.create_key("ci", ["read"])
     assert run(app, app._store.keys.get_key(key_id)) is None
 
@@ -160,7 +160,7 @@ def test_a_whole_key_given_for_its_id_is_not_repeated_in_the_error(app: Any) -> 
 
 
 @pytest.mark.database("only a server notes that keys are used")
-def test_many_keys_are_noted_as_used_at_once(app: Any, clock: Clock, stored: Look) -> None:
+def test_the_last_use_of_many_keys_is_stored_in_one_call(app: Any, clock: Clock, stored: Look) -> None:
     made = [app.create_key(f"key-{n}", ["read"]) for n in range(3)]
     clock.advance(60)
     run(app, app._store.keys.note_keys_used([made[0].about.id, made[2].about.id, "abcdefghijkl"]))
@@ -168,14 +168,14 @@ def test_many_keys_are_noted_as_used_at_once(app: Any, clock: Clock, stored: Loo
     run(app, app._store.keys.note_keys_used([]))
 
 
-def test_what_is_refused_makes_no_key(app: Any) -> None:
+def test_a_refused_description_creates_no_key(app: Any) -> None:
     for wrong in ({"scopes": []}, {"scopes": ["everything"]}, {"rate_limit": "fast"}, {"queues": []}):
         with pytest.raises(InvalidValue):
             app.create_key(**{"name": "ci", "scopes": ["read"], **wrong})
     assert app.keys() == []
 
 
-def test_other_processes_hear_of_new_and_revoked_keys(app: Any, url: str, open_app: Callable[..., Any]) -> None:
+def test_other_processes_are_notified_of_new_and_revoked_keys(app: Any, url: str, open_app: Callable[..., Any]) -> None:
     wakeups = open_app(url)._store.wakeups
     wakeups.wait(wakeups.generation, 0.01)  # from now on it watches
     for change in (lambda: app.create_key("ci", ["read"]), lambda: app.revoke_key(app.keys()[0].id)):

@@ -31,7 +31,7 @@ def claimed(app: Any, lease: float = 60, **options: Any) -> Claim:
 # Lease and renewal
 
 
-def test_a_claim_holds_for_sixty_seconds_unless_asked_otherwise(app: Any, clock: Clock) -> None:
+def test_a_lease_is_sixty_seconds_by_default(app: Any, clock: Clock) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(3)])
     usual, short = app.claim("worker-1"), app.claim("worker-1", lease=0.5)
     by_id = app.claim_by_id(app.peek()[0].id, "worker-1")
@@ -94,7 +94,7 @@ def test_many_claims_are_renewed_at_once_and_answered_in_order(app: Any, clock: 
     assert app.recover() == 0
 
 
-def test_a_renewal_and_a_progress_tell_that_the_task_should_stop(app: Any) -> None:
+def test_renew_and_progress_return_the_cancel_request(app: Any) -> None:
     claim = claimed(app)
     assert (app.renew(claim).cancel_requested, app.progress(claim, 10)) == (False, False)
     app.cancel(claim.task_id)
@@ -131,7 +131,7 @@ def test_a_task_is_recovered_when_its_lease_ran_out_and_not_before(app: Any, clo
     assert app.recover() == 0
 
 
-def test_a_recovery_is_noted_in_the_history_with_whose_claim_it_was(app: Any, clock: Clock) -> None:
+def test_a_recovery_is_recorded_in_the_history_with_the_former_holder(app: Any, clock: Clock) -> None:
     claim = claimed(app)
     clock.advance(60)
     app.signed("upkeep").recover()
@@ -151,7 +151,7 @@ def test_recovery_never_touches_a_live_lease(app: Any, clock: Clock) -> None:
     assert app.get(short.task_id).state is State.PENDING
 
 
-def test_a_client_that_starts_up_takes_nothing_from_those_that_work(
+def test_a_client_that_starts_recovers_no_live_claims(
     app: Any, url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     claim = claimed(app)
@@ -163,14 +163,14 @@ def test_a_client_that_starts_up_takes_nothing_from_those_that_work(
     app.complete(claim)
 
 
-def test_a_worker_said_to_be_gone_keeps_its_lease(app: Any) -> None:
+def test_a_worker_that_is_reported_as_gone_keeps_its_lease(app: Any) -> None:
     claim = claimed(app)
     app.heartbeat("worker-1", leaving=True)
     assert app.recover() == 0
     app.complete(claim)
 
 
-def test_a_claim_recovers_by_itself_what_others_lost(app: Any, clock: Clock) -> None:
+def test_a_claim_recovers_tasks_with_expired_leases_without_upkeep(app: Any, clock: Clock) -> None:
     first = claimed(app)
     clock.advance(59)
     assert app.claim("worker-2") is None
@@ -180,7 +180,7 @@ def test_a_claim_recovers_by_itself_what_others_lost(app: Any, clock: Clock) -> 
     assert events(app, first.task_id) == ["enqueued", "claimed", "recovered", "claimed"]
 
 
-def test_a_claim_by_id_recovers_by_itself_what_others_lost(app: Any, clock: Clock) -> None:
+def test_a_claim_by_id_recovers_a_task_with_an_expired_lease_without_upkeep(app: Any, clock: Clock) -> None:
     first = claimed(app)
     clock.advance(59)
     with pytest.raises(dibs.AlreadyClaimed, match="already claimed by worker-1"):
@@ -189,7 +189,7 @@ def test_a_claim_by_id_recovers_by_itself_what_others_lost(app: Any, clock: Cloc
     assert app.claim_by_id(first.task_id, "worker-2").token == 2
 
 
-def test_a_claim_of_many_finds_what_others_lost(app: Any, clock: Clock) -> None:
+def test_a_batch_claim_recovers_tasks_with_expired_leases(app: Any, clock: Clock) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(20)])
     lost = app.claim_many("worker-1", 20)
     clock.advance(60)
@@ -206,7 +206,7 @@ def test_upkeep_recovers_more_than_one_batch(app: Any, clock: Clock) -> None:
     assert app.stats().depth == {"pending": 1200}
 
 
-def test_a_lost_task_is_recovered_once_however_many_recover(
+def test_a_lost_task_is_recovered_once_by_concurrent_recoveries(
     app: Any, url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     apps = [app, open_app(url, clock=clock)]
@@ -222,7 +222,7 @@ def test_a_lost_task_is_recovered_once_however_many_recover(
     assert {task.attempts for task in app.list_tasks(limit=300)} == {1}
 
 
-def test_a_recovered_task_of_a_paused_queue_waits(app: Any, clock: Clock) -> None:
+def test_a_recovered_task_of_a_paused_queue_is_not_claimed_until_the_queue_is_resumed(app: Any, clock: Clock) -> None:
     claim = claimed(app)
     app.pause("default")
     clock.advance(60)
@@ -272,7 +272,7 @@ def test_a_completed_attempt_after_a_lost_one_leaves_no_error(app: Any, clock: C
     assert (task.state, task.attempts, task.result, task.error) == (State.COMPLETED, 2, "fine", None)
 
 
-def test_a_lost_task_that_was_asked_to_stop_is_cancelled(app: Any, clock: Clock) -> None:
+def test_a_lost_task_with_a_cancel_request_is_cancelled(app: Any, clock: Clock) -> None:
     claim = claimed(app)
     app.cancel(claim.task_id)
     clock.advance(60)
@@ -286,7 +286,9 @@ def test_a_lost_task_that_was_asked_to_stop_is_cancelled(app: Any, clock: Clock)
 # Late, but not lost
 
 
-def test_a_lease_that_ran_out_unnoticed_can_still_be_completed_by_its_holder(app: Any, clock: Clock) -> None:
+def test_an_expired_claim_that_is_not_recovered_yet_can_still_be_completed_by_its_holder(
+    app: Any, clock: Clock
+) -> None:
     claim = claimed(app)
     clock.advance(3600)
     assert app.complete(claim, "late").state is State.COMPLETED
@@ -294,7 +296,7 @@ def test_a_lease_that_ran_out_unnoticed_can_still_be_completed_by_its_holder(app
     assert (app.get(claim.task_id).attempts, app.get(claim.task_id).result) == (1, "late")
 
 
-def test_a_lease_that_ran_out_unnoticed_can_still_be_renewed_by_its_holder(app: Any, clock: Clock) -> None:
+def test_an_expired_claim_that_is_not_recovered_yet_can_still_be_renewed_by_its_holder(app: Any, clock: Clock) -> None:
     claim = claimed(app)
     clock.advance(3600)
     app.renew(claim)
@@ -302,7 +304,9 @@ def test_a_lease_that_ran_out_unnoticed_can_still_be_renewed_by_its_holder(app: 
     assert app.complete(claim).state is State.COMPLETED
 
 
-def test_a_lease_that_ran_out_unnoticed_can_still_be_failed_and_released_by_its_holder(app: Any, clock: Clock) -> None:
+def test_an_expired_claim_that_is_not_recovered_yet_can_still_be_failed_and_released_by_its_holder(
+    app: Any, clock: Clock
+) -> None:
     failed, released = claimed(app), claimed(app)
     clock.advance(3600)
     assert app.fail(failed, "late").attempts == 1
@@ -313,7 +317,7 @@ def test_a_lease_that_ran_out_unnoticed_can_still_be_failed_and_released_by_its_
 
 
 @pytest.mark.parametrize("hours", [-1, 1, 24 * 365])
-def test_only_the_clock_of_the_database_counts(app: Any, clock: Clock, hours: int) -> None:
+def test_leases_follow_the_clock_of_the_database_only(app: Any, clock: Clock, hours: int) -> None:
     clock.advance(hours * 3600)  # the clock of this process, where the worker runs, stays where it is
     claim = claimed(app)
     assert (claim.task.claimed_at, claim.lease_until) == (moment(clock), moment(clock) + seconds(60))
@@ -334,7 +338,7 @@ def test_a_clock_that_jumps_ahead_may_repeat_the_execution_but_not_the_completio
     assert events(app, first.task_id).count("completed") == 1
 
 
-def test_a_clock_that_jumps_back_takes_nothing_from_the_holder(app: Any, clock: Clock) -> None:
+def test_a_clock_that_jumps_back_leaves_the_claim_with_its_holder(app: Any, clock: Clock) -> None:
     claim = claimed(app)
     clock.advance(-3600)
     assert (app.recover(), app.claim("worker-2")) == (0, None)

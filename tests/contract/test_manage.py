@@ -1,4 +1,4 @@
-"""What people do to tasks and queues: cancel, retry, redrive, pause and resume."""
+"""Calls that manage tasks and queues: cancel, retry, redrive, pause and resume."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOREVER = 1000 * 24 * 3600.0
 
 
 @pytest.mark.parametrize("state", ["pending", "scheduled"])
-def test_a_waiting_task_is_cancelled_at_once(app: Any, clock: Clock, state: str) -> None:
+def test_a_task_that_is_not_running_is_cancelled_at_once(app: Any, clock: Clock, state: str) -> None:
     task = task_in(app, state)
     cancelled = app.cancel(task.id)
     assert (cancelled.state, cancelled.finished_at, cancelled.attempts) == (State.CANCELLED, moment(clock), 0)
@@ -33,14 +33,14 @@ def test_a_cancelled_task_is_never_claimed(app: Any, clock: Clock, state: str) -
     assert app.claim("worker-1") is None
 
 
-def test_cancelling_a_running_task_asks_and_does_not_take_it_away(app: Any) -> None:
+def test_cancelling_a_running_task_stores_a_cancel_request_and_keeps_the_claim(app: Any) -> None:
     task = task_in(app, "claimed")
     asked = app.cancel(task.id)
     assert (asked.state, asked.cancel_requested, asked.token) == (State.CLAIMED, True, 1)
     assert events(app, task.id) == ["enqueued", "claimed", "cancel_requested"]
 
 
-def test_a_worker_learns_from_renew_and_progress_that_it_should_stop(app: Any) -> None:
+def test_a_worker_learns_of_a_cancel_request_from_renew_and_progress(app: Any) -> None:
     app.enqueue("resize")
     claim = app.claim("worker-1")
     assert app.renew(claim).cancel_requested is False
@@ -50,14 +50,14 @@ def test_a_worker_learns_from_renew_and_progress_that_it_should_stop(app: Any) -
     assert app.progress(claim, 20) is True
 
 
-def test_the_request_reaches_only_the_task_it_was_made_for(app: Any) -> None:
+def test_a_cancel_request_concerns_only_its_own_task(app: Any) -> None:
     app.enqueue_many([NewTask("resize"), NewTask("resize")])
     one, other = app.claim_many("worker-1", 2)
     app.cancel(one.task_id)
     assert [renewed.cancel_requested for renewed in app.renew_many([one, other])] == [True, False]
 
 
-def test_a_failure_of_a_task_asked_to_stop_cancels_it(app: Any, clock: Clock) -> None:
+def test_a_failure_of_a_task_with_a_cancel_request_cancels_the_task(app: Any, clock: Clock) -> None:
     app.enqueue("resize")
     claim = app.claim("worker-1")
     app.cancel(claim.task_id)
@@ -69,7 +69,7 @@ def test_a_failure_of_a_task_asked_to_stop_cancels_it(app: Any, clock: Clock) ->
 
 
 @pytest.mark.parametrize("delay", [0, 30])
-def test_a_release_of_a_task_asked_to_stop_cancels_it(app: Any, delay: float) -> None:
+def test_a_release_of_a_task_with_a_cancel_request_cancels_the_task(app: Any, delay: float) -> None:
     app.enqueue("resize")
     claim = app.claim("worker-1")
     app.cancel(claim.task_id)
@@ -78,7 +78,7 @@ def test_a_release_of_a_task_asked_to_stop_cancels_it(app: Any, delay: float) ->
     assert events(app, claim.task_id) == ["enqueued", "claimed", "cancel_requested", "cancelled"]
 
 
-def test_a_task_asked_to_stop_may_still_complete(app: Any) -> None:
+def test_a_task_with_a_cancel_request_may_still_complete(app: Any) -> None:
     app.enqueue("resize")
     claim = app.claim("worker-1")
     app.cancel(claim.task_id)
@@ -86,7 +86,7 @@ def test_a_task_asked_to_stop_may_still_complete(app: Any) -> None:
     assert app.get(claim.task_id).result == {"size": 3}
 
 
-def test_a_worker_that_stopped_says_so_and_the_task_is_cancelled(app: Any) -> None:
+def test_the_outcome_cancelled_ends_a_task_with_a_cancel_request(app: Any) -> None:
     app.enqueue("resize")
     claim = app.claim("worker-1")
     app.cancel(claim.task_id)
@@ -94,7 +94,9 @@ def test_a_worker_that_stopped_says_so_and_the_task_is_cancelled(app: Any) -> No
     assert (finished.state, finished.attempts) == (State.CANCELLED, 1)
 
 
-def test_a_task_asked_to_stop_whose_worker_dies_is_cancelled_not_tried_again(app: Any, clock: Clock) -> None:
+def test_a_task_with_a_cancel_request_whose_worker_dies_is_cancelled_and_not_tried_again(
+    app: Any, clock: Clock
+) -> None:
     task = task_in(app, "claimed")
     app.cancel(task.id)
     clock.advance(60)
@@ -104,7 +106,7 @@ def test_a_task_asked_to_stop_whose_worker_dies_is_cancelled_not_tried_again(app
 
 
 @pytest.mark.parametrize("outcome", ["fail", "release"])
-def test_telling_an_outcome_again_after_a_cancel_is_answered_as_the_first_time(app: Any, outcome: str) -> None:
+def test_an_outcome_repeated_after_a_cancel_gets_the_first_reply_again(app: Any, outcome: str) -> None:
     app.enqueue("resize")
     claim = app.claim("worker-1")
     app.cancel(claim.task_id)
@@ -116,7 +118,7 @@ def test_telling_an_outcome_again_after_a_cancel_is_answered_as_the_first_time(a
 
 
 @pytest.mark.parametrize("state", ["pending", "scheduled", "claimed"])
-def test_cancelling_twice_is_calm(app: Any, clock: Clock, state: str) -> None:
+def test_cancelling_twice_is_the_same_as_once(app: Any, clock: Clock, state: str) -> None:
     task = task_in(app, state)
     first = app.cancel(task.id)
     clock.advance(5)
@@ -133,12 +135,12 @@ def test_a_finished_task_cannot_be_cancelled(app: Any, state: str) -> None:
     assert app.get(task.id) == task
 
 
-def test_cancelling_what_does_not_exist_is_not_found(app: Any) -> None:
+def test_cancelling_a_task_that_does_not_exist_is_not_found(app: Any) -> None:
     with pytest.raises(TaskNotFound):
         app.cancel(404)
 
 
-def test_ten_cancels_at_once_leave_one_line_of_history(app: Any) -> None:
+def test_ten_concurrent_cancels_write_one_history_entry(app: Any) -> None:
     task = app.enqueue("resize")
     with ThreadPoolExecutor(10) as pool:
         answers = list(pool.map(lambda _: app.cancel(task.id), range(10)))
@@ -146,7 +148,7 @@ def test_ten_cancels_at_once_leave_one_line_of_history(app: Any) -> None:
     assert events(app, task.id) == ["enqueued", "cancelled"]
 
 
-def test_a_cancel_that_races_a_claim_is_never_lost(app: Any) -> None:
+def test_a_cancel_concurrent_with_a_claim_is_never_lost(app: Any) -> None:
     ids = [task.id for task in app.enqueue_many([NewTask("resize") for _ in range(20)])]
     with ThreadPoolExecutor(8) as pool:
         claims = [pool.submit(app.claim, f"worker-{n}") for n in range(20)]
@@ -214,12 +216,12 @@ def test_a_task_in_another_state_cannot_be_retried(app: Any, state: str) -> None
     assert app.get(task.id) == task
 
 
-def test_retrying_what_does_not_exist_is_not_found(app: Any) -> None:
+def test_retrying_a_task_that_does_not_exist_is_not_found(app: Any) -> None:
     with pytest.raises(TaskNotFound):
         app.retry(404)
 
 
-def test_of_ten_retries_at_once_one_counts(app: Any) -> None:
+def test_of_ten_concurrent_retries_one_is_effective(app: Any) -> None:
     task = task_in(app, "failed")
 
     def retry(_: int) -> bool:
@@ -236,7 +238,7 @@ def test_of_ten_retries_at_once_one_counts(app: Any) -> None:
 # Redrive
 
 
-def test_redrive_sends_the_whole_dead_letter_back_and_counts_it(app: Any, clock: Clock) -> None:
+def test_redrive_retries_the_whole_dead_letter_and_returns_the_count(app: Any, clock: Clock) -> None:
     ids = dead(app, 3)
     others = [task_in(app, state) for state in ("scheduled", "completed", "cancelled")]
     assert app.redrive() == 3
@@ -315,13 +317,13 @@ def test_redrive_takes_more_than_one_batch(app: Any) -> None:
     assert app.stats().depth == {"pending": 1100}
 
 
-def test_a_limit_of_exactly_one_batch_is_kept(app: Any) -> None:
+def test_redrive_respects_a_limit_of_exactly_one_batch(app: Any) -> None:
     dead(app, 501)
     assert app.redrive(limit=500) == 500
     assert app.stats().depth == {"pending": 500, "failed": 1}
 
 
-def test_two_redrives_at_once_move_each_task_once(app: Any) -> None:
+def test_two_concurrent_redrives_move_each_task_once(app: Any) -> None:
     ids = dead(app, 40)
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(lambda _: app.redrive(), range(4))) == 40
@@ -337,7 +339,7 @@ def test_redrive_refuses_filters_that_can_match_nothing(app: Any) -> None:
 # Pause and resume
 
 
-def test_nobody_claims_from_a_paused_queue_with_or_without_naming_it(app: Any) -> None:
+def test_no_claim_takes_a_task_from_a_paused_queue(app: Any) -> None:
     app.enqueue("resize", queue="slow")
     app.pause("slow")
     assert app.claim("worker-1") is None
@@ -345,7 +347,7 @@ def test_nobody_claims_from_a_paused_queue_with_or_without_naming_it(app: Any) -
     assert app.claim_many("worker-1", 10, types=["resize"]) == []
 
 
-def test_other_queues_go_on_while_one_is_paused(app: Any) -> None:
+def test_other_queues_are_claimed_from_while_one_is_paused(app: Any) -> None:
     app.enqueue("resize", queue="slow")
     fast = app.enqueue_many([NewTask("resize", queue="fast") for _ in range(2)])
     app.pause("slow")
@@ -361,7 +363,7 @@ def test_a_resumed_queue_is_claimed_from_again(app: Any) -> None:
     assert app.claim("worker-1").task_id == task.id
 
 
-def test_a_paused_queue_still_takes_tasks_in(app: Any) -> None:
+def test_a_paused_queue_accepts_new_tasks(app: Any) -> None:
     app.pause("slow")
     task = app.enqueue("resize", queue="slow")
     assert task.state is State.PENDING
@@ -370,7 +372,7 @@ def test_a_paused_queue_still_takes_tasks_in(app: Any) -> None:
 
 
 @pytest.mark.parametrize("verb", ["complete", "release", "renew", "progress"])
-def test_running_tasks_of_a_paused_queue_go_on(app: Any, verb: str) -> None:
+def test_running_tasks_of_a_paused_queue_continue(app: Any, verb: str) -> None:
     app.enqueue("resize", queue="slow")
     claim = app.claim("worker-1")
     app.pause("slow")
@@ -379,7 +381,7 @@ def test_running_tasks_of_a_paused_queue_go_on(app: Any, verb: str) -> None:
     assert app.get(claim.task_id).state == state
 
 
-def test_a_task_given_back_to_a_paused_queue_waits_there(app: Any) -> None:
+def test_a_task_released_to_a_paused_queue_is_not_claimed(app: Any) -> None:
     app.enqueue("resize", queue="slow")
     claim = app.claim("worker-1")
     app.pause("slow")
@@ -399,13 +401,13 @@ def test_pausing_twice_keeps_the_first_time_and_one_resume_ends_it(app: Any, clo
     assert (queue.paused, queue.paused_at) == (False, None)
 
 
-def test_resuming_a_queue_that_was_not_paused_is_calm(app: Any) -> None:
+def test_resuming_a_queue_that_is_not_paused_changes_nothing(app: Any) -> None:
     app.resume("slow")
     task = app.enqueue("resize", queue="slow")
     assert app.claim("worker-1").task_id == task.id
 
 
-def test_queues_shows_which_are_paused_and_what_they_hold(app: Any) -> None:
+def test_queues_shows_whether_a_queue_is_paused_and_its_depth(app: Any) -> None:
     app.enqueue("resize", queue="slow")
     app.enqueue("resize", queue="fast")
     app.pause("slow")
@@ -422,7 +424,7 @@ def test_pausing_changes_no_task(app: Any) -> None:
     assert events(app, task.id) == ["enqueued"]
 
 
-def test_a_queue_that_cannot_exist_is_refused(app: Any) -> None:
+def test_pause_and_resume_refuse_a_malformed_queue_name(app: Any) -> None:
     for name in ("", "a\nb", None, "x" * 256):
         for verb in (app.pause, app.resume):
             with pytest.raises(dibs.InvalidValue):

@@ -1,5 +1,4 @@
-"""Cancel and retry many at once: each as if it were the only one, all in one transaction; those that cannot be moved
-are left out."""
+"""Cancel and retry many tasks in one transaction: each as by a single call; tasks that cannot be moved are left out."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ def states_of(app: Any, ids: list[int]) -> list[str]:
 # Cancel
 
 
-def test_a_task_that_left_the_state_that_was_asked_for_is_left_alone(app: Any) -> None:
+def test_a_task_that_left_the_requested_state_is_left_alone(app: Any) -> None:
     ids = [task_in(app, each).id for each in STATES]
     before = dict(zip(ids, states_of(app, ids), strict=True))
     assert run(app, app._store.tasks.cancel_many(ids, state="pending")) == 1
@@ -62,7 +61,9 @@ def test_a_task_that_left_the_state_that_was_asked_for_is_left_alone(app: Any) -
     assert not any(app.get(each).cancel_requested for each in ids if before[each] == "claimed")
 
 
-def test_waiting_tasks_are_cancelled_running_ones_asked_and_finished_ones_left_out(app: Any, clock: Clock) -> None:
+def test_waiting_tasks_are_cancelled_running_ones_get_a_cancel_request_and_finished_ones_are_left_out(
+    app: Any, clock: Clock
+) -> None:
     tasks = {each: task_in(app, each) for each in STATES}
     assert cancel(app, [task.id for task in tasks.values()]) == 3
     for each in ("scheduled", "pending"):
@@ -76,7 +77,7 @@ def test_waiting_tasks_are_cancelled_running_ones_asked_and_finished_ones_left_o
         assert app.get(tasks[each].id) == tasks[each]
 
 
-def test_the_same_again_moves_nothing(app: Any, url: str) -> None:
+def test_a_repeated_call_moves_nothing(app: Any, url: str) -> None:
     ids = [task_in(app, each).id for each in STATES]
     cancel(app, ids)
     before = read(url)
@@ -84,7 +85,7 @@ def test_the_same_again_moves_nothing(app: Any, url: str) -> None:
     assert read(url) == before
 
 
-def test_history_says_who_did_it_and_from_where(app: Any) -> None:
+def test_the_history_has_the_signature_and_the_former_state(app: Any) -> None:
     task = app.enqueue("resize", delay=5)
     run(app, app._store.tasks.cancel_many([task.id]), by="key-7")
     entry = app.history(task.id)[-1]
@@ -94,7 +95,7 @@ def test_history_says_who_did_it_and_from_where(app: Any) -> None:
 # Retry
 
 
-def test_failed_cancelled_and_scheduled_tasks_go_back_with_all_their_attempts(app: Any, clock: Clock) -> None:
+def test_failed_cancelled_and_scheduled_tasks_are_retried_with_all_their_attempts(app: Any, clock: Clock) -> None:
     tasks = {each: task_in(app, each) for each in STATES}
     clock.advance(10)
     assert retry(app, [task.id for task in tasks.values()]) == 3
@@ -119,7 +120,7 @@ def test_retried_tasks_can_be_claimed_in_every_order(app: Any) -> None:
 # Which
 
 
-def test_tasks_that_do_not_exist_are_left_out_and_twice_is_once(app: Any) -> None:
+def test_tasks_that_do_not_exist_and_repeated_ids_are_left_out(app: Any) -> None:
     task = app.enqueue("resize")
     assert cancel(app, [404, task.id, task.id, 2**63 - 1]) == 1
     assert retry(app, (task.id, 404)) == 1
@@ -135,7 +136,7 @@ def test_tasks_of_other_queues_are_left_out(app: Any) -> None:
     assert states_of(app, [ours, theirs]) == ["cancelled", "pending"]
 
 
-def test_five_hundred_move_in_one_go_and_more_are_refused(app: Any) -> None:
+def test_five_hundred_tasks_move_in_one_call_and_more_are_refused(app: Any) -> None:
     ids = [task.id for task in app.enqueue_many([NewTask("resize") for _ in range(501)])]
     for many in (app._store.tasks.cancel_many, app._store.tasks.retry_many):
         with pytest.raises(InvalidValue, match="501 tasks"):
@@ -147,13 +148,13 @@ def test_five_hundred_move_in_one_go_and_more_are_refused(app: Any) -> None:
 
 
 @pytest.mark.parametrize("ids", [[-1], ["7"], [True], [2**63], [None]])
-def test_ids_that_make_no_sense_are_refused(app: Any, ids: Any) -> None:
+def test_malformed_ids_are_refused(app: Any, ids: Any) -> None:
     for many in (app._store.tasks.cancel_many, app._store.tasks.retry_many):
         with pytest.raises(InvalidValue):
             many(ids)
 
 
-def test_those_who_wait_for_a_task_are_woken_only_if_something_moved(app: Any) -> None:
+def test_waiting_claims_are_woken_only_if_a_task_moved(app: Any) -> None:
     for many in (app._store.tasks.cancel_many, app._store.tasks.retry_many):
         assert [many([1]).should_wake(moved) for moved in (0, 1)] == [False, True]
 
@@ -161,7 +162,7 @@ def test_those_who_wait_for_a_task_are_woken_only_if_something_moved(app: Any) -
 # Steps
 
 
-def test_a_cancelled_step_ends_its_workflow_as_if_cancelled_alone(app: Any) -> None:
+def test_a_step_cancelled_in_a_batch_ends_its_workflow(app: Any) -> None:
     workflow_id = start(app, *DIAMOND)
     plain = app.enqueue("resize").id
     assert cancel(app, [plain, task_of(app, workflow_id, "fetch"), task_of(app, workflow_id, "merge")]) == 3
@@ -170,7 +171,7 @@ def test_a_cancelled_step_ends_its_workflow_as_if_cancelled_alone(app: Any) -> N
     assert state(app, workflow_id) == "failed"
 
 
-def test_a_failed_step_goes_on_with_its_workflow(app: Any) -> None:
+def test_a_retried_step_continues_its_workflow(app: Any) -> None:
     workflow_id = start(app, *DIAMOND)
     fail(app, workflow_id, "fetch")
     finalize(app, workflow_id)
@@ -191,14 +192,14 @@ def test_a_step_whose_failure_was_ignored_is_left_out(app: Any) -> None:
     assert states(app, workflow_id) == {"fetch": "failed", "left": "pending"}
 
 
-def test_a_step_that_runs_as_a_workflow_is_left_out_and_others_are_not(app: Any) -> None:
+def test_a_step_that_is_a_sub_workflow_is_left_out_and_other_steps_are_not(app: Any) -> None:
     workflow_id = start(app, sub("inner", step("a")))
     plain = app.enqueue("resize").id
     assert cancel(app, [task_of(app, workflow_id, "inner"), plain]) == 1
     assert states(app, workflow_id) == {"inner": "claimed"}
 
 
-def test_a_step_whose_workflow_has_other_queues_is_not_ours_to_retry(app: Any) -> None:
+def test_a_step_whose_workflow_has_other_queues_is_not_retried_for_a_limited_caller(app: Any) -> None:
     workflow_id = start(app, step("a", queue="mail"), step("b", "a", queue="media"))
     fail(app, workflow_id, "a")
     finalize(app, workflow_id)
@@ -211,7 +212,9 @@ def test_a_step_whose_workflow_has_other_queues_is_not_ours_to_retry(app: Any) -
 
 
 @pytest.mark.timeout(120)
-def test_many_who_cancel_and_retry_the_same_tasks_at_once_break_nothing(url: str, open_app: Callable[..., Any]) -> None:
+def test_concurrent_cancels_and_retries_of_the_same_tasks_keep_the_store_consistent(
+    url: str, open_app: Callable[..., Any]
+) -> None:
     apps = [open_app(url) for _ in range(4)]
     plain = [task.id for task in apps[0].enqueue_many([NewTask("resize") for _ in range(30)])]
     flows = [start(apps[0], *DIAMOND, name=f"flow-{n}") for n in range(5)]

@@ -1,4 +1,4 @@
-"""List tasks by key, worker, time and text, and cancel or retry all that match."""
+"""Lists of tasks by key, worker, time and text, and cancel or retry of all matching tasks."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_list_looks_through_all_tasks_for_a_text(app: Any, monkeypatch: pytest
     assert app.list_tasks(text="needle") == [wanted]
 
 
-def test_a_listed_task_is_whole(app: Any) -> None:
+def test_a_listed_task_is_complete(app: Any) -> None:
     task = app.enqueue("resize", {"text": "x" * 1000})
     claim = app.claim("worker-1")
     app.complete(claim, {"answer": ["y" * 1000]})
@@ -127,7 +127,7 @@ def test_all_matching_tasks_are_cancelled_and_no_others(app: Any) -> None:
     assert app.cancel_matching(queue="media") == 0
 
 
-def test_a_running_task_that_matches_is_asked_to_stop(app: Any) -> None:
+def test_a_running_task_that_matches_gets_a_cancel_request(app: Any) -> None:
     app.enqueue("resize", {"name": "needle"})
     claim = app.claim("worker-1")
     assert app.cancel_matching(text="needle") == 1
@@ -151,7 +151,7 @@ def test_all_matching_tasks_are_retried_and_no_others(app: Any) -> None:
     assert events(app, wanted[0])[-1] == "retried"
 
 
-def test_only_tasks_in_the_state_that_is_asked_for_are_moved(app: Any, clock: Clock) -> None:
+def test_only_tasks_in_the_requested_state_are_moved(app: Any, clock: Clock) -> None:
     dead = failed(app, "no")
     scheduled = app.enqueue("resize", delay=60)
     assert app.retry_matching(state="failed") == 1
@@ -177,7 +177,7 @@ def test_more_tasks_than_one_batch_are_cancelled_and_each_batch_is_reported(app:
     assert app.stats().depth == {"cancelled": 700}
 
 
-def test_steps_of_workflows_are_cancelled_as_one_by_one(app: Any) -> None:
+def test_steps_of_workflows_are_cancelled_as_by_single_calls(app: Any) -> None:
     workflow = start(app, *DIAMOND)
     assert app.cancel_matching(state="pending") == 1
     assert set(states(app, workflow).values()) == {"cancelled"}
@@ -193,7 +193,7 @@ def test_moving_all_tasks_needs_a_filter(app: Any, verb: str) -> None:
     assert getattr(app, verb)(since=datetime(1970, 1, 1, tzinfo=UTC)) == 1
 
 
-def test_who_moved_all_matching_tasks_stands_in_the_history(app: Any) -> None:
+def test_a_bulk_action_is_in_the_history_with_its_signature(app: Any) -> None:
     task = app.enqueue("resize", queue="media")
     app.signed("ops").cancel_matching(queue="media")
     assert str(app.history(task.id)[-1].by).endswith("ops")

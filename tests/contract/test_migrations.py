@@ -1,4 +1,4 @@
-"""Migrations: a database is brought up to date by whoever opens it first, once, and never by a dibs that is too old."""
+"""Migrations: the first client that opens a database migrates it, once; a dibs that is too old never does."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_an_empty_database_is_migrated_when_it_is_first_used(
     assert app.enqueue("resize").id == 1
 
 
-def test_making_a_client_opens_nothing(tmp_path: Any, open_app: Callable[..., Any]) -> None:
+def test_constructing_a_client_opens_no_database(tmp_path: Any, open_app: Callable[..., Any]) -> None:
     open_app(f"sqlite:///{tmp_path}/new.db")
     assert list(tmp_path.iterdir()) == []
 
@@ -169,7 +169,7 @@ def test_a_migrated_old_schema_is_the_same_as_a_new_one(
     ]
 
 
-def test_migrate_says_what_it_applied_and_then_that_nothing_was_left(
+def test_migrate_returns_the_applied_migrations_and_then_none(
     engine: str, empty_url: str, open_app: Callable[..., Any]
 ) -> None:
     app = open_app(empty_url)
@@ -253,7 +253,7 @@ def test_a_newer_but_compatible_database_works(engine: str, url: str, open_app: 
 
 
 @pytest.mark.parametrize("compatible", ["newest", "newest + 1"])
-def test_compatible_means_down_to_that_version(
+def test_a_newer_schema_states_the_oldest_version_that_can_use_it(
     engine: str, url: str, open_app: Callable[..., Any], compatible: str
 ) -> None:
     open_app(url).queues()
@@ -270,7 +270,7 @@ def test_compatible_means_down_to_that_version(
         assert verdicts["schema"] is dibs.Verdict.FAIL
 
 
-def test_without_leave_to_migrate_an_empty_database_is_refused_and_stays_empty(
+def test_without_permission_to_migrate_an_empty_database_is_refused_and_stays_empty(
     engine: str, empty_url: str, open_app: Callable[..., Any]
 ) -> None:
     app = open_app(empty_url, migrate=False)
@@ -281,7 +281,7 @@ def test_without_leave_to_migrate_an_empty_database_is_refused_and_stays_empty(
 
 
 @pytest.mark.usefixtures("later")
-def test_without_leave_to_migrate_an_older_database_is_refused_naming_what_it_lacks(
+def test_without_permission_to_migrate_an_older_database_is_refused_and_the_error_names_the_missing_migrations(
     engine: str, empty_url: str, open_app: Callable[..., Any]
 ) -> None:
     make_first_version(engine, empty_url)
@@ -290,18 +290,20 @@ def test_without_leave_to_migrate_an_older_database_is_refused_naming_what_it_la
     assert names(engine)[0] not in str(refused.value)
 
 
-def test_without_leave_to_migrate_a_current_database_works(url: str, open_app: Callable[..., Any]) -> None:
+def test_without_permission_to_migrate_a_current_database_works(url: str, open_app: Callable[..., Any]) -> None:
     open_app(url).queues()
     assert open_app(url, migrate=False).enqueue("resize").state == "pending"
 
 
-def test_migrate_by_hand_is_leave_enough(engine: str, empty_url: str, open_app: Callable[..., Any]) -> None:
+def test_a_call_of_migrate_needs_no_other_permission(engine: str, empty_url: str, open_app: Callable[..., Any]) -> None:
     app = open_app(empty_url, migrate=False)
     assert app.migrate() == names(engine)
     assert app.enqueue("resize").id == 1
 
 
-def test_a_refused_client_works_as_soon_as_somebody_has_migrated(empty_url: str, open_app: Callable[..., Any]) -> None:
+def test_a_refused_client_works_as_soon_as_the_database_is_migrated(
+    empty_url: str, open_app: Callable[..., Any]
+) -> None:
     app = open_app(empty_url, migrate=False)
     with pytest.raises(dibs.SchemaMissing):
         app.stats()
@@ -315,7 +317,7 @@ def test_both_engines_have_the_same_migrations() -> None:
     assert [version for version, *_ in versions[0]] == list(range(1, len(versions[0]) + 1))
 
 
-def test_eight_processes_open_an_empty_database_at_once_and_each_migration_is_applied_once(
+def test_eight_processes_open_an_empty_database_concurrently_and_each_migration_is_applied_once(
     engine: str, empty_url: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "errors"

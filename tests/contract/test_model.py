@@ -1,8 +1,8 @@
-"""All promises about one task at once: whatever is asked of a store, in whatever order, it does what the model does.
+"""All promises about one task together: any sequence of calls has the same effect on a store as on the model.
 
-Hypothesis plays people and workers who enqueue, claim, finish, renew, cancel, retry, pause and wait, with live, stale
-and foreign claims, and after each step the whole store is compared with the model (tests/helpers/model.py). A failure
-is shrunk to the fewest steps that lead to it. The same steps in every run; `make stress` plays others, and more.
+Hypothesis plays people and workers that enqueue, claim, finish, renew, cancel, retry, pause and wait, with live, stale
+and foreign claims. After each step the whole store is compared with the model (tests/helpers/model.py). A failure is
+shrunk to the fewest steps that lead to it. The steps are the same in every run; `make stress` plays others, and more.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from dibs.procedures import claim_now, exchange
 from tests.conftest import ENGINES
 from tests.helpers.clients import Clock, follow, run, sweep_every
 from tests.helpers.databases import run_sql
-from tests.helpers.keeping import keep
 from tests.helpers.model import CHANCE, ENDED, KEPT, ORDERS, SECOND, Answer, Between, Life, Line, Model, Ref, Wish
+from tests.helpers.retention import keep
 from tests.helpers.tables import TABLES
 
 LONG = int(os.environ.get("STRESS_EXAMPLES", "0")) // 10

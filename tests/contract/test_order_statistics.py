@@ -1,7 +1,7 @@
-"""Random and weighted order: how often each task is drawn is what its weight says.
+"""Random and weighted order: each task is claimed as often as its weight demands.
 
-One client, both engines. Every draw comes from a seeded generator; should a plan or a library change the order of the
-draws, the bounds are still such that fair draws never (1 in 10^8) exceed them.
+One client, both engines. Every random number comes from a seeded generator. If a plan or a library changes the order
+of the numbers, the bounds are still wide enough that a fair order exceeds them with a probability of 1 in 10^8.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 import dibs
 from dibs import Claim, Completed, NewTask, Released
-from tests.helpers.chance import NEVER, chance_of_count, chance_of_misfit
+from tests.helpers.probability import NEVER, chance_of_count, chance_of_misfit
 
 WEIGHTS = {0: 1, 1: 2, 4: 5, 9: 10, -3: 1}
 """priority -> weight"""
@@ -132,7 +132,7 @@ def test_weighted_draws_pairs_of_a_new_set_without_replacement(make_lottery: Cal
     assert chance_of_misfit([pairs[pair] for pair in possible], chances) > NEVER, pairs
 
 
-def test_weighted_stays_fair_where_others_claim_from_single_lines_in_between(
+def test_weighted_stays_fair_if_other_claims_take_from_single_partitions_in_between(
     make_lottery: Callable[..., Lottery],
 ) -> None:
     lottery = make_lottery(list(WEIGHTS), lines=5)

@@ -1,4 +1,4 @@
-"""Orders of claiming: what is claimed is what a plain model of the order and the filters says, in any batch."""
+"""Orders of claims: a claim takes the tasks that a plain model of order and filters takes, in any batch size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FILTERS: list[dict[str, Any]] = [
 # What a claim takes
 
 
-def test_the_orders_tested_here_are_all_there_are() -> None:
+def test_the_tests_here_cover_every_order() -> None:
     assert {*SORTED, *DRAWN} == set(Order)
 
 
@@ -47,7 +47,7 @@ def test_a_sorted_order_claims_what_the_model_says_under_every_filter(app: Any, 
 
 
 @pytest.mark.parametrize("order", DRAWN)
-def test_a_drawn_order_claims_each_task_once_under_every_filter(app: Any, order: str) -> None:
+def test_a_random_or_weighted_order_claims_each_task_once_under_every_filter(app: Any, order: str) -> None:
     tasks = enqueue_a_mixture(app)
     for filters in FILTERS:
         expected = sorted(task.id for task in filter(passes(**filters), tasks))
@@ -62,7 +62,7 @@ def test_a_drawn_order_claims_each_task_once_under_every_filter(app: Any, order:
 
 
 @pytest.mark.parametrize("order", Order)
-def test_a_name_given_twice_in_a_filter_gives_no_task_twice(app: Any, order: str) -> None:
+def test_a_name_given_twice_in_a_filter_claims_no_task_twice(app: Any, order: str) -> None:
     tasks = app.enqueue_many([NewTask("send", queue="mail") for _ in range(5)])
     filters = {"queues": ["mail", "none", "mail"], "types": ["send", "send"]}
     assert len(app.peek(10, order=order, **filters)) == 5
@@ -71,7 +71,7 @@ def test_a_name_given_twice_in_a_filter_gives_no_task_twice(app: Any, order: str
 
 
 @pytest.mark.parametrize("order", Order)
-def test_an_order_takes_the_extremes_of_priority(app: Any, order: str) -> None:
+def test_every_order_accepts_the_extremes_of_priority(app: Any, order: str) -> None:
     highest, lowest = 2**31 - 1, -(2**31 - 1)
     app.enqueue_many([NewTask("send", priority=priority) for priority in (0, highest, lowest)])
     claimed = [claim.task.priority for claim in app.claim_many("worker-1", 3, order=order)]

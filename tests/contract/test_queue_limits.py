@@ -1,4 +1,4 @@
-"""What a server asks for on behalf of a key that is limited to queues: nothing of any other queue is in the answer."""
+"""Reads on behalf of an API key that is limited to queues: the result contains nothing of any other queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dibs import Completed, InvalidValue, NewTask, Task
 from dibs.model.history import StoreEvent
 from dibs.model.search import TaskFilter
 from tests.helpers.clients import Clock, run
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import task_in
 
 pytestmark = pytest.mark.database("only a server asks for these, and it has a database")
@@ -41,7 +41,7 @@ def test_a_list_holds_only_tasks_of_the_queues(app: Any) -> None:
     assert len(listed(app)) == 9
 
 
-def test_the_queues_narrow_whatever_else_is_asked_for(app: Any) -> None:
+def test_the_queues_narrow_every_other_filter(app: Any) -> None:
     ids = fill(app)
     assert listed(app, queues=["mail"], queue="mail") == ids["mail"][::-1]
     assert listed(app, queues=["mail"], queue="media") == []
@@ -51,7 +51,7 @@ def test_the_queues_narrow_whatever_else_is_asked_for(app: Any) -> None:
 
 
 @pytest.mark.parametrize("queues", [[], "mail", [""], [7], 7])
-def test_queues_that_make_no_sense_are_refused(app: Any, queues: Any) -> None:
+def test_malformed_queues_are_refused(app: Any, queues: Any) -> None:
     store = app._store
     wrong: list[Callable[[], Any]] = [
         lambda: TaskFilter(queues=queues),
@@ -66,7 +66,7 @@ def test_queues_that_make_no_sense_are_refused(app: Any, queues: Any) -> None:
 # Whose queue
 
 
-def test_the_queue_of_every_task_that_exists_is_told(app: Any) -> None:
+def test_queues_of_returns_the_queue_of_every_task_that_exists(app: Any) -> None:
     ids = fill(app)
     asked = [*ids["media"], *ids["mail"], 999_999, ids["mail"][0]]
     found = run(app, app._store.tasks.queues_of(asked))
@@ -77,7 +77,7 @@ def test_the_queue_of_every_task_that_exists_is_told(app: Any) -> None:
 # Statistics
 
 
-def test_statistics_are_those_of_the_queues_alone(app: Any, clock: Clock) -> None:
+def test_statistics_cover_only_the_given_queues(app: Any, clock: Clock) -> None:
     for queue, waits in (("mail", 10), ("media", 1000)):
         for _ in range(2):
             app.enqueue("resize", queue=queue)
@@ -138,7 +138,7 @@ def test_events_of_other_queues_are_left_out(app: Any) -> None:
     assert [event.entry.task_id for event in after(app, 0, 2, ["other"])] == ids["other"][:2]
 
 
-def test_the_queue_of_a_pruned_task_is_unknown_and_nobody_limited_sees_it(app: Any, clock: Clock) -> None:
+def test_events_of_a_pruned_task_have_no_queue_and_are_hidden_from_limited_callers(app: Any, clock: Clock) -> None:
     task_in(app, "completed", queue="mail")
     clock.advance(100)
     keep(app, completed=10)
@@ -149,7 +149,7 @@ def test_the_queue_of_a_pruned_task_is_unknown_and_nobody_limited_sees_it(app: A
     assert after(app, 0, queues=["mail"]) == []
 
 
-def test_the_newest_entry_is_where_events_begin_for_those_who_want_no_past(app: Any) -> None:
+def test_the_newest_entry_is_the_position_of_a_reader_that_wants_no_past_events(app: Any) -> None:
     assert run(app, app._store.history.last_entry()) == 0
     fill(app)
     newest = run(app, app._store.history.last_entry())

@@ -1,4 +1,4 @@
-"""Rates: never more requests in a window than the limit, counted in the database, however many servers ask at once."""
+"""Rate limits: never more requests in a window than the limit, counted in the database, also for concurrent servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def take(app: Any, wanted: int, key_id: str = "key-1", limit: RateLimit = TEN) -
     return run(app, app._store.keys.take_permits(key_id, limit, wanted))
 
 
-def test_a_window_grants_what_is_wanted_until_nothing_is_left(app: Any) -> None:
+def test_a_window_grants_requests_until_the_limit_is_used_up(app: Any) -> None:
     assert [take(app, wanted).granted for wanted in (1, 4, 3, 5, 1, 7)] == [1, 4, 3, 2, 0, 0]
 
 
@@ -32,7 +32,7 @@ def test_more_than_the_limit_is_never_granted_at_once(app: Any) -> None:
     assert take(app, 1).granted == 0
 
 
-def test_a_window_begins_with_its_first_request_and_says_when_it_ends(app: Any, clock: Clock) -> None:
+def test_a_window_begins_with_its_first_request_and_returns_its_end(app: Any, clock: Clock) -> None:
     assert take(app, 10).retry_in == 60
     clock.advance(59.5)
     assert take(app, 1) == RateLimitGrant(0, 0.5)
@@ -48,7 +48,7 @@ def test_the_next_window_begins_with_the_first_request_after_the_last_one_ended(
     assert take(app, 1) == RateLimitGrant(0, 1)
 
 
-def test_what_was_left_over_is_not_carried_into_the_next_window(app: Any, clock: Clock) -> None:
+def test_unused_requests_are_not_carried_into_the_next_window(app: Any, clock: Clock) -> None:
     take(app, 1)
     clock.advance(60)
     assert take(app, 100).granted == 10
@@ -83,14 +83,14 @@ def test_a_clock_that_is_set_back_by_an_hour_does_not_lock_the_key_out_for_an_ho
     assert take(app, 1).granted == 0
 
 
-def test_a_lowered_limit_holds_at_once(app: Any) -> None:
+def test_a_lowered_limit_applies_at_once(app: Any) -> None:
     take(app, 8)
     assert take(app, 5, limit=RateLimit(5, 60)).granted == 0
     assert take(app, 5, limit=RateLimit(9, 60)).granted == 1
 
 
 @pytest.mark.parametrize("wanted", [0, -1, 1.5, None, 2**31])
-def test_a_number_that_makes_no_sense_is_refused(app: Any, wanted: Any) -> None:
+def test_an_invalid_number_of_requests_is_refused(app: Any, wanted: Any) -> None:
     with pytest.raises(InvalidValue):
         take(app, wanted)
 

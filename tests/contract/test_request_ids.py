@@ -1,4 +1,4 @@
-"""Request ids: a claim whose answer was lost can be asked for again, and gives what its worker already holds."""
+"""Request ids: a claim whose response was lost can be repeated, and returns the tasks that its worker already holds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def by_id(app: Any, task_id: int, **options: Any) -> Claim:
     return run(app, app._store.queue.claim_by_id(task_id, ClaimRequest(worker_id="worker-1", **options)))
 
 
-def test_asked_again_a_claim_gives_the_same_and_changes_nothing(app: Any, url: str) -> None:
+def test_a_repeated_claim_returns_the_same_tasks_and_changes_nothing(app: Any, url: str) -> None:
     fill(app, 10)
     claims = app.claim_many("worker-1", 3, request="r-1")
     before = tables.read(url)
@@ -36,13 +36,13 @@ def test_asked_again_a_claim_gives_the_same_and_changes_nothing(app: Any, url: s
     assert tables.read(url) == before
 
 
-def test_the_same_is_given_however_much_is_asked_for_and_in_whatever_order(app: Any) -> None:
+def test_a_repeated_claim_returns_the_same_tasks_for_any_count_and_order(app: Any) -> None:
     fill(app, 10)
     claims = app.claim_many("worker-1", 2, request="r-1")
     assert app.claim_many("worker-1", 7, request="r-1", order="lifo", types=["other"]) == claims
 
 
-def test_the_same_is_given_only_of_the_queues_that_are_asked_for(app: Any) -> None:
+def test_a_repeated_claim_returns_only_tasks_of_the_requested_queues(app: Any) -> None:
     fill(app, 1, queue="theirs")
     fill(app, 1, queue="ours")
     claims = app.claim_many("worker-1", 2, request="r-1")
@@ -52,27 +52,27 @@ def test_the_same_is_given_only_of_the_queues_that_are_asked_for(app: Any) -> No
     assert app.claim_many("worker-1", 2, request="r-1", queues=["ours", "theirs"]) == claims
 
 
-def test_fewer_than_asked_for_are_not_filled_up(app: Any) -> None:
+def test_a_repeated_claim_takes_no_more_tasks_to_reach_the_count(app: Any) -> None:
     fill(app, 2)
     claims = app.claim_many("worker-1", 5, request="r-1")
     fill(app, 5)
     assert app.claim_many("worker-1", 5, request="r-1") == claims
 
 
-def test_a_claim_that_got_nothing_is_simply_made_again(app: Any) -> None:
+def test_a_repetition_of_an_empty_claim_is_a_new_claim(app: Any) -> None:
     assert app.claim_many("worker-1", 2, request="r-1") == []
     fill(app, 2)
     assert len(app.claim_many("worker-1", 2, request="r-1")) == 2
 
 
-def test_another_request_gets_other_tasks(app: Any) -> None:
+def test_another_request_id_gets_other_tasks(app: Any) -> None:
     all_ids = fill(app, 4)
     one = app.claim_many("worker-1", 2, request="r-1")
     other = app.claim_many("worker-1", 2, request="r-2")
     assert ids(one + other) == all_ids
 
 
-def test_claims_without_a_request_id_are_never_given_again(app: Any) -> None:
+def test_claims_without_a_request_id_are_never_returned_again(app: Any) -> None:
     all_ids = fill(app, 3)
     assert ids([app.claim("worker-1") for _ in range(3)]) == all_ids
 
@@ -96,7 +96,7 @@ def test_another_incarnation_of_the_worker_gets_other_tasks(app: Any, first: str
 # What is still held
 
 
-def test_what_was_finished_in_between_is_left_out(app: Any) -> None:
+def test_a_repeated_claim_leaves_out_tasks_that_were_finished_since(app: Any) -> None:
     fill(app, 4)
     claims = app.claim_many("worker-1", 3, request="r-1")
     app.complete(claims[0])
@@ -104,13 +104,13 @@ def test_what_was_finished_in_between_is_left_out(app: Any) -> None:
     assert app.claim_many("worker-1", 3, request="r-1") == [claims[1]]
 
 
-def test_when_nothing_is_held_any_more_it_is_a_new_claim(app: Any) -> None:
+def test_a_repetition_after_all_tasks_were_finished_is_a_new_claim(app: Any) -> None:
     all_ids = fill(app, 2)
     app.complete(app.claim("worker-1", request="r-1"))
     assert app.claim("worker-1", request="r-1").task_id == all_ids[1]
 
 
-def test_a_renewed_claim_is_given_with_its_new_lease(app: Any, clock: Clock) -> None:
+def test_a_repeated_claim_returns_the_renewed_lease(app: Any, clock: Clock) -> None:
     fill(app, 1)
     claim = app.claim("worker-1", request="r-1", lease=10)
     clock.advance(9)
@@ -120,7 +120,7 @@ def test_a_renewed_claim_is_given_with_its_new_lease(app: Any, clock: Clock) -> 
     assert (again.token, again.lease_until) == (claim.token, renewed.lease_until)
 
 
-def test_a_claim_whose_lease_ran_out_is_not_given_again(app: Any, clock: Clock) -> None:
+def test_a_claim_whose_lease_ran_out_is_not_returned_again(app: Any, clock: Clock) -> None:
     fill(app, 1)
     claim = app.claim("worker-1", request="r-1", lease=10)
     clock.advance(10)
@@ -128,7 +128,7 @@ def test_a_claim_whose_lease_ran_out_is_not_given_again(app: Any, clock: Clock) 
     assert (again.task_id, again.token) == (claim.task_id, claim.token + 1)
 
 
-def test_nobody_is_given_what_the_same_worker_claimed_later_without_the_name(app: Any) -> None:
+def test_a_repeated_claim_does_not_return_a_later_claim_of_the_worker_without_the_request_id(app: Any) -> None:
     fill(app, 1)
     app.release(app.claim("worker-1", request="r-1"))
     later = app.claim("worker-1")
@@ -136,14 +136,14 @@ def test_nobody_is_given_what_the_same_worker_claimed_later_without_the_name(app
     assert app.claim_many("worker-1", 1, request="r-1") == []
 
 
-def test_nobody_is_given_what_another_worker_claimed_since(app: Any) -> None:
+def test_a_repeated_claim_does_not_return_a_task_that_another_worker_claimed_since(app: Any) -> None:
     fill(app, 1)
     app.release(app.claim("worker-1", request="r-1"))
     app.claim("worker-2", request="r-1")
     assert app.claim_many("worker-1", 1, request="r-1") == []
 
 
-def test_a_task_that_is_asked_to_stop_is_given_and_says_so(app: Any) -> None:
+def test_a_repeated_claim_returns_a_task_with_its_cancel_request(app: Any) -> None:
     fill(app, 1)
     claim = app.claim("worker-1", request="r-1")
     app.cancel(claim.task_id)
@@ -154,7 +154,7 @@ def test_a_task_that_is_asked_to_stop_is_given_and_says_so(app: Any) -> None:
 
 
 @pytest.mark.database("over HTTP a claim by id has no request id")
-def test_a_claim_by_id_can_be_asked_for_again(app: Any, url: str) -> None:
+def test_a_claim_by_id_can_be_repeated(app: Any, url: str) -> None:
     [task_id, other_id] = fill(app, 2)
     claim = by_id(app, task_id, request="r-1")
     before = tables.read(url)
@@ -164,7 +164,7 @@ def test_a_claim_by_id_can_be_asked_for_again(app: Any, url: str) -> None:
 
 
 @pytest.mark.database("over HTTP a claim by id has no request id")
-def test_a_claim_by_id_without_its_name_is_refused_the_second_time(app: Any) -> None:
+def test_a_claim_by_id_repeated_without_its_request_id_is_refused(app: Any) -> None:
     [task_id] = fill(app, 1)
     by_id(app, task_id, request="r-1")
     for options in ({}, {"request": "r-2"}, {"request": "r-1", "incarnation": "other"}):
@@ -173,7 +173,7 @@ def test_a_claim_by_id_without_its_name_is_refused_the_second_time(app: Any) -> 
 
 
 @pytest.mark.database("over HTTP a claim by id has no request id")
-def test_a_claim_by_id_without_a_name_forgets_that_of_the_claim_before(app: Any) -> None:
+def test_a_claim_by_id_without_a_request_id_clears_the_request_id_of_the_claim_before(app: Any) -> None:
     [task_id] = fill(app, 1)
     app.release(by_id(app, task_id, request="r-1"))
     by_id(app, task_id)
@@ -198,7 +198,7 @@ def test_any_other_request_id_is_refused_and_claims_nothing(app: Any, request_id
 
 
 @pytest.mark.parametrize("order", ["priority", "random"])
-def test_repeats_that_race_never_issue_a_token_twice(
+def test_concurrent_repetitions_never_issue_a_token_twice(
     url: str, clock: Clock, open_app: Callable[..., Any], order: str
 ) -> None:
     apps = [open_app(url, clock=clock) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Retention: rules in the store say how long finished records are kept, and every process prunes by them."""
+"""Retention: rules in the store define how long finished records are kept, and every process prunes by them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rules(app: Any) -> dict[tuple[str, str | None, str | None, str | None], floa
 # Rules
 
 
-def test_without_rules_the_defaults_are_listed_and_nobody_changed_them(app: Any) -> None:
+def test_without_rules_the_defaults_are_listed_without_author_and_time(app: Any) -> None:
     assert app.retention() == [
         RetentionRule(Records.COMPLETED, DAY),
         RetentionRule(Records.FAILED, 30 * DAY),
@@ -75,14 +75,14 @@ def test_a_rule_is_changed_by_setting_it_again(app: Any, clock: Clock) -> None:
     assert len(app.retention()) == 5
 
 
-def test_the_same_value_again_changes_nothing(app: Any, clock: Clock) -> None:
+def test_setting_a_rule_to_its_current_value_changes_nothing(app: Any, clock: Clock) -> None:
     first = app.signed("ann").set_retention("completed", None, queue="audit")
     clock.advance(5)
     assert app.signed("ben").set_retention("completed", None, queue="audit") == first
     assert len(app.retention_changes()) == 1
 
 
-def test_a_removed_rule_no_longer_applies_and_a_default_goes_back_to_its_first_value(app: Any) -> None:
+def test_a_removed_rule_no_longer_applies_and_a_removed_default_returns_to_its_first_value(app: Any) -> None:
     app.set_retention("completed", 5)
     app.set_retention("completed", 6, queue="mail")
     app.set_retention("completed", 7, workflow="order")
@@ -130,7 +130,7 @@ def test_every_change_is_recorded_with_its_author_and_its_time(app: Any, clock: 
         (("workers", 1, {"type": "a"}), "workers"),
     ],
 )
-def test_a_rule_that_makes_no_sense_is_refused(app: Any, given: tuple[str, Any, dict[str, Any]], said: str) -> None:
+def test_an_invalid_rule_is_refused(app: Any, given: tuple[str, Any, dict[str, Any]], said: str) -> None:
     records, keep, target = given
     with pytest.raises(dibs.InvalidValue, match=said):
         app.set_retention(records, keep, **target)
@@ -168,7 +168,7 @@ def test_each_state_has_its_own_rules(app: Any, clock: Clock, state: str) -> Non
     assert [each for each in FINAL if app.get(tasks[each].id) is None] == [state]
 
 
-def test_a_rule_for_a_type_comes_before_one_for_a_queue_before_the_default(app: Any, clock: Clock) -> None:
+def test_a_rule_for_a_type_precedes_a_rule_for_a_queue_and_both_precede_the_default(app: Any, clock: Clock) -> None:
     for queue in ("default", "mail"):
         for kind in ("resize", "invoice"):
             finished(app, kind, queue)
@@ -194,7 +194,7 @@ def test_a_rule_may_keep_less_than_the_default(app: Any, clock: Clock) -> None:
     assert left(app) == {("default", "resize")}
 
 
-def test_none_keeps_for_ever(app: Any, clock: Clock) -> None:
+def test_a_retention_of_none_keeps_records_forever(app: Any, clock: Clock) -> None:
     finished(app, "invoice")
     finished(app, "resize")
     app.set_retention("cancelled", None, type="invoice")
@@ -207,7 +207,7 @@ def test_none_keeps_for_ever(app: Any, clock: Clock) -> None:
     assert left(app) == {("default", "invoice")}
 
 
-def test_zero_deletes_at_the_next_upkeep(app: Any) -> None:
+def test_a_retention_of_zero_deletes_at_the_next_upkeep(app: Any) -> None:
     finished(app)
     app.heartbeat("worker-1", leaving=True)
     for records in Records:
@@ -227,7 +227,7 @@ def test_a_removed_rule_leaves_the_next_upkeep_to_the_default(app: Any, clock: C
 
 
 @pytest.mark.database("one batch is an operation of the store")
-def test_a_batch_is_bounded_and_takes_the_longest_overdue_first(app: Any, url: str, clock: Clock) -> None:
+def test_a_batch_of_pruning_is_bounded_and_takes_the_longest_overdue_first(app: Any, url: str, clock: Clock) -> None:
     finished(app, "zebra", count=30)
     clock.advance(10)
     finished(app, "ape", count=30)
@@ -270,9 +270,7 @@ def mixed(app: Any, clock: Clock, rare: int = 3, often: int = 60) -> None:
             clock.advance(0.001)
 
 
-def test_one_call_prunes_all_that_is_due_among_tasks_that_are_kept(
-    app: Any, clock: Clock, short_stretches: None
-) -> None:
+def test_one_call_prunes_all_due_tasks_among_tasks_that_are_kept(app: Any, clock: Clock, short_stretches: None) -> None:
     mixed(app, clock)
     app.set_retention("cancelled", 0, type="rare")
     assert app.prune() == 3
@@ -282,7 +280,7 @@ def test_one_call_prunes_all_that_is_due_among_tasks_that_are_kept(
 
 
 @pytest.mark.database("one batch is an operation of the store")
-def test_one_batch_reads_one_stretch_of_the_tasks_that_are_kept(
+def test_one_batch_of_pruning_reads_a_bounded_range_of_kept_tasks(
     app: Any, url: str, clock: Clock, short_stretches: None
 ) -> None:
     mixed(app, clock)
@@ -296,7 +294,7 @@ def test_one_batch_reads_one_stretch_of_the_tasks_that_are_kept(
 
 
 @pytest.mark.database("one batch is an operation of the store")
-def test_a_change_of_the_rules_begins_the_pass_again(app: Any, url: str, clock: Clock, short_stretches: None) -> None:
+def test_a_change_of_the_rules_restarts_the_pass(app: Any, url: str, clock: Clock, short_stretches: None) -> None:
     mixed(app, clock)
     app.set_retention("cancelled", 0, type="none")
     store = open_store(url, clock=clock)
@@ -308,7 +306,7 @@ def test_a_change_of_the_rules_begins_the_pass_again(app: Any, url: str, clock: 
     store.close()
 
 
-def test_tasks_that_finished_at_the_same_moment_are_all_found(app: Any, short_stretches: None) -> None:
+def test_pruning_finds_all_tasks_that_finished_at_the_same_time(app: Any, short_stretches: None) -> None:
     finished(app, "often", count=25)
     finished(app, "rare", count=15)
     app.set_retention("cancelled", 0, type="rare")
@@ -317,14 +315,14 @@ def test_tasks_that_finished_at_the_same_moment_are_all_found(app: Any, short_st
 
 
 @pytest.mark.database("the rounds of a worker are a plan on a database")
-def test_the_rounds_of_a_worker_go_on_where_the_round_before_ended(
+def test_a_round_of_upkeep_of_a_worker_continues_where_the_round_before_ended(
     app: Any, url: str, clock: Clock, short_stretches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procedures, "MAX_IDLE_BATCHES", 2)
     mixed(app, clock)
     app.set_retention("cancelled", 0, type="rare")
     client, rounds = dibs.Dibs(url, clock=clock), procedures.Pruning()
-    pruned = [client._follow(procedures.clear(client._store, rounds))[0] for _ in range(8)]
+    pruned = [client._follow(procedures.run_cleanup(client._store, rounds))[0] for _ in range(8)]
     assert sum(pruned[:4]) == 3
     assert pruned[0] == 0
     client.close()
@@ -338,11 +336,11 @@ def test_a_task_that_was_committed_late_is_found_by_the_next_pass(
     mixed(app, clock, rare=1)
     app.set_retention("cancelled", 0, type="late")
     client, rounds = dibs.Dibs(url, clock=clock), procedures.Pruning()
-    client._follow(procedures.clear(client._store, rounds))
+    client._follow(procedures.run_cleanup(client._store, rounds))
     [late] = finished(app, "late")
     run_sql(url, f"UPDATE dibs_tasks SET finished_at = 1 WHERE id = {late}")  # before all that was read
-    assert client._follow(procedures.clear(client._store, rounds))[0] == 0
-    assert sum(client._follow(procedures.clear(client._store, rounds))[0] for _ in range(4)) == 1
+    assert client._follow(procedures.run_cleanup(client._store, rounds))[0] == 0
+    assert sum(client._follow(procedures.run_cleanup(client._store, rounds))[0] for _ in range(4)) == 1
     assert app.get(late) is None
     client.close()
 
@@ -379,7 +377,7 @@ def test_a_workflow_is_kept_by_the_rule_for_its_name_and_its_steps_with_it(app: 
     assert len(app.list_tasks()) == 1
 
 
-def test_a_workflow_is_kept_as_long_as_the_longest_rule_of_its_queues_says(app: Any, clock: Clock) -> None:
+def test_a_workflow_is_kept_for_the_longest_retention_of_its_queues(app: Any, clock: Clock) -> None:
     both, one = workflow(app, "order", "mail", "audit"), workflow(app, "order", "mail")
     app.set_retention("cancelled", 10, queue="mail")
     app.set_retention("cancelled", 20, queue="audit")
@@ -391,7 +389,9 @@ def test_a_workflow_is_kept_as_long_as_the_longest_rule_of_its_queues_says(app: 
     assert app.get_workflow(both) is None
 
 
-def test_a_workflow_in_a_queue_without_a_rule_is_kept_by_the_default_at_least(app: Any, clock: Clock) -> None:
+def test_a_workflow_in_a_queue_without_a_rule_is_kept_at_least_for_the_default_retention(
+    app: Any, clock: Clock
+) -> None:
     flow = workflow(app, "order", "mail", "other")
     app.set_retention("cancelled", 10, queue="mail")
     clock.advance(DAY - 1)
@@ -401,7 +401,7 @@ def test_a_workflow_in_a_queue_without_a_rule_is_kept_by_the_default_at_least(ap
     assert app.get_workflow(flow) is None
 
 
-def test_a_workflow_in_very_many_queues_is_kept_as_long_as_any_queue(app: Any, clock: Clock) -> None:
+def test_a_workflow_in_very_many_queues_is_kept_for_the_longest_retention_of_all_queues(app: Any, clock: Clock) -> None:
     queues = [f"{'q' * 250}-{n}" for n in range(5)]
     assert len(json.dumps(queues)) > QUEUES_READ
     flow = workflow(app, "order", *queues)
@@ -416,7 +416,7 @@ def test_a_workflow_in_very_many_queues_is_kept_as_long_as_any_queue(app: Any, c
 # Many at once
 
 
-def test_clients_that_change_and_prune_at_once_lose_no_change_and_delete_each_task_once(
+def test_concurrent_changes_and_prunings_lose_no_change_and_delete_each_task_once(
     url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     apps = [open_app(url, clock=clock) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Schedules: a tick is enqueued once, however many tick at once, and downtime is caught up as the schedule says."""
+"""Schedules: a tick is enqueued once, also by concurrent clients, and downtime is caught up as the schedule demands."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def tick_one(app: Any, read: DueSchedule) -> int:
 # Declaring
 
 
-def test_a_schedule_is_stored_with_everything_that_was_said_and_its_next_tick(app: Any, clock: Clock) -> None:
+def test_a_schedule_is_stored_with_all_its_options_and_its_next_tick(app: Any, clock: Clock) -> None:
     made = app.set_schedule(
         "nightly",
         "30 2 * * *",
@@ -97,14 +97,14 @@ def test_a_schedule_is_stored_with_everything_that_was_said_and_its_next_tick(ap
     assert app.get_schedule("nightly") == made
 
 
-def test_the_defaults_are_utc_and_one_task_after_downtime(app: Any) -> None:
+def test_the_defaults_of_a_schedule_are_utc_and_one_task_after_downtime(app: Any) -> None:
     made = app.set_schedule("hourly", "@hourly", "report")
     assert (made.timezone, made.catch_up, made.enabled, made.params) == ("UTC", CatchUp.ONE, True, {})
     assert (made.queue, made.priority, made.max_attempts, made.timeout) == ("default", 0, 3, None)
     assert (made.cron, made.next_at) == ("@hourly", at("13:00"))
 
 
-def test_the_same_again_changes_nothing(app: Any, url: str, clock: Clock) -> None:
+def test_the_same_declaration_again_changes_nothing(app: Any, url: str, clock: Clock) -> None:
     for _ in range(2):
         app.set_schedule("hourly", "@hourly", "report", {"a": 1}, timeout=3)
         rows = tables.read(url)
@@ -113,14 +113,16 @@ def test_the_same_again_changes_nothing(app: Any, url: str, clock: Clock) -> Non
     assert tables.read(url) == rows
 
 
-def test_the_same_again_after_downtime_keeps_the_tick_that_is_due(app: Any, clock: Clock) -> None:
+def test_the_same_declaration_after_downtime_keeps_the_tick_that_is_due(app: Any, clock: Clock) -> None:
     app.set_schedule("hourly", "@hourly", "report")
     clock.advance(3 * HOUR)
     assert app.set_schedule("hourly", "@hourly", "report").next_at == at("13:00")
 
 
 @pytest.mark.parametrize("change", [{"cron": "*/7 * * * *"}, {"timezone": "Asia/Kathmandu"}])
-def test_another_cron_or_time_zone_begins_anew_from_now(app: Any, clock: Clock, change: dict[str, str]) -> None:
+def test_another_cron_expression_or_time_zone_computes_the_next_tick_from_now(
+    app: Any, clock: Clock, change: dict[str, str]
+) -> None:
     app.set_schedule("some", "0 12 * * *", "report")
     clock.advance(DAY + 60)  # a tick is due
     changed = app.set_schedule("some", **{"cron": "0 12 * * *", "type": "report", **change})
@@ -153,19 +155,19 @@ def test_any_other_change_keeps_the_next_tick(app: Any, clock: Clock, change: di
     assert app.get_schedule("some") == after
 
 
-def test_the_source_says_who_spoke_last(app: Any) -> None:
+def test_the_source_of_a_schedule_is_that_of_its_last_change(app: Any) -> None:
     new = NewSchedule(name="some", cron="@hourly", type="report")
     assert run(app, app._store.schedules.put_schedule(new, "code")).source == "code"
     assert app.set_schedule("some", "@hourly", "report").source == "command"
 
 
-def test_what_is_said_again_does_not_enable_what_was_disabled(app: Any) -> None:
+def test_declaring_a_disabled_schedule_again_does_not_enable_it(app: Any) -> None:
     app.set_schedule("some", "@hourly", "report")
     app.disable_schedule("some")
     assert not app.set_schedule("some", "@daily", "report").enabled
 
 
-def test_enabled_can_be_said_along(app: Any, clock: Clock) -> None:
+def test_a_declaration_can_enable_and_disable_the_schedule(app: Any, clock: Clock) -> None:
     assert not app.set_schedule("some", "@hourly", "report", enabled=False).enabled
     clock.advance(5 * HOUR)
     enabled = app.set_schedule("some", "@hourly", "report", enabled=True)
@@ -191,7 +193,7 @@ def test_a_removed_schedule_is_gone_and_its_tasks_stay(app: Any, clock: Clock) -
 @pytest.mark.parametrize(
     "verb", ["get_schedule", "remove_schedule", "enable_schedule", "disable_schedule", "run_schedule"]
 )
-def test_a_schedule_that_is_not_there_is_said_so(app: Any, verb: str) -> None:
+def test_an_unknown_schedule_is_reported_as_not_found(app: Any, verb: str) -> None:
     with pytest.raises(ScheduleNotFound, match="'nobody'") as refused:
         getattr(app, verb)("nobody")
     assert (refused.value.code, refused.value.name) == ("schedule_not_found", "nobody")
@@ -219,13 +221,13 @@ def test_a_schedule_that_is_not_there_is_said_so(app: Any, verb: str) -> None:
     ],
     ids=lambda wrong: " ".join(f"{name}={str(value)[:12]}" for name, value in wrong.items()),
 )
-def test_what_is_wrong_is_refused_before_anything_is_stored(app: Any, wrong: dict[str, Any]) -> None:
+def test_an_invalid_schedule_is_refused_before_anything_is_stored(app: Any, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         app.set_schedule(**{"name": "some", "cron": "@hourly", "type": "report", **wrong})
     assert app.schedules() == []
 
 
-def test_the_longest_name_still_ticks(app: Any, clock: Clock) -> None:
+def test_a_schedule_with_the_longest_name_ticks(app: Any, clock: Clock) -> None:
     app.set_schedule("ü" * MAX_SCHEDULE_NAME, "@hourly", "report")
     clock.advance(HOUR)
     assert app.tick() == 1
@@ -234,7 +236,7 @@ def test_the_longest_name_still_ticks(app: Any, clock: Clock) -> None:
 # Ticking
 
 
-def test_a_tick_is_enqueued_when_it_has_come_and_not_before(app: Any, clock: Clock) -> None:
+def test_a_tick_is_enqueued_when_it_is_due_and_not_before(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "*/5 * * * *", "report")
     clock.advance(5 * MINUTE - 0.000001)
     assert app.tick() == 0
@@ -243,7 +245,7 @@ def test_a_tick_is_enqueued_when_it_has_come_and_not_before(app: Any, clock: Clo
     assert app.tick() == 0
 
 
-def test_the_task_of_a_tick_is_pending_and_says_which_tick_it_serves(app: Any, clock: Clock) -> None:
+def test_the_task_of_a_tick_is_pending_and_names_its_tick(app: Any, clock: Clock) -> None:
     app.set_schedule(
         "some",
         "*/5 * * * *",
@@ -266,7 +268,7 @@ def test_the_task_of_a_tick_is_pending_and_says_which_tick_it_serves(app: Any, c
     assert 7.2 <= (finished.run_at - moment(clock)).total_seconds() <= 8.8
 
 
-def test_the_schedule_notes_its_last_tick_and_moves_on(app: Any, clock: Clock) -> None:
+def test_the_schedule_stores_its_last_tick_and_its_next_tick(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "*/5 * * * *", "report")
     clock.advance(5 * MINUTE)
     app.tick()
@@ -276,13 +278,13 @@ def test_the_schedule_notes_its_last_tick_and_moves_on(app: Any, clock: Clock) -
     assert (schedule.last_error, schedule.updated_at) == (None, NOON)
 
 
-def test_tick_after_tick_each_gets_its_task(app: Any, clock: Clock) -> None:
+def test_each_of_several_ticks_gets_its_own_task(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "*/15 * * * *", "report")
     assert [(clock.advance(15 * MINUTE), app.tick())[1] for _ in range(5)] == [1] * 5
     assert ticks_of(app) == ["06-15 12:15", "06-15 12:30", "06-15 12:45", "06-15 13:00", "06-15 13:15"]
 
 
-def test_upkeep_ticks(app: Any, clock: Clock) -> None:
+def test_upkeep_enqueues_due_ticks(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report")
     app.set_schedule("other", "30 * * * *", "report", catch_up="all")
     clock.advance(2 * HOUR)
@@ -290,7 +292,7 @@ def test_upkeep_ticks(app: Any, clock: Clock) -> None:
     assert app.upkeep().ticked == 0
 
 
-def test_a_tick_wakes_who_waits_for_a_task(url: str, open_app: Callable[..., Any]) -> None:
+def test_a_tick_wakes_a_waiting_claim(url: str, open_app: Callable[..., Any]) -> None:
     app = open_app(url)  # the real clock
     app.set_schedule("some", "* * * * * *", "report")
     with ThreadPoolExecutor(1) as pool:
@@ -321,7 +323,7 @@ def test_ticking_joins_your_transaction_and_is_undone_with_it(app: Any, url: str
 # Exactly once
 
 
-def test_twenty_threads_tick_at_once_and_one_task_comes_of_it(app: Any, clock: Clock) -> None:
+def test_twenty_threads_that_tick_concurrently_enqueue_one_task(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report")
     for hour in range(1, 4):
         clock.advance(HOUR)
@@ -330,7 +332,7 @@ def test_twenty_threads_tick_at_once_and_one_task_comes_of_it(app: Any, clock: C
         assert len(app.list_tasks()) == hour
 
 
-def test_two_clients_race_for_many_schedules_and_each_ticks_once(
+def test_two_clients_that_tick_many_schedules_concurrently_tick_each_once(
     url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     apps = [open_app(url, clock=clock) for _ in range(2)]
@@ -343,7 +345,7 @@ def test_two_clients_race_for_many_schedules_and_each_ticks_once(
     assert (ticked, len(tasks), len({task.key for task in tasks})) == (90, 90, 90)
 
 
-def test_all_who_read_the_same_tick_try_and_one_of_them_enqueues(
+def test_of_all_clients_that_read_the_same_due_tick_one_enqueues_its_task(
     url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     apps = [open_app(url, clock=clock) for _ in range(2)]
@@ -355,7 +357,7 @@ def test_all_who_read_the_same_tick_try_and_one_of_them_enqueues(
     assert sorted(ticked) == [0] * 9 + [2]
 
 
-def test_twenty_threads_declare_the_same_schedule_and_there_is_one(app: Any) -> None:
+def test_twenty_threads_that_declare_the_same_schedule_create_one_schedule(app: Any) -> None:
     with ThreadPoolExecutor(20) as pool:
         made = list(pool.map(lambda _: app.set_schedule("some", "@hourly", "report"), range(20)))
     assert app.schedules() == [made[0]]
@@ -387,7 +389,7 @@ def test_an_old_tick_changes_nothing(app: Any, url: str, clock: Clock, meanwhile
     assert tables.read(url) == rows
 
 
-def test_what_is_enqueued_is_what_the_schedule_says_now(app: Any, clock: Clock) -> None:
+def test_a_tick_enqueues_the_current_declaration_of_the_schedule(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report", {"a": 1})
     clock.advance(HOUR)
     [read] = due(app)
@@ -438,7 +440,7 @@ def broken_after(app: Any, monkeypatch: pytest.MonkeyPatch, statement: str) -> N
 
 @pytest.mark.database("it breaks a statement")
 @pytest.mark.parametrize("statement", ["enqueue", "note_tick"])
-def test_a_schedule_that_could_not_enqueue_has_not_moved_on(
+def test_a_schedule_whose_enqueue_fails_keeps_its_next_tick(
     app: Any, url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
     app.set_schedule("some", "@hourly", "report")
@@ -470,9 +472,7 @@ dibs.Dibs(sys.argv[1], clock=lambda: int(sys.argv[2])).tick()
 """
 
 
-def test_a_tick_survives_the_death_of_the_process_between_moving_on_and_enqueueing(
-    app: Any, url: str, clock: Clock
-) -> None:
+def test_a_tick_survives_a_process_killed_between_its_two_statements(app: Any, url: str, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report")
     clock.advance(HOUR)
     program = [sys.executable, "-c", KILLED, url, str(clock.now)]
@@ -484,7 +484,9 @@ def test_a_tick_survives_the_death_of_the_process_between_moving_on_and_enqueuei
 # Refused
 
 
-def test_params_that_do_not_fit_their_type_are_noted_and_the_schedule_goes_on(app: Any, clock: Clock) -> None:
+def test_params_that_do_not_fit_their_type_are_recorded_as_error_and_the_schedule_continues(
+    app: Any, clock: Clock
+) -> None:
     app.set_schedule("some", "@hourly", "report", {"a": 1})
     app.register_type("report", NEEDS_TEXT)
     clock.advance(HOUR)
@@ -495,7 +497,7 @@ def test_params_that_do_not_fit_their_type_are_noted_and_the_schedule_goes_on(ap
     assert (due(app), app.list_tasks()) == ([], [])
 
 
-def test_a_good_tick_clears_the_note_of_a_refused_one(app: Any, clock: Clock) -> None:
+def test_an_accepted_tick_clears_the_error_of_a_refused_tick(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report", {"a": 1})
     app.register_type("report", NEEDS_TEXT)
     clock.advance(HOUR)
@@ -507,7 +509,7 @@ def test_a_good_tick_clears_the_note_of_a_refused_one(app: Any, clock: Clock) ->
     assert (schedule.last_error, schedule.last_at) == (None, at("14:00"))
 
 
-def test_a_refused_tick_leaves_the_note_of_the_last_good_one(app: Any, clock: Clock) -> None:
+def test_a_refused_tick_keeps_the_record_of_the_last_accepted_tick(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report", {"a": 1})
     clock.advance(HOUR)
     app.tick()
@@ -519,7 +521,7 @@ def test_a_refused_tick_leaves_the_note_of_the_last_good_one(app: Any, clock: Cl
     assert schedule.last_error is not None
 
 
-def test_a_key_that_is_taken_by_other_work_is_noted_and_the_schedule_goes_on(app: Any, clock: Clock) -> None:
+def test_a_key_that_another_task_has_is_recorded_as_error_and_the_schedule_continues(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report", catch_up="all")
     app.enqueue("other", key="schedule:some:2025-06-15T14:00:00Z")
     clock.advance(3 * HOUR)
@@ -534,7 +536,7 @@ def test_a_key_that_is_taken_by_other_work_is_noted_and_the_schedule_goes_on(app
     assert schedule.next_at == at("17:00")
 
 
-def test_one_schedule_that_is_refused_does_not_hold_up_the_others(app: Any, clock: Clock) -> None:
+def test_a_refused_tick_of_one_schedule_does_not_hold_up_other_schedules(app: Any, clock: Clock) -> None:
     for name in ("a", "b", "c"):
         app.set_schedule(name, "@hourly", "strict" if name == "b" else "report")
     app.register_type("strict", NEEDS_TEXT)
@@ -542,7 +544,7 @@ def test_one_schedule_that_is_refused_does_not_hold_up_the_others(app: Any, cloc
     assert app.tick() == 2
 
 
-def test_a_time_zone_that_this_machine_does_not_know_leaves_the_tick_to_others(
+def test_a_machine_that_does_not_know_the_time_zone_leaves_the_tick_to_other_machines(
     app: Any, url: str, clock: Clock
 ) -> None:
     app.set_schedule("a", "@hourly", "report")
@@ -560,7 +562,7 @@ def test_a_time_zone_that_this_machine_does_not_know_leaves_the_tick_to_others(
 # Catching up
 
 
-def test_after_downtime_one_means_the_latest_tick_alone(app: Any, clock: Clock) -> None:
+def test_after_downtime_catch_up_one_enqueues_only_the_latest_tick(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "*/5 * * * *", "report", catch_up="one")
     clock.advance(7 * HOUR + 3 * MINUTE)
     assert app.tick() == 1
@@ -569,7 +571,7 @@ def test_after_downtime_one_means_the_latest_tick_alone(app: Any, clock: Clock) 
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1, 1), (7, 7), (59.999999, 59), (60, 60), (61, 1), (HOUR, 1)])
-def test_one_still_means_every_tick_where_several_come_between_two_looks(
+def test_catch_up_one_enqueues_every_tick_of_the_last_minute(
     app: Any, clock: Clock, seconds: float, expected: int
 ) -> None:
     app.set_schedule("some", "* * * * * *", "report", catch_up="one")
@@ -577,7 +579,7 @@ def test_one_still_means_every_tick_where_several_come_between_two_looks(
     assert app.tick() == expected
 
 
-def test_after_downtime_all_means_every_tick_in_order(app: Any, clock: Clock) -> None:
+def test_after_downtime_catch_up_all_enqueues_every_tick_in_order(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report", catch_up="all")
     clock.advance(4 * HOUR + 3 * MINUTE)
     assert app.tick() == 4
@@ -585,7 +587,7 @@ def test_after_downtime_all_means_every_tick_in_order(app: Any, clock: Clock) ->
     assert app.get_schedule("some").next_at == at("17:00")
 
 
-def test_all_means_the_newest_thousand_at_most(app: Any, clock: Clock) -> None:
+def test_catch_up_all_enqueues_at_most_the_newest_thousand_ticks(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "* * * * *", "report", catch_up="all")
     clock.advance(30 * DAY)
     assert app.tick() == CATCH_UP_LIMIT == 1000
@@ -595,7 +597,7 @@ def test_all_means_the_newest_thousand_at_most(app: Any, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(("late", "expected"), [(0, 1), (60, 1), (60.000001, 0), (7 * HOUR + 120, 0)])
-def test_none_means_only_a_tick_that_is_at_most_a_minute_late(
+def test_catch_up_none_enqueues_only_a_tick_that_is_at_most_a_minute_late(
     app: Any, clock: Clock, late: float, expected: int
 ) -> None:
     app.set_schedule("some", "@hourly", "report", catch_up="none")
@@ -606,7 +608,7 @@ def test_none_means_only_a_tick_that_is_at_most_a_minute_late(
     assert schedule.last_at == (at("13:00") if expected else None)
 
 
-def test_none_serves_the_tick_that_comes_just_after_downtime(app: Any, clock: Clock) -> None:
+def test_catch_up_none_enqueues_the_first_tick_after_downtime(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report", catch_up="none")
     clock.advance(7 * HOUR + 30)
     assert app.tick() == 1
@@ -624,7 +626,7 @@ def test_none_serves_the_tick_that_comes_just_after_downtime(app: Any, clock: Cl
     ],
     ids=["spring", "autumn"],
 )
-def test_a_nightly_job_runs_once_in_the_night_that_changes_the_clock(
+def test_a_nightly_schedule_ticks_once_in_the_night_of_a_clock_change(
     app: Any, clock: Clock, start: datetime, expected: list[str]
 ) -> None:
     turn_to(clock, start)
@@ -646,7 +648,9 @@ def test_a_disabled_schedule_does_not_tick(app: Any, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("catch_up", list(CatchUp))
-def test_enabling_begins_from_now_and_catches_nothing_up(app: Any, clock: Clock, catch_up: CatchUp) -> None:
+def test_enabling_a_schedule_computes_the_next_tick_from_now_without_catch_up(
+    app: Any, clock: Clock, catch_up: CatchUp
+) -> None:
     app.set_schedule("some", "@hourly", "report", catch_up=catch_up)
     app.disable_schedule("some")
     clock.advance(3 * HOUR + 1)
@@ -658,7 +662,7 @@ def test_enabling_begins_from_now_and_catches_nothing_up(app: Any, clock: Clock,
     assert ticks_of(app) == ["06-15 16:00"]
 
 
-def test_enabling_what_is_enabled_keeps_a_tick_that_is_due(app: Any, clock: Clock) -> None:
+def test_enabling_an_enabled_schedule_keeps_a_tick_that_is_due(app: Any, clock: Clock) -> None:
     app.set_schedule("some", "@hourly", "report")
     clock.advance(HOUR)
     assert app.enable_schedule("some").next_at == at("13:00")
@@ -673,7 +677,7 @@ def test_disabling_twice_is_the_same_as_once(app: Any, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_run_enqueues_a_task_now_beside_the_ticks(app: Any, url: str, clock: Clock, enabled: bool) -> None:
+def test_run_enqueues_a_task_now_and_keeps_the_next_tick(app: Any, url: str, clock: Clock, enabled: bool) -> None:
     made = app.set_schedule("some", "@hourly", "report", {"a": 1}, queue="slow", priority=4, enabled=enabled)
     clock.advance(90)
     first, second = app.run_schedule("some"), app.run_schedule("some")
@@ -694,7 +698,7 @@ def test_run_refuses_params_that_do_not_fit_their_type(app: Any) -> None:
 # When to look again
 
 
-def test_the_next_tick_of_an_enabled_schedule_is_something_to_wait_for(app: Any, clock: Clock) -> None:
+def test_the_next_tick_of_an_enabled_schedule_counts_for_the_next_due_time(app: Any, clock: Clock) -> None:
     def next_due() -> float | None:
         answer: float | None = run(app, app._store.upkeep.next_due())
         return answer
@@ -719,7 +723,7 @@ def test_the_next_tick_of_an_enabled_schedule_is_something_to_wait_for(app: Any,
     assert next_due() == HOUR - 61
 
 
-def test_a_schedule_is_kept_by_a_database_that_is_closed_and_opened(
+def test_a_schedule_survives_closing_and_opening_the_database(
     url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     app = open_app(url, clock=clock)
@@ -731,6 +735,6 @@ def test_a_schedule_is_kept_by_a_database_that_is_closed_and_opened(
     assert again.tick() == 1
 
 
-def test_the_words_are_public() -> None:
+def test_the_types_of_schedules_are_public() -> None:
     assert {"Schedule", "CatchUp", "ScheduleNotFound"} <= set(dibs.__all__)
     assert [each.value for each in dibs.CatchUp] == ["one", "all", "none"]

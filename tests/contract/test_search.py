@@ -1,5 +1,6 @@
-"""Search: tasks by whatever is known of them, newest first, page by page; one call looks at a bounded number of them,
-and the next goes on where it stopped, so that nothing is found twice and nothing is passed over."""
+"""Search: tasks by any combination of filters, newest first, page by page. One call reads a bounded number of tasks,
+and the next call continues where it stopped: no task is returned twice and none is skipped.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ def failed(app: Any, error: Failure, **options: Any) -> int:
 # A line
 
 
-def test_a_line_shows_how_the_task_stands(app: Any, clock: Clock) -> None:
-    task = app.enqueue("resize", {"image": 7}, queue="media", priority=5, max_attempts=2, key="order-7")
+def test_a_search_result_shows_the_state_of_the_task(app: Any, clock: Clock) -> None:
+    task = app.enqueue("resize", {"image": 7}, queue="media", priority=5, max_attempts=2, key="order-7", tags=["eu"])
     claim = app.claim("worker-7", lease=30)
     app.progress(claim, 40)
     app.cancel(task.id)
@@ -77,10 +78,11 @@ def test_a_line_shows_how_the_task_stands(app: Any, clock: Clock) -> None:
         error=None,
         cancel_requested=True,
         error_head=None,
+        tags=["eu"],
     )
 
 
-def test_of_large_params_and_errors_a_line_has_the_beginning(app: Any) -> None:
+def test_a_search_result_has_the_beginning_of_large_params_and_errors(app: Any) -> None:
     task_id = failed(app, Failure("Boom", "ü" * 5000, "traceback " * 1000), params={"text": "ä" * 500_000})
     [line] = search(app).tasks
     assert (line.id, line.params) == (task_id, '{"text":"' + "ä" * 191)
@@ -100,7 +102,7 @@ def test_without_a_condition_everything_is_found_newest_first(app: Any) -> None:
     assert found(app) == ids[::-1]
 
 
-def test_an_empty_store_has_been_looked_through(app: Any) -> None:
+def test_a_search_of_an_empty_store_is_complete(app: Any) -> None:
     assert search(app) == FoundTasks([], None, 0)
     assert search(app, text="anything", since=datetime.now(UTC)) == FoundTasks([], None, 0)
 
@@ -114,7 +116,7 @@ def test_a_task_is_found_by_its_id_and_by_its_key(app: Any) -> None:
 
 @pytest.mark.parametrize("span", [2, SEARCH_SPAN])
 @pytest.mark.parametrize("state", STATES)
-def test_a_state_is_found_whether_few_tasks_are_in_it_or_many(
+def test_a_search_by_state_finds_rare_and_frequent_states(
     app: Any, state: str, span: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if span == 2:
@@ -125,9 +127,7 @@ def test_a_state_is_found_whether_few_tasks_are_in_it_or_many(
 
 
 @pytest.mark.parametrize("few", [0, search_operations.FEW])
-def test_blocked_steps_are_found_among_those_that_have_not_ended(
-    app: Any, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocked_steps_are_found_among_unfinished_tasks(app: Any, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_operations, "FEW", few)
     workflow_id = start(app, *DIAMOND)
     app.enqueue("resize")
@@ -135,7 +135,7 @@ def test_blocked_steps_are_found_among_those_that_have_not_ended(
     assert found(app, state="blocked") == sorted(blocked, reverse=True)
 
 
-def test_type_queue_and_worker_narrow_and_all_must_hold(app: Any) -> None:
+def test_type_queue_and_worker_narrow_a_search_and_all_must_match(app: Any) -> None:
     one = task_in(app, "claimed", "resize", "worker-1", queue="slow").id
     two = task_in(app, "completed", "crop", "worker-1", queue="fast").id
     three = task_in(app, "failed", "crop", "worker-2", queue="slow").id
@@ -149,7 +149,7 @@ def test_type_queue_and_worker_narrow_and_all_must_hold(app: Any) -> None:
     assert found(app, state="pending", type="crop") == [four]
 
 
-def test_nothing_of_other_queues_is_found_whatever_is_asked_for(app: Any) -> None:
+def test_a_search_limited_to_queues_finds_nothing_of_other_queues(app: Any) -> None:
     ours = app.enqueue("resize", {"text": "needle"}, queue="mail", key="a").id
     theirs = app.enqueue("resize", {"text": "needle"}, queue="media", key="b").id
     for which in ({}, {"state": "pending"}, {"text": "needle"}, {"type": "resize"}):
@@ -158,7 +158,7 @@ def test_nothing_of_other_queues_is_found_whatever_is_asked_for(app: Any) -> Non
         assert found(app, queues=["mail"], **which) == []
 
 
-def test_a_task_is_created_since_a_moment_and_before_another(app: Any, clock: Clock) -> None:
+def test_tasks_are_found_by_the_time_of_their_creation(app: Any, clock: Clock) -> None:
     ids, moments = [], []
     for _ in range(5):
         ids.append(app.enqueue("resize").id)
@@ -173,7 +173,7 @@ def test_a_task_is_created_since_a_moment_and_before_another(app: Any, clock: Cl
 # Text
 
 
-def test_text_is_found_in_params_as_it_was_sent(app: Any) -> None:
+def test_text_is_found_in_params_as_it_was_enqueued(app: Any) -> None:
     task = app.enqueue("resize", {"say": 'a "quoted" \\ text\nof two lines', "name": "Grüße", "n": 17}).id
     app.enqueue("resize", {"say": "something else"})
     for text in ('"quoted"', "\\ text\nof", "Grüße", '"n":17', "two lines", "17"):
@@ -199,7 +199,7 @@ def test_text_is_not_found_in_tracebacks_and_results(app: Any) -> None:
     assert found(app, text="secret") == []
 
 
-def test_text_is_only_text_whatever_it_looks_like(app: Any) -> None:
+def test_text_with_wildcards_and_sql_is_only_text(app: Any) -> None:
     app.enqueue("other")
     for text in (
         "'; DROP TABLE dibs_tasks; --",
@@ -229,7 +229,9 @@ def test_pages_leave_no_gap_and_repeat_nothing(app: Any) -> None:
             assert lines == wanted, (span, limit)
 
 
-def test_pages_by_state_stay_whole_when_few_become_many(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_by_state_stay_complete_when_a_rare_state_becomes_frequent(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(search_operations, "FEW", 10)
     ids = [task.id for task in app.enqueue_many([NewTask("resize") for _ in range(9)])]
     first = search(app, state="pending", limit=4)
@@ -245,13 +247,13 @@ def pages_from(app: Any, cursor: int | None, **options: Any) -> Iterator[FoundTa
         cursor = answer.cursor
 
 
-def test_one_call_looks_at_no_more_than_its_span(app: Any) -> None:
+def test_one_search_call_reads_no_more_tasks_than_its_span(app: Any) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(10)])
     assert [(page.looked, page.tasks) for page in pages(app, 4, type="crop")] == [(4, []), (4, []), (2, [])]
     assert search(app, 4, text="nowhere").cursor is not None
 
 
-def test_one_call_looks_at_no_more_than_its_span_of_those_that_an_index_leads_to(app: Any) -> None:
+def test_one_search_call_over_an_index_reads_no_more_tasks_than_its_span(app: Any) -> None:
     ids = [task.id for task in app.enqueue_many([NewTask("resize", {"n": n}) for n in range(10)])]
     looks = list(pages(app, 4, state="pending", text="nowhere"))
     assert [(page.looked, page.tasks) for page in looks] == [(4, []), (4, []), (2, [])]
@@ -259,7 +261,7 @@ def test_one_call_looks_at_no_more_than_its_span_of_those_that_an_index_leads_to
     assert found == ids[::-1]
 
 
-def test_the_last_page_says_that_it_is_the_last(app: Any) -> None:
+def test_the_last_page_has_no_continuation(app: Any) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(3)])
     assert search(app, limit=4).cursor is None
     assert search(app, type="resize", limit=3).cursor is None
@@ -278,7 +280,7 @@ def test_a_search_by_time_skips_the_tasks_of_other_days_and_misses_none(app: Any
         assert sum(page.looked for page in looks) <= 5 * 20
 
 
-def test_a_search_by_time_finds_tasks_made_while_the_clock_was_wrong(app: Any, clock: Clock, url: str) -> None:
+def test_a_search_by_time_finds_tasks_created_while_the_clock_was_wrong(app: Any, clock: Clock, url: str) -> None:
     ids = [task.id for task in enqueue_all(app, [NewTask("resize") for _ in range(200)])]
     back = clock.now - 3_500_000_000
     run_sql(url, f"UPDATE dibs_tasks SET created_at = {back} WHERE id % 2 = 0")
@@ -317,7 +319,7 @@ BAD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=str)
-def test_a_search_that_makes_no_sense_is_refused(bad: dict[str, Any]) -> None:
+def test_a_search_with_invalid_arguments_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         TaskSearch(**bad)
 

@@ -1,4 +1,4 @@
-"""Sessions: found by their digest until they end by the database's clock, and then forgotten."""
+"""Sessions: found by their digest until they end by the clock of the database, and then deleted."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def test_a_session_is_found_by_its_digest_until_its_end(app: Any, clock: Clock) 
     assert get(app, "bbb") == BrowserSession("key-2", moment(clock) + timedelta(hours=1))
 
 
-def test_a_digest_that_nobody_has_is_no_session(app: Any) -> None:
+def test_an_unknown_digest_is_not_a_session(app: Any) -> None:
     create(app, "aaa")
     for other in ("AAA", "aa", "", "%", "'"):
         assert get(app, other) is None
 
 
-def test_an_ended_session_is_gone_and_ending_it_again_says_so(app: Any) -> None:
+def test_an_ended_session_is_gone_and_cannot_be_ended_again(app: Any) -> None:
     create(app, "aaa")
     create(app, "bbb")
     assert [run(app, app._store.keys.end_session(digest)) for digest in ("aaa", "aaa", "zzz")] == [True, False, False]
     assert (get(app, "aaa"), get(app, "bbb") is None) == (None, False)
 
 
-def test_the_same_session_again_changes_nothing(app: Any, clock: Clock) -> None:
+def test_storing_the_same_session_again_changes_nothing(app: Any, clock: Clock) -> None:
     create(app, "aaa", "key-1")
     before = get(app, "aaa")
     clock.advance(60)
@@ -73,6 +73,6 @@ def test_sessions_past_their_end_are_pruned_the_oldest_first_and_others_are_not(
 
 
 @pytest.mark.parametrize("lifetime", [0, -1, 1.5, None, 2**60])
-def test_a_lifetime_that_makes_no_sense_is_refused(app: Any, lifetime: Any) -> None:
+def test_an_invalid_lifetime_is_refused(app: Any, lifetime: Any) -> None:
     with pytest.raises(InvalidValue):
         app._store.keys.create_session("aaa", "key-1", lifetime)

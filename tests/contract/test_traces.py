@@ -1,4 +1,4 @@
-"""A task carries the span of its enqueuer, whatever stands between it and who runs it."""
+"""A task has the trace context of its enqueue, on every engine and over HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-00"
 
 
-def test_a_task_shows_the_trace_of_its_enqueuer_to_whoever_claims_it(app: Any) -> None:
+def test_a_claimed_task_has_the_trace_of_its_enqueue(app: Any) -> None:
     stored = app.enqueue_many([NewTask("a", trace=TRACE), NewTask("a")])
     assert [task.trace for task in stored] == [TRACE, None]
     claims = app.claim_many("w", 2)
@@ -20,7 +20,7 @@ def test_a_task_shows_the_trace_of_its_enqueuer_to_whoever_claims_it(app: Any) -
     assert app.get(stored[0].id).trace == TRACE
 
 
-def test_every_attempt_shows_the_same_trace(app: Any, clock: Any) -> None:
+def test_every_attempt_has_the_same_trace(app: Any, clock: Any) -> None:
     app.enqueue_many([NewTask("a", trace=TRACE)])
     app.fail(app.claim("w"), "boom", retry_in=1)
     clock.advance(2)
@@ -28,13 +28,13 @@ def test_every_attempt_shows_the_same_trace(app: Any, clock: Any) -> None:
     assert (again.attempt, again.task.trace) == (2, TRACE)
 
 
-def test_a_trace_is_no_part_of_what_a_key_stands_for(app: Any) -> None:
+def test_a_trace_is_not_part_of_the_content_of_an_idempotency_key(app: Any) -> None:
     first = app.enqueue_many([NewTask("a", key="k", trace=TRACE)])[0]
     again = app.enqueue_many([NewTask("a", key="k", trace=OTHER)])[0]
     assert (again.id, again.deduplicated, again.trace) == (first.id, True, TRACE)
 
 
-def test_the_steps_of_a_workflow_and_its_finalizer_carry_theirs(app: Any) -> None:
+def test_the_steps_of_a_workflow_and_its_finalizer_have_a_trace(app: Any) -> None:
     inner = NewWorkflow(name="inner", steps=[NewStep(name="b", task=NewTask("b", trace=TRACE))])
     steps = [NewStep(name="a", task=NewTask("a", trace=OTHER)), NewStep(name="in", workflow=inner)]
     new = NewWorkflow(name="outer", key="k", steps=steps, finalizer=NewTask("end", trace=TRACE))
@@ -44,7 +44,7 @@ def test_the_steps_of_a_workflow_and_its_finalizer_carry_theirs(app: Any) -> Non
     assert {name: tasks[name] for name in ("a", "b", "c", "end")} == {"a": OTHER, "b": TRACE, "c": OTHER, "end": TRACE}
 
 
-def test_steps_that_a_step_adds_carry_theirs(app: Any) -> None:
+def test_steps_that_a_step_adds_have_a_trace(app: Any) -> None:
     app.start_workflow(NewWorkflow(name="flow", steps=[NewStep(name="a", task=NewTask("a"))]))
     app.complete(app.claim("w"), steps=[NewStep(name="b", task=NewTask("b", trace=TRACE))])
     assert app.claim("w").task.trace == TRACE
@@ -66,6 +66,6 @@ def test_steps_that_a_step_adds_carry_theirs(app: Any) -> None:
         "<script>",
     ],
 )
-def test_what_is_no_traceparent_is_refused(trace: Any) -> None:
+def test_a_malformed_traceparent_is_refused(trace: Any) -> None:
     with pytest.raises(InvalidValue, match="not a valid traceparent"):
         NewTask("a", trace=trace)

@@ -1,4 +1,4 @@
-"""Task types: versioned JSON Schemas and defaults, which bind every enqueue and fetch nothing."""
+"""Task types: versioned JSON Schemas and defaults, which apply to every enqueue; no schema is fetched."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_first_registration_is_version_one(app: Any, clock: Clock) -> None:
     assert app.get_type("resize") == registered
 
 
-def test_the_same_again_is_the_same_version(app: Any, clock: Clock) -> None:
+def test_the_same_registration_again_is_the_same_version(app: Any, clock: Clock) -> None:
     first = app.register_type("resize", IMAGE, {"width": 800})
     clock.advance(1)
     reordered = {key: IMAGE[key] for key in reversed(IMAGE)}
@@ -53,12 +53,12 @@ def test_going_back_to_an_old_schema_is_a_new_version(app: Any) -> None:
     assert versions == [1, 2, 3]
 
 
-def test_a_default_that_turns_from_a_number_into_a_truth_value_is_a_change(app: Any) -> None:
+def test_a_default_that_changes_from_a_number_to_a_boolean_is_a_change(app: Any) -> None:
     app.register_type("resize", None, {"on": 1})
     assert app.register_type("resize", None, {"on": True}).version == 2
 
 
-def test_a_schema_for_a_truth_value_is_another_than_one_for_a_number(app: Any) -> None:
+def test_a_schema_with_a_boolean_constant_differs_from_one_with_a_number(app: Any) -> None:
     app.register_type("resize", {"properties": {"on": {"const": 1}}})
     app.register_type("resize", {"properties": {"on": {"const": True}}})
     assert app.enqueue("resize", {"on": True}).type_version == 2
@@ -68,7 +68,7 @@ def test_types_count_their_versions_separately(app: Any) -> None:
     assert [app.register_type(name, IMAGE).version for name in ("resize", "crop")] == [1, 1]
 
 
-def test_ten_registrations_of_the_same_new_schema_make_one_version(app: Any) -> None:
+def test_ten_registrations_of_the_same_new_schema_create_one_version(app: Any) -> None:
     app.register_type("resize", TEXT)
     with ThreadPoolExecutor(10) as pool:
         registered = list(pool.map(lambda _: app.register_type("resize", IMAGE), range(10)))
@@ -76,7 +76,7 @@ def test_ten_registrations_of_the_same_new_schema_make_one_version(app: Any) -> 
     assert len(app.list_types()) == 2
 
 
-def test_ten_clients_that_register_the_same_schema_make_one_version(
+def test_ten_clients_that_register_the_same_schema_create_one_version(
     url: str, open_app: Callable[..., Any], clock: Clock
 ) -> None:
     apps = [open_app(url, clock=clock) for _ in range(5)]
@@ -86,7 +86,7 @@ def test_ten_clients_that_register_the_same_schema_make_one_version(
     assert len(apps[0].list_types()) == 1
 
 
-def test_ten_different_schemas_at_once_get_ten_versions(app: Any) -> None:
+def test_ten_different_schemas_registered_concurrently_get_ten_versions(app: Any) -> None:
     with ThreadPoolExecutor(10) as pool:
         registered = list(pool.map(lambda n: app.register_type("resize", None, {"n": n}), range(10)))
     assert sorted(each.version for each in registered) == list(range(1, 11))
@@ -105,7 +105,7 @@ def test_all_types_are_listed_by_name_the_newest_version_first(app: Any) -> None
     assert [(each.name, each.version) for each in app.list_types()] == [("crop", 1), ("resize", 2), ("resize", 1)]
 
 
-def test_what_is_not_registered_is_not_found(app: Any) -> None:
+def test_a_type_that_is_not_registered_is_not_found(app: Any) -> None:
     app.register_type("resize", IMAGE)
     with pytest.raises(TaskTypeNotFound, match="'crop'"):
         app.get_type("crop")
@@ -113,7 +113,7 @@ def test_what_is_not_registered_is_not_found(app: Any) -> None:
         app.get_type("resize", 2)
 
 
-def test_a_version_that_cannot_be_is_refused(app: Any) -> None:
+def test_a_malformed_version_is_refused(app: Any) -> None:
     for version in (0, -1, "1", True, 2**31):
         with pytest.raises(InvalidValue):
             app.get_type("resize", version)
@@ -129,7 +129,7 @@ def test_params_that_fit_are_stored_with_the_version_they_fit(app: Any) -> None:
     assert app.get(task.id).type_version == 1
 
 
-def test_params_that_do_not_fit_are_refused_and_the_refusal_names_the_place(app: Any) -> None:
+def test_params_that_do_not_fit_are_refused_and_the_error_names_the_place(app: Any) -> None:
     app.register_type("resize", IMAGE)
     with pytest.raises(SchemaViolation, match=r"params/size/w of 'resize' \(version 1\)"):
         app.enqueue("resize", {"image": 7, "size": {"w": "wide"}})
@@ -145,26 +145,26 @@ def test_one_bad_task_in_a_batch_stores_none(app: Any) -> None:
     assert app.list_tasks() == []
 
 
-def test_defaults_are_filled_in_where_params_say_nothing(app: Any) -> None:
+def test_defaults_are_filled_in_where_params_are_missing(app: Any) -> None:
     app.register_type("resize", None, {"width": 800, "height": 600})
     task = app.enqueue("resize", {"width": 10})
     assert task.params == {"width": 10, "height": 600}
     assert app.get(task.id).params == task.params
 
 
-def test_defaults_are_filled_in_before_the_schema_is_asked(app: Any) -> None:
+def test_defaults_are_filled_in_before_params_are_validated(app: Any) -> None:
     app.register_type("resize", IMAGE, {"image": 1})
     assert app.enqueue("resize").params == {"image": 1}
 
 
-def test_defaults_that_do_not_fit_are_found_when_they_are_used(app: Any) -> None:
+def test_defaults_that_do_not_fit_the_schema_are_refused_when_they_are_used(app: Any) -> None:
     app.register_type("resize", IMAGE, {"image": "none"})
     with pytest.raises(SchemaViolation):
         app.enqueue("resize")
     assert app.enqueue("resize", {"image": 2}).params == {"image": 2}
 
 
-def test_a_key_stands_for_the_params_as_sent_whatever_the_defaults_are_by_then(app: Any) -> None:
+def test_the_content_of_an_idempotency_key_is_the_params_as_sent_without_defaults(app: Any) -> None:
     app.register_type("resize", None, {"width": 800})
     first = app.enqueue("resize", {"image": 7}, key="once")
     app.register_type("resize", None, {"width": 900})
@@ -194,7 +194,7 @@ def test_tasks_of_an_old_version_stay_claimable_by_name(app: Any) -> None:
     assert (claim.task_id, claim.task.params, claim.task.type_version) == (old.id, {"image": 7}, 1)
 
 
-def test_a_new_version_binds_its_own_client_at_once(app: Any) -> None:
+def test_a_new_version_applies_to_its_own_client_at_once(app: Any) -> None:
     app.register_type("resize", IMAGE)
     app.enqueue("resize", {"image": 7})
     app.register_type("resize", TEXT)
@@ -202,7 +202,9 @@ def test_a_new_version_binds_its_own_client_at_once(app: Any) -> None:
         app.enqueue("resize", {"image": 7})
 
 
-def test_a_schema_registered_elsewhere_binds_within_a_second_or_so(url: str, open_app: Callable[..., Any]) -> None:
+def test_a_schema_registered_by_another_client_applies_within_about_a_second(
+    url: str, open_app: Callable[..., Any]
+) -> None:
     here, elsewhere = open_app(url), open_app(url)
     assert here.enqueue("resize").type_version is None
     elsewhere.register_type("resize", IMAGE)
@@ -223,7 +225,7 @@ def test_a_schema_outlives_the_client_that_registered_it(url: str, open_app: Cal
         open_app(url).enqueue("resize")
 
 
-def test_true_lets_everything_in_and_false_nothing(app: Any) -> None:
+def test_the_schema_true_accepts_everything_and_false_nothing(app: Any) -> None:
     assert app.register_type("open", True).schema is True
     assert app.register_type("closed", False).schema is False
     assert app.enqueue("open", {"a": 1}).type_version == 1
@@ -246,27 +248,27 @@ NO_SCHEMAS: list[Any] = [
 ]
 
 
-def test_what_is_no_schema_is_refused(app: Any) -> None:
+def test_an_invalid_schema_is_refused(app: Any) -> None:
     for schema in NO_SCHEMAS:
         with pytest.raises(InvalidValue):
             app.register_type("resize", schema)
     assert app.list_types() == []
 
 
-def test_defaults_that_are_no_json_object_are_refused(app: Any) -> None:
+def test_defaults_that_are_not_a_json_object_are_refused(app: Any) -> None:
     for defaults in ([("a", 1)], "a", {"a": {1, 2}}, {"a": float("inf")}):
         with pytest.raises(InvalidValue):
             app.register_type("resize", None, defaults)
     assert app.list_types() == []
 
 
-def test_a_name_that_no_type_may_have_is_refused(app: Any) -> None:
+def test_a_malformed_type_name_is_refused(app: Any) -> None:
     for name in ("", "a\nb", 7, "x" * 256):
         with pytest.raises(InvalidValue):
             app.register_type(name, IMAGE)
 
 
-def test_a_schema_that_points_to_the_network_is_refused_and_nothing_is_fetched(app: Any) -> None:
+def test_a_schema_with_a_reference_to_the_network_is_refused_and_nothing_is_fetched(app: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         address = f"http://127.0.0.1:{server.getsockname()[1]}/image.json"
@@ -277,13 +279,13 @@ def test_a_schema_that_points_to_the_network_is_refused_and_nothing_is_fetched(a
     assert app.list_types() == []
 
 
-def test_a_schema_that_points_anywhere_outside_is_refused(app: Any) -> None:
+def test_a_schema_with_any_external_reference_is_refused(app: Any) -> None:
     for address in ("file:///etc/passwd", "https://example.com/a.json", "other.json"):
         with pytest.raises(InvalidValue):
             app.register_type("resize", {"properties": {"image": {"$ref": address}}})
 
 
-def test_a_schema_may_point_inside_itself(app: Any) -> None:
+def test_a_schema_may_have_references_into_itself(app: Any) -> None:
     schema = {"$defs": {"id": {"type": "integer"}}, "properties": {"image": {"$ref": "#/$defs/id"}}}
     app.register_type("resize", schema)
     assert app.enqueue("resize", {"image": 7}).type_version == 1

@@ -1,4 +1,4 @@
-"""Upkeep: due tasks are promoted, lost ones recovered, old ones pruned; from anywhere, by many at once."""
+"""Upkeep: due tasks are promoted, lost tasks recovered, old records pruned, by any client and by many concurrently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dibs import NewTask, State, Upkept
 from dibs.observe.verify import verify
 from tests.helpers.clients import Clock, run
 from tests.helpers.databases import run_sql
-from tests.helpers.keeping import NOTHING, keep
+from tests.helpers.retention import NOTHING, keep
 from tests.helpers.tasks import enqueue_all, events, moment, task_in
 
 DAY = 24 * 3600.0
@@ -47,7 +47,7 @@ def test_a_second_promotion_finds_nothing_to_do(app: Any, clock: Clock) -> None:
     assert [app.promote(), app.promote()] == [1, 0]
 
 
-def test_promotion_goes_in_batches(app: Any, clock: Clock) -> None:
+def test_promotion_works_in_batches(app: Any, clock: Clock) -> None:
     enqueue_all(app, [NewTask("resize", delay=1) for _ in range(1200)])
     clock.advance(1)
     assert [app.promote() for _ in range(4)] == [500, 500, 200, 0]
@@ -62,7 +62,7 @@ def test_the_longest_due_are_promoted_first(app: Any, clock: Clock) -> None:
     assert app.stats().by_type["late"] == {"pending": 499, "scheduled": 1}
 
 
-def test_one_upkeep_promotes_everything_that_is_due_however_many_batches(app: Any, clock: Clock) -> None:
+def test_one_upkeep_promotes_all_due_tasks_in_as_many_batches_as_needed(app: Any, clock: Clock) -> None:
     enqueue_all(app, [NewTask("resize", delay=1) for _ in range(1200)])
     app.enqueue("resize", delay=2)
     clock.advance(1)
@@ -102,13 +102,13 @@ def test_a_task_without_attempts_left_goes_to_the_dead_letter(app: Any, clock: C
     assert task.error.type == "LeaseLost"
 
 
-def test_recovery_goes_in_batches(app: Any, clock: Clock) -> None:
+def test_recovery_works_in_batches(app: Any, clock: Clock) -> None:
     claimed(app, 600)
     clock.advance(60)
     assert [app.recover() for _ in range(3)] == [500, 100, 0]
 
 
-def test_one_upkeep_recovers_everything_that_is_lost_however_many_batches(app: Any, clock: Clock) -> None:
+def test_one_upkeep_recovers_all_lost_tasks_in_as_many_batches_as_needed(app: Any, clock: Clock) -> None:
     claimed(app, 1200)
     clock.advance(60)
     assert app.upkeep().recovered == 1200
@@ -139,7 +139,9 @@ def test_each_final_state_is_kept_for_its_own_time(app: Any, clock: Clock, state
 
 
 @pytest.mark.parametrize(("state", "kept"), [("completed", DAY), ("cancelled", DAY), ("failed", 30 * DAY)])
-def test_the_default_retention(app: Any, clock: Clock, state: str, kept: float) -> None:
+def test_the_default_retention_of_finished_tasks_differs_by_state(
+    app: Any, clock: Clock, state: str, kept: float
+) -> None:
     task = task_in(app, state)
     clock.advance(kept - 1)
     assert app.upkeep().pruned == 0
@@ -157,7 +159,7 @@ def test_an_unfinished_task_is_never_pruned(app: Any, clock: Clock, state: str) 
     assert app.get(task.id) == task
 
 
-def test_the_history_of_a_pruned_task_remains_and_says_so(app: Any, clock: Clock) -> None:
+def test_the_history_of_a_pruned_task_remains_and_records_the_pruning(app: Any, clock: Clock) -> None:
     task = task_in(app, "completed")
     clock.advance(DAY)
     app.signed("janitor").prune()
@@ -227,7 +229,7 @@ def test_pruning_takes_more_than_one_batch_of_tasks_and_history(app: Any, clock:
     assert (app.list_tasks(), app.all_history()) == ([], [])
 
 
-def test_a_pruned_id_never_comes_back(app: Any, clock: Clock) -> None:
+def test_the_id_of_a_pruned_task_is_never_used_again(app: Any, clock: Clock) -> None:
     old = task_in(app, "cancelled")
     clock.advance(DAY)
     app.prune()
@@ -244,7 +246,7 @@ def test_the_key_of_a_pruned_task_is_free_again(app: Any, clock: Clock) -> None:
     assert (again.deduplicated, again.id == old.id) == (False, False)
 
 
-def test_upkeep_counts_what_it_did(app: Any, clock: Clock) -> None:
+def test_upkeep_returns_counts_of_its_changes(app: Any, clock: Clock) -> None:
     claimed(app, 2)
     app.enqueue("resize", delay=5)
     app.cancel(app.enqueue("resize").id)
@@ -263,7 +265,7 @@ def test_upkeep_of_an_empty_store_does_nothing(app: Any) -> None:
 # Many at once
 
 
-def test_eight_upkeeps_at_once_on_several_clients_move_each_task_once(
+def test_eight_concurrent_upkeeps_of_several_clients_move_each_task_once(
     url: str, clock: Clock, open_app: Callable[..., Any]
 ) -> None:
     apps = [open_app(url, clock=clock) for _ in range(4)]
@@ -290,7 +292,7 @@ def test_eight_upkeeps_at_once_on_several_clients_move_each_task_once(
     assert verify(history).ok
 
 
-def test_upkeep_beside_busy_workers_harms_nothing(url: str, clock: Clock, open_app: Callable[..., Any]) -> None:
+def test_upkeep_concurrent_with_busy_workers_does_no_harm(url: str, clock: Clock, open_app: Callable[..., Any]) -> None:
     apps = [open_app(url, clock=clock) for _ in range(3)]
     apps[0].enqueue_many([NewTask("resize", delay=n % 2) for n in range(120)])
     clock.advance(1)
@@ -311,9 +313,7 @@ def test_upkeep_beside_busy_workers_harms_nothing(url: str, clock: Clock, open_a
 
 
 @pytest.mark.database("only a server keeps sessions and samples")
-def test_upkeep_forgets_sessions_past_their_end_and_samples_older_than_eight_days(
-    app: Any, clock: Clock, url: str
-) -> None:
+def test_upkeep_deletes_ended_sessions_and_samples_older_than_eight_days(app: Any, clock: Clock, url: str) -> None:
     store = app._store
     run(app, store.keys.create_session("short", "key-1", 3_600_000_000))
     run(app, store.keys.create_session("long", "key-1", 30 * 86_400_000_000))

@@ -1,4 +1,4 @@
-"""Validation is bounded: no schema and no params keep a store, a server or another caller waiting."""
+"""Validation is bounded: no schema and no params delay a store, a server or another caller."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def test_recursive_schemas_stay_allowed(app: Any) -> None:
         app.enqueue("category", {"sub": [{"sub": 7}]})
 
 
-def test_the_error_of_a_shallow_invalid_value_still_says_what_is_wrong(app: Any) -> None:
+def test_the_error_about_a_shallow_invalid_value_states_what_is_wrong(app: Any) -> None:
     app.register_type("tree", TREE)
     with pytest.raises(SchemaViolation, match=r"params/tree of 'tree' \(version 1\): .*anyOf"):
         app.enqueue("tree", tree(2, 5))
 
 
-def test_params_with_many_errors_are_refused_with_the_first(app: Any) -> None:
+def test_params_with_many_errors_are_refused_with_the_first_error(app: Any) -> None:
     """To describe all 1,200,000 errors would take a quarter of a minute and gigabytes."""
     app.register_type("things", {"properties": {"all": {"items": {"required": ["a", "b", "c", "d", "e", "f"]}}}})
     with within(10), pytest.raises(SchemaViolation, match="params/all/0 "):
@@ -162,7 +162,7 @@ def test_a_large_schema_and_large_params_are_bounded(app: Any) -> None:
     assert app.list_tasks() == []
 
 
-def test_repeating_an_enqueue_finds_its_task_also_where_validating_takes_too_long_by_now(app: Any) -> None:
+def test_a_repeated_enqueue_finds_its_task_also_if_its_validation_now_takes_too_long(app: Any) -> None:
     first = app.enqueue("endless", {"a": 1}, key="once")
     app.register_type("endless", ENDLESS)
     again = app.enqueue("endless", {"a": 1}, key="once")
@@ -172,7 +172,7 @@ def test_repeating_an_enqueue_finds_its_task_also_where_validating_takes_too_lon
 # Every way into the store
 
 
-def test_no_way_into_the_store_skips_the_limit(app: Any) -> None:
+def test_every_way_to_enqueue_has_the_validation_limit(app: Any) -> None:
     app.register_type("endless", ENDLESS)
     slow = NewTask("endless", {})
     workflow = app.start_workflow(
@@ -196,7 +196,7 @@ def test_a_batch_of_slow_values_is_refused_as_a_whole_within_the_time_of_one_cal
     assert app.list_tasks() == []
 
 
-def test_a_step_that_adds_a_slow_step_is_refused_and_others_of_its_batch_are_not(app: Any) -> None:
+def test_an_outcome_that_adds_a_slow_step_is_refused_and_other_outcomes_of_its_batch_are_not(app: Any) -> None:
     app.register_type("endless", ENDLESS)
     app.start_workflow(dibs.NewWorkflow(name="grows", steps=[NewStep(name="first", task=NewTask("plain"))]))
     other = app.enqueue("other")
@@ -214,7 +214,7 @@ def test_a_step_that_adds_a_slow_step_is_refused_and_others_of_its_batch_are_not
     assert app.get(other.id).state == dibs.State.COMPLETED
 
 
-def test_a_tick_of_a_schedule_with_slow_params_is_noted_and_the_schedule_goes_on(app: Any, clock: Clock) -> None:
+def test_a_tick_with_slow_params_is_recorded_as_error_and_the_schedule_continues(app: Any, clock: Clock) -> None:
     app.set_schedule("nightly", "* * * * *", "endless", {})
     app.register_type("endless", ENDLESS)
     with within(15), in_less_time(), pytest.raises(ValidationTooSlow):
@@ -230,7 +230,7 @@ def test_a_tick_of_a_schedule_with_slow_params_is_noted_and_the_schedule_goes_on
 # Others
 
 
-def test_others_are_served_while_a_slow_value_is_validated(url: str, open_app: Callable[..., Any]) -> None:
+def test_other_calls_are_served_while_a_slow_value_is_validated(url: str, open_app: Callable[..., Any]) -> None:
     app = open_app(url)
     app.register_type("endless", ENDLESS)
     app.enqueue("plain")
@@ -285,9 +285,7 @@ def test_slow_values_of_one_type_do_not_stop_the_validation_of_another(url: str,
 
 
 @pytest.mark.database
-def test_a_version_registered_while_params_are_validated_does_not_bind_them(
-    url: str, open_app: Callable[..., Any]
-) -> None:
+def test_a_version_registered_during_a_validation_does_not_apply_to_it(url: str, open_app: Callable[..., Any]) -> None:
     """The two calls overlap: the task is stored as if it had been enqueued first, and says which version it fits."""
     app = open_app(url)
     app.register_type("slow", nested_references(21))  # some tenths of a second
@@ -319,7 +317,7 @@ def test_a_schema_beyond_a_megabyte_is_refused(app: Any) -> None:
         app.register_type("huge", {"enum": ["x" * 100] * 20_000})
 
 
-def test_schemas_that_apply_to_themselves_in_place_are_harmless(app: Any) -> None:
+def test_schemas_that_refer_to_themselves_in_place_are_harmless(app: Any) -> None:
     for each in ({"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"$dynamicAnchor": "n", "$dynamicRef": "#n"}):
         with within(15):
             app.register_type("itself", each)

@@ -1,7 +1,7 @@
-"""What dibs stores it gives back exactly; what it does not store it refuses alike on every engine, writing nothing.
+"""dibs returns stored values exactly, and refuses other values alike on every engine, without writing anything.
 
-The refusals are compared with literal messages, so that an engine that lets a value through to its driver, or says
-something of its own, fails here.
+The refusals are compared with literal messages: an engine that passes a value to its driver, or has a message of its
+own, fails here.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ BAD_VALUES: dict[str, tuple[Any, str]] = {
 }
 
 
-def test_params_that_are_no_json_are_refused_with_their_place(app: Any, url: str) -> None:
+def test_params_that_are_not_json_are_refused_with_the_place(app: Any, url: str) -> None:
     app.enqueue("before")
     before = tables.read(url)
     calls = {name: lambda v=value: app.enqueue("resize", {"a": [0, v]}) for name, (value, _) in BAD_VALUES.items()}
@@ -114,7 +114,7 @@ def test_params_that_are_no_json_are_refused_with_their_place(app: Any, url: str
     assert tables.read(url) == before
 
 
-def test_a_batch_refuses_what_a_single_enqueue_refuses(app: Any, url: str) -> None:
+def test_a_batch_refuses_the_same_values_as_a_single_enqueue(app: Any, url: str) -> None:
     app.enqueue("before")
     before = tables.read(url)
     calls = {
@@ -138,7 +138,7 @@ def test_a_result_has_the_same_rules_as_params(app: Any, url: str) -> None:
     app.complete(claim, "fine")
 
 
-def test_one_bad_result_in_a_batch_is_answered_on_its_own_and_its_task_stays_claimed(app: Any) -> None:
+def test_one_bad_result_in_a_batch_is_refused_alone_and_its_task_stays_claimed(app: Any) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(3)])
     claims = app.claim_many("worker-1", 3)
     outcomes = [Completed(1), Completed(math.nan), Released()]
@@ -276,13 +276,13 @@ def test_bad_options_of_enqueue_are_refused(app: Any, url: str) -> None:
     assert tables.read(url) == before
 
 
-def test_a_time_zone_without_an_offset_is_none(app: Any) -> None:
+def test_a_time_zone_without_an_offset_is_refused_as_a_missing_time_zone(app: Any) -> None:
     nowhere = datetime(2025, 1, 1, tzinfo=NoOffset())
     assert refusal(lambda: app.enqueue("resize", run_at=nowhere)) == "run_at has no time zone."
     assert app.list_tasks() == []
 
 
-def test_numbers_of_thousands_of_digits_are_refused_like_any_other(app: Any) -> None:
+def test_numbers_of_thousands_of_digits_are_refused_like_other_bad_numbers(app: Any) -> None:
     app.enqueue("resize")
     claim = app.claim("worker-1")
     calls = {
@@ -300,7 +300,7 @@ def test_numbers_of_thousands_of_digits_are_refused_like_any_other(app: Any) -> 
     assert not_refused(calls) == {}
 
 
-def test_a_backoff_must_be_one(app: Any) -> None:
+def test_a_backoff_out_of_bounds_is_refused(app: Any) -> None:
     calls = {
         "negative": lambda: Backoff(base=-1),
         "base above cap": lambda: Backoff(base=10, cap=5),
@@ -318,7 +318,7 @@ def test_a_backoff_must_be_one(app: Any) -> None:
     }
 
 
-def test_what_is_no_backoff_is_refused_as_one(app: Any) -> None:
+def test_a_value_that_is_not_a_backoff_is_refused(app: Any) -> None:
     bad = {"None": None, "number": 5, "dict": {"base": 1}}
     calls = {name: lambda v=value: app.enqueue("resize", backoff=v) for name, value in bad.items()}
     calls |= {"text in it": lambda: Backoff(base="1"), "None in it": lambda: Backoff(cap=None)}
@@ -446,7 +446,7 @@ def test_bad_values_about_a_claim_are_refused(app: Any, url: str) -> None:
     assert tables.read(url) == before
 
 
-def test_what_is_no_outcome_is_refused_as_one(app: Any, url: str) -> None:
+def test_a_value_that_is_not_an_outcome_is_refused(app: Any, url: str) -> None:
     app.enqueue("resize")
     claim = app.claim("worker-1")
     before = tables.read(url)
@@ -462,7 +462,7 @@ def test_what_is_no_outcome_is_refused_as_one(app: Any, url: str) -> None:
     assert tables.read(url) == before
 
 
-def test_bad_ids_are_refused_by_every_verb_that_takes_one(app: Any) -> None:
+def test_bad_ids_are_refused_by_every_method_that_takes_one(app: Any) -> None:
     most = "A task's id must be between 0 and 9,223,372,036,854,775,807, not {:,}."
     bad = {-1: most.format(-1), 2**63: most.format(2**63), "1": "A task's id must be an integer, not '1'."}
     for verb in ("get", "cancel", "retry", "history", "explain", "wait"):
@@ -505,7 +505,7 @@ GOOD_VALUES: list[Any] = [
 ]
 
 
-def test_values_come_back_exactly_as_params_and_as_results(app: Any) -> None:
+def test_values_are_returned_exactly_as_params_and_as_results(app: Any) -> None:
     tasks = app.enqueue_many([NewTask("resize", {"value": value}) for value in GOOD_VALUES])
     claims = app.claim_many("worker-1", len(GOOD_VALUES), order="fifo")
     app.finish([(claim, Completed(value)) for claim, value in zip(claims, GOOD_VALUES, strict=True)])
@@ -517,12 +517,12 @@ def test_values_come_back_exactly_as_params_and_as_results(app: Any) -> None:
     assert [repr(task.result) for task in stored] == wanted
 
 
-def test_a_tuple_comes_back_as_a_list(app: Any) -> None:
+def test_a_tuple_is_returned_as_a_list(app: Any) -> None:
     task = app.enqueue("resize", {"sizes": (1, (2, 3))})
     assert task.params == app.get(task.id).params == {"sizes": [1, [2, 3]]}
 
 
-def test_a_tuple_fits_the_schema_of_an_array(app: Any) -> None:
+def test_a_tuple_is_validated_as_an_array(app: Any) -> None:
     app.register_type("resize", {"properties": {"sizes": {"type": "array", "minItems": 2}}})
     assert app.enqueue("resize", {"sizes": (1, 2)}).params == {"sizes": [1, 2]}
     assert not_refused({"too short": lambda: app.enqueue("resize", {"sizes": (1,)})}) == {}
@@ -532,7 +532,7 @@ NAMES = [NASTY, "'; DELETE FROM dibs_tasks; --", "é ß 工 \U0001f600", " padde
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_any_line_of_text_may_be_the_name_of_a_type_a_queue_and_a_key(app: Any, name: str) -> None:
+def test_any_single_line_of_text_may_be_the_name_of_a_type_a_queue_and_a_key(app: Any, name: str) -> None:
     app.enqueue("other", queue="other")
     task = app.enqueue(name, {"n": 1}, queue=name, key=name)
     assert app.get(task.id) == task
@@ -560,14 +560,14 @@ def failed_with(app: Any, error: Any) -> Failure:
     return found
 
 
-def test_an_error_text_that_no_engine_holds_is_kept_with_visible_signs(app: Any) -> None:
+def test_an_error_text_that_no_engine_can_store_is_stored_with_visible_replacements(app: Any) -> None:
     failure = Failure("Bad\x00Type", "a\x00b\ud800c\udfff é\U0001f600", "trace\x00\ud800\nend")
     assert failed_with(app, failure) == Failure("Bad␀Type", "a␀b\ufffdc\ufffd é\U0001f600", "trace␀\ufffd\nend")
     assert failed_with(app, ValueError("a\x00b\ud800")).message == "a␀b\ufffd"
     assert failed_with(app, "\x00") == Failure("Error", "␀")
 
 
-def test_a_huge_error_text_keeps_its_end(app: Any) -> None:
+def test_the_end_of_a_huge_error_text_is_kept(app: Any) -> None:
     text = "x" * MIB + "the cause"
     error = failed_with(app, Failure("Huge", text, text))
     assert error.message == error.traceback == "… " + text[-64 * 1024 :]
@@ -575,20 +575,20 @@ def test_a_huge_error_text_keeps_its_end(app: Any) -> None:
     assert failed_with(app, whole).message == whole
 
 
-def test_an_exception_that_cannot_speak_is_kept_by_its_name(app: Any) -> None:
+def test_an_exception_whose_str_raises_is_stored_with_its_type_name(app: Any) -> None:
     error = failed_with(app, Speechless())
     assert error.type == "Speechless"
     assert error.message == "<Speechless without a message: its __str__ raised RuntimeError>"
     assert "Speechless" in error.traceback
 
 
-def test_nasty_error_text_comes_back_exactly(app: Any) -> None:
+def test_error_text_with_special_characters_is_returned_exactly(app: Any) -> None:
     text = NASTY + "\n\t\x01\u2028 é\U0001f600"
     assert failed_with(app, Failure(NASTY, text, text)) == Failure(NASTY, text, text)
     assert failed_with(app, "").message == ""
 
 
-def test_the_message_of_a_progress_is_kept_whatever_it_contains(app: Any) -> None:
+def test_a_progress_message_with_any_content_is_kept(app: Any) -> None:
     task = app.enqueue("resize")
     claim = app.claim("worker-1")
     for said, kept in {"a\x00b\ud800": "a␀b\ufffd", NASTY: NASTY, "": "", "x" * MIB: "… " + "x" * 64 * 1024}.items():
@@ -596,7 +596,7 @@ def test_the_message_of_a_progress_is_kept_whatever_it_contains(app: Any) -> Non
         assert app.get(task.id).progress_message == kept
 
 
-def test_errors_are_found_again_by_their_text(app: Any) -> None:
+def test_errors_are_found_by_their_text(app: Any) -> None:
     ids = [app.enqueue("resize", max_attempts=1).id for _ in range(2)]
     first, second = app.claim_many("worker-1", 2)
     app.finish(

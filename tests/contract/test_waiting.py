@@ -1,4 +1,4 @@
-"""Waiting: for something to claim, and for a task to finish; woken at once where possible, by polling in any case."""
+"""Waiting for a claimable task and for the end of a task: by a wake-up where possible, and by polling in any case."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dibs import State, TaskNotFound, WaitTimeout, procedures
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.own_connections
@@ -71,7 +71,7 @@ def until_or_later(future: Future[Any], seconds: float) -> None:
 # Nothing comes
 
 
-def test_a_claim_that_waits_in_vain_returns_nothing_after_its_time(here: Any) -> None:
+def test_a_waiting_claim_returns_nothing_after_its_time(here: Any) -> None:
     began = time.monotonic()
     assert here.claim("worker-1", wait=0.3) is None
     assert here.claim_many("worker-1", 5, wait=0.3) == []
@@ -85,12 +85,12 @@ def test_a_claim_that_does_not_wait_returns_at_once(here: Any) -> None:
     assert time.monotonic() - began < LONG / 10
 
 
-def test_a_task_that_is_there_is_claimed_without_waiting(here: Any, without_polling: None) -> None:
+def test_a_pending_task_is_claimed_without_waiting(here: Any, without_polling: None) -> None:
     task = here.enqueue("resize")
     assert here.claim("worker-1", wait=LONG).task_id == task.id
 
 
-def test_a_task_that_does_not_pass_the_filters_ends_no_wait(here: Any) -> None:
+def test_a_task_that_does_not_match_the_filters_does_not_end_the_wait(here: Any) -> None:
     here.enqueue("crop", queue="other")
     assert here.claim("worker-1", wait=0.3, types=["resize"]) is None
     assert here.claim("worker-1", wait=0.3, queues=["default"]) is None
@@ -150,7 +150,7 @@ def test_a_waiting_claim_is_woken_by_another_process(
     assert again_until_done(waiter, process).worker_id == "worker-1"
 
 
-def test_one_task_of_another_process_is_found_even_if_no_hint_arrives(
+def test_a_task_of_another_process_is_found_even_if_the_wake_up_is_lost(
     here: Any, pool: ThreadPoolExecutor, process: Callable[[], int]
 ) -> None:
     waiter = pool.submit(here.claim, "worker-1", wait=LONG)
@@ -158,20 +158,20 @@ def test_one_task_of_another_process_is_found_even_if_no_hint_arrives(
     assert waiter.result(LONG / 2).task_id == task_id
 
 
-def test_of_several_waiters_each_gets_a_task_of_its_own(here: Any, elsewhere: Any, pool: ThreadPoolExecutor) -> None:
+def test_several_waiting_claims_get_different_tasks(here: Any, elsewhere: Any, pool: ThreadPoolExecutor) -> None:
     waiters = [pool.submit((here, elsewhere)[n % 2].claim, f"worker-{n}", wait=LONG) for n in range(6)]
     tasks = [elsewhere.enqueue("resize").id for _ in range(6)]
     assert sorted(waiter.result(LONG).task_id for waiter in waiters) == tasks
 
 
-def test_one_task_for_several_waiters_goes_to_one(here: Any, pool: ThreadPoolExecutor) -> None:
+def test_one_task_ends_the_wait_of_one_of_several_claims(here: Any, pool: ThreadPoolExecutor) -> None:
     waiters = [pool.submit(here.claim, f"worker-{n}", wait=2) for n in range(4)]
     task = here.enqueue("resize")
     claims = [waiter.result(LONG) for waiter in waiters]
     assert [claim.task_id for claim in claims if claim is not None] == [task.id]
 
 
-def test_a_waiting_batch_takes_what_there_is_and_does_not_wait_for_more(
+def test_a_waiting_batch_claim_takes_the_tasks_there_are_and_does_not_wait_for_more(
     here: Any, pool: ThreadPoolExecutor, without_polling: None
 ) -> None:
     waiter = pool.submit(here.claim_many, "worker-1", 10, wait=LONG)
@@ -220,7 +220,7 @@ def test_a_waiting_claim_is_woken_when_its_queue_is_resumed(
     assert again_until_done(waiter, lambda: elsewhere.resume("slow")).task_id == task.id
 
 
-def test_upkeep_that_finds_nothing_to_do_wakes_nobody(here: Any) -> None:
+def test_upkeep_that_changes_nothing_sends_no_wake_up(here: Any) -> None:
     wakeups = here._store.wakeups
     seen = wakeups.generation
     here.promote()
@@ -231,14 +231,14 @@ def test_upkeep_that_finds_nothing_to_do_wakes_nobody(here: Any) -> None:
     assert wakeups.generation > seen
 
 
-def test_a_scheduled_task_is_claimed_by_a_waiter_when_it_is_due(here: Any) -> None:
+def test_a_scheduled_task_is_claimed_by_a_waiting_claim_when_it_is_due(here: Any) -> None:
     task = here.enqueue("resize", delay=0.3)
     claim = here.claim("worker-1", wait=LONG)
     assert claim.task_id == task.id
     assert claim.task.claimed_at >= task.run_at
 
 
-def test_a_task_whose_lease_runs_out_is_claimed_by_a_waiter(here: Any) -> None:
+def test_a_task_whose_lease_runs_out_is_claimed_by_a_waiting_claim(here: Any) -> None:
     here.enqueue("resize")
     lost = here.claim("worker-1", lease=0.3)
     claim = here.claim("worker-2", wait=LONG)
@@ -278,14 +278,14 @@ def test_wait_is_woken_when_the_task_is_finished(here: Any, pool: ThreadPoolExec
     assert waiter.result(LONG / 2).result == {"size": 3}
 
 
-def test_wait_for_a_task_that_is_finished_already_returns_it(here: Any, without_polling: None) -> None:
+def test_wait_for_a_finished_task_returns_it_at_once(here: Any, without_polling: None) -> None:
     task = here.enqueue("resize")
     finish(here, "completed")
     assert here.wait(task.id).state is State.COMPLETED
     assert here.wait(task.id, 0).result == {"size": 3}
 
 
-def test_wait_goes_on_over_a_retry(here: Any, pool: ThreadPoolExecutor) -> None:
+def test_wait_continues_across_a_retry(here: Any, pool: ThreadPoolExecutor) -> None:
     task = here.enqueue("resize")
     waiter = pool.submit(here.wait, task.id, LONG)
     here.fail(here.claim("worker-1"), "first try", retry_in=0)
@@ -294,7 +294,7 @@ def test_wait_goes_on_over_a_retry(here: Any, pool: ThreadPoolExecutor) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.2])
-def test_wait_gives_up_after_its_time_and_the_task_goes_on(here: Any, timeout: float) -> None:
+def test_wait_gives_up_after_its_timeout_and_the_task_continues(here: Any, timeout: float) -> None:
     task = here.enqueue("resize")
     began = time.monotonic()
     with pytest.raises(WaitTimeout, match=f"Task {task.id} is still pending"):
@@ -303,17 +303,17 @@ def test_wait_gives_up_after_its_time_and_the_task_goes_on(here: Any, timeout: f
     assert here.get(task.id).state is State.PENDING
 
 
-def test_a_wait_that_gives_up_is_a_timeout_error(here: Any) -> None:
+def test_a_wait_that_gives_up_raises_a_timeout_error(here: Any) -> None:
     with pytest.raises(TimeoutError):
         here.wait(here.enqueue("resize").id, 0)
 
 
-def test_waiting_for_what_does_not_exist_is_not_found(here: Any) -> None:
+def test_waiting_for_a_task_that_does_not_exist_is_not_found(here: Any) -> None:
     with pytest.raises(TaskNotFound):
         here.wait(404, LONG)
 
 
-def test_a_task_that_is_pruned_under_a_waiter_is_not_found(here: Any, pool: ThreadPoolExecutor) -> None:
+def test_waiting_for_a_task_that_is_pruned_meanwhile_is_not_found(here: Any, pool: ThreadPoolExecutor) -> None:
     task = here.enqueue("resize")
     here.cancel(task.id)
     keep(here, cancelled=0)
@@ -322,7 +322,9 @@ def test_a_task_that_is_pruned_under_a_waiter_is_not_found(here: Any, pool: Thre
         here.wait(task.id, LONG)
 
 
-def test_many_waiters_on_many_tasks_each_get_their_own(here: Any, elsewhere: Any, pool: ThreadPoolExecutor) -> None:
+def test_many_waiters_for_many_tasks_each_get_their_own_task(
+    here: Any, elsewhere: Any, pool: ThreadPoolExecutor
+) -> None:
     tasks = [here.enqueue("resize", {"n": n}) for n in range(6)]
     waiters = [pool.submit(here.wait, task.id, LONG) for task in tasks]
     while claim := elsewhere.claim("worker-1"):
@@ -330,7 +332,7 @@ def test_many_waiters_on_many_tasks_each_get_their_own(here: Any, elsewhere: Any
     assert [waiter.result(LONG).result for waiter in waiters] == list(range(6))
 
 
-def test_a_waiter_outlives_the_closing_of_its_client(here: Any, elsewhere: Any, pool: ThreadPoolExecutor) -> None:
+def test_a_waiting_call_survives_the_closing_of_its_client(here: Any, elsewhere: Any, pool: ThreadPoolExecutor) -> None:
     waiter = pool.submit(here.claim, "worker-1", wait=LONG)
     until(somebody_waits)
     here.close()

@@ -1,4 +1,4 @@
-"""Callers that are limited to different queues can use the same worker id: nobody overwrites another's record."""
+"""Callers that are limited to different queues can use the same worker id: none overwrites the record of another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def records(app: Any) -> dict[tuple[str, ...], WorkerInfo]:
     return {tuple(worker.queues or ()): worker for worker in app.workers()}
 
 
-def test_a_heartbeat_under_another_limit_makes_a_record_of_its_own(app: Any, clock: Clock) -> None:
+def test_a_heartbeat_of_a_caller_with_other_queues_creates_a_separate_record(app: Any, clock: Clock) -> None:
     beat(app, ["mail"], metadata={"host": "a"})
     clock.advance(1)
     beat(app, ["media"], metadata={"host": "b"})
@@ -36,7 +36,7 @@ def test_a_heartbeat_under_another_limit_makes_a_record_of_its_own(app: Any, clo
     assert hosts == {("mail",): "a", ("media",): "b", (): "c", ("mail", "media"): "e"}
 
 
-def test_a_worker_that_begins_or_leaves_under_another_limit_changes_no_other_record(app: Any, clock: Clock) -> None:
+def test_a_worker_that_starts_or_leaves_with_other_queues_changes_no_other_record(app: Any, clock: Clock) -> None:
     beat(app, ["mail"], incarnation="i-1")
     clock.advance(10)
     beat(app, ["media"], incarnation="i-2")
@@ -49,7 +49,7 @@ def test_a_worker_that_begins_or_leaves_under_another_limit_changes_no_other_rec
 
 
 @pytest.mark.parametrize("incarnation", ["", "i-1"])
-def test_a_record_holds_the_tasks_of_the_queues_it_is_limited_to(app: Any, incarnation: str) -> None:
+def test_a_worker_record_lists_the_tasks_of_its_queues_only(app: Any, incarnation: str) -> None:
     for queue in ("mail", "media"):
         beat(app, [queue], incarnation=incarnation)
     tasks = {queue: app.enqueue("send", queue=queue).id for queue in ("mail", "media", "other")}
@@ -62,7 +62,7 @@ def test_a_record_holds_the_tasks_of_the_queues_it_is_limited_to(app: Any, incar
 
 
 @pytest.mark.parametrize("only", [[], "mail", [""], [7]])
-def test_a_limit_that_makes_no_sense_is_refused(app: Any, only: Any) -> None:
+def test_a_malformed_limit_of_queues_is_refused(app: Any, only: Any) -> None:
     with pytest.raises(InvalidValue):
         app._store.registry.heartbeat(Heartbeat(worker_id="w"), only)
     with pytest.raises(InvalidValue):
@@ -71,7 +71,7 @@ def test_a_limit_that_makes_no_sense_is_refused(app: Any, only: Any) -> None:
         app._store.workflows.results(1, only)
 
 
-def test_the_next_due_task_of_some_queues_is_not_that_of_others(app: Any, clock: Clock) -> None:
+def test_the_next_due_time_covers_only_the_given_queues(app: Any, clock: Clock) -> None:
     due = app._store.upkeep.next_due
     app.enqueue("send", queue="other", delay=5)
     assert run(app, due(["mail", "media"])) is None

@@ -1,4 +1,4 @@
-"""The workers that are known: who lives, who is silent, who left, and what each holds."""
+"""Worker records: which workers are active, stale or gone, and which tasks each holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def known(app: Any) -> dict[tuple[str, str], WorkerInfo]:
     return {(worker.id, worker.incarnation): worker for worker in app.workers()}
 
 
-def test_nobody_is_known_at_first(app: Any) -> None:
+def test_a_new_store_has_no_workers(app: Any) -> None:
     assert app.workers() == []
 
 
@@ -32,13 +32,13 @@ def test_a_heartbeat_registers_the_worker(app: Any, clock: Clock) -> None:
     assert worker.holds == []
 
 
-def test_a_worker_may_say_nothing_about_itself(app: Any) -> None:
+def test_a_heartbeat_needs_no_metadata(app: Any) -> None:
     app.heartbeat("worker-1")
     [worker] = app.workers()
     assert (worker.incarnation, worker.queues, worker.types, worker.metadata) == ("", None, None, {})
 
 
-def test_the_next_heartbeat_updates_what_is_known(app: Any, clock: Clock) -> None:
+def test_the_next_heartbeat_updates_the_record(app: Any, clock: Clock) -> None:
     app.heartbeat("worker-1", queues=["slow"], metadata={"load": 1})
     started = moment(clock)
     clock.advance(30)
@@ -48,7 +48,7 @@ def test_the_next_heartbeat_updates_what_is_known(app: Any, clock: Clock) -> Non
     assert (worker.queues, worker.types, worker.metadata) == (None, ["resize"], {"load": 2})
 
 
-def test_a_worker_is_stale_once_another_of_its_name_began_unless_it_is_heard_again(app: Any, clock: Clock) -> None:
+def test_a_worker_is_stale_once_a_newer_incarnation_started_until_its_next_heartbeat(app: Any, clock: Clock) -> None:
     app.heartbeat("worker-1", incarnation="killed")
     clock.advance(1)
     app.heartbeat("worker-1", incarnation="new")
@@ -61,7 +61,7 @@ def test_a_worker_is_stale_once_another_of_its_name_began_unless_it_is_heard_aga
     assert {str(each.state) for each in app.workers()} == {"active"}
 
 
-def test_a_worker_is_stale_after_five_minutes_of_silence_and_active_again_when_it_speaks(
+def test_a_worker_is_stale_after_five_minutes_without_heartbeat_and_active_after_the_next(
     app: Any, clock: Clock
 ) -> None:
     app.heartbeat("worker-1")
@@ -81,20 +81,20 @@ def test_a_worker_that_leaves_is_gone(app: Any, clock: Clock) -> None:
     assert (worker.state, worker.stopped_at) == (WorkerState.GONE, moment(clock))
 
 
-def test_a_worker_that_left_stays_gone_however_long_ago(app: Any, clock: Clock) -> None:
+def test_a_worker_that_left_stays_gone(app: Any, clock: Clock) -> None:
     app.heartbeat("worker-1", leaving=True)
     clock.advance(STALE_AFTER)
     assert app.workers()[0].state is WorkerState.GONE
 
 
-def test_a_worker_that_left_and_came_back_is_active(app: Any) -> None:
+def test_a_worker_that_left_and_returned_is_active(app: Any) -> None:
     app.heartbeat("worker-1", leaving=True)
     app.heartbeat("worker-1")
     [worker] = app.workers()
     assert (worker.state, worker.stopped_at) == (WorkerState.ACTIVE, None)
 
 
-def test_a_name_that_is_used_again_hides_nothing(app: Any, clock: Clock) -> None:
+def test_a_reused_worker_id_keeps_the_records_of_both_incarnations(app: Any, clock: Clock) -> None:
     app.heartbeat("worker-1", incarnation="old", metadata={"pid": 1})
     clock.advance(STALE_AFTER)
     app.heartbeat("worker-1", incarnation="new", metadata={"pid": 2})
@@ -124,7 +124,7 @@ def test_a_worker_holds_the_tasks_it_claimed_until_they_are_finished(app: Any) -
     assert app.workers()[0].holds == [claim.task_id for claim in rest]
 
 
-def test_each_incarnation_holds_its_own(app: Any, clock: Clock) -> None:
+def test_each_incarnation_holds_its_own_tasks(app: Any, clock: Clock) -> None:
     app.enqueue_many([NewTask("resize") for _ in range(2)])
     held = {}
     for incarnation in ("old", "new"):
@@ -136,7 +136,7 @@ def test_each_incarnation_holds_its_own(app: Any, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("incarnations", [("a", "b"), ("b", "a")])
-def test_a_claim_without_an_incarnation_belongs_to_the_newest(
+def test_a_claim_without_an_incarnation_belongs_to_the_newest_incarnation(
     app: Any, clock: Clock, incarnations: tuple[str, str]
 ) -> None:
     for incarnation in incarnations:
@@ -150,7 +150,7 @@ def test_a_claim_without_an_incarnation_belongs_to_the_newest(
     assert (workers["worker-1", old].holds, workers["worker-1", new].holds) == ([], [task.id])
 
 
-def test_a_claim_by_id_is_held_too(app: Any) -> None:
+def test_a_worker_holds_a_task_that_it_claimed_by_id(app: Any) -> None:
     app.heartbeat("worker-1")
     task = app.enqueue("resize")
     app.claim_by_id(task.id, "worker-1")
@@ -165,7 +165,7 @@ def test_workers_do_not_hold_each_others_tasks(app: Any) -> None:
     assert {key[0]: worker.holds for key, worker in known(app).items()} == {"worker-1": [], "worker-2": [task.id]}
 
 
-def test_a_task_taken_back_from_a_worker_is_no_longer_held(app: Any, clock: Clock) -> None:
+def test_a_recovered_task_is_no_longer_held(app: Any, clock: Clock) -> None:
     app.heartbeat("worker-1")
     app.enqueue("resize")
     app.claim("worker-1")
@@ -174,7 +174,7 @@ def test_a_task_taken_back_from_a_worker_is_no_longer_held(app: Any, clock: Cloc
     assert app.workers()[0].holds == []
 
 
-def test_a_worker_that_left_with_a_task_still_shows_it(app: Any) -> None:
+def test_a_worker_that_left_with_a_claimed_task_still_shows_the_task(app: Any) -> None:
     app.heartbeat("worker-1")
     task = app.enqueue("resize")
     app.claim("worker-1")
@@ -182,7 +182,7 @@ def test_a_worker_that_left_with_a_task_still_shows_it(app: Any) -> None:
     assert app.workers()[0].holds == [task.id]
 
 
-def test_claims_of_a_worker_never_heard_of_make_no_worker(app: Any) -> None:
+def test_a_claim_without_a_heartbeat_registers_no_worker(app: Any) -> None:
     app.enqueue("resize")
     app.claim("worker-1")
     assert app.workers() == []
@@ -202,7 +202,7 @@ def test_claims_of_a_worker_never_heard_of_make_no_worker(app: Any) -> None:
         (["slow"], ["crop"], False),
     ],
 )
-def test_a_worker_serves_what_it_would_claim(
+def test_a_worker_record_lists_the_queues_and_types_it_serves(
     app: Any, queues: list[str] | None, types: list[str] | None, serves: bool
 ) -> None:
     app.heartbeat("worker-1", queues=queues, types=types)
@@ -214,13 +214,13 @@ def test_a_worker_serves_what_it_would_claim(
 # Heartbeats at once, and bad ones
 
 
-def test_heartbeats_of_one_worker_at_once_make_one_worker(app: Any) -> None:
+def test_concurrent_heartbeats_of_one_worker_create_one_record(app: Any) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: app.heartbeat("worker-1", metadata={"n": n}), range(16)))
     assert len(app.workers()) == 1
 
 
-def test_a_name_that_no_worker_may_have_is_refused(app: Any) -> None:
+def test_a_malformed_worker_id_is_refused(app: Any) -> None:
     for name in ("", "a b", "a/b", "ü", "x" * 256, None, 7, "a\n"):
         with pytest.raises(dibs.InvalidValue):
             app.heartbeat(name)
@@ -234,7 +234,7 @@ def test_metadata_that_is_not_json_is_refused(app: Any) -> None:
     assert app.workers() == []
 
 
-def test_metadata_comes_back_as_it_was_sent(app: Any) -> None:
+def test_metadata_is_returned_as_it_was_sent(app: Any) -> None:
     metadata = {"host": "größe", "pid": 2**40, "tags": ["a", None, 1.5], "nested": {"deep": True}}
     app.heartbeat("worker-1", metadata=metadata)
     assert app.workers()[0].metadata == metadata

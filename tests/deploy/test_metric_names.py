@@ -1,4 +1,4 @@
-"""Every metric that an alert or a panel asks for is one that a server or a worker shows."""
+"""Every metric in an alert or a panel is a metric of a server or a worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shown(page: str) -> set[str]:
     return {name + suffix for name, kind in types for suffix in SUFFIXES.get(kind, ("",))}
 
 
-def test_each_metric_that_is_asked_for_exists(engine: str, url: str, tmp_path: Path) -> None:
+def test_each_metric_in_a_rule_or_panel_exists(engine: str, url: str, tmp_path: Path) -> None:
     with watched(url, tmp_path) as dibs:
         there = set.union(*map(shown, dibs.pages().values()))
     asked = {rule["alert"]: metrics_in(rule["expr"]) for rule in rules()} | {
@@ -48,7 +48,7 @@ def test_metrics_are_found_in_any_expression() -> None:
     assert metrics_in("x > 2 ^ 30 and y offset 5m") == {"x", "y"}
 
 
-def test_no_two_panels_or_targets_are_called_the_same() -> None:
+def test_panels_and_targets_have_unique_names() -> None:
     panels = json.loads((DEPLOY / "grafana/dibs.json").read_text(encoding="utf-8"))["panels"]
     for names in ([each["id"] for each in panels], [each["title"] for each in panels]):
         assert len(set(names)) == len(names)
@@ -57,7 +57,7 @@ def test_no_two_panels_or_targets_are_called_the_same() -> None:
         assert len(set(refs)) == len(refs)
 
 
-def test_no_panel_lies_on_another() -> None:
+def test_no_panel_overlaps_another() -> None:
     panels = json.loads((DEPLOY / "grafana/dibs.json").read_text(encoding="utf-8"))["panels"]
     cells = [
         (x, y)
@@ -70,6 +70,6 @@ def test_no_panel_lies_on_another() -> None:
 
 
 @pytest.mark.parametrize("subject", ["backlog", "throughput", "wait", "claims", "workers", "dead letter", "database"])
-def test_the_dashboard_has_a_row_for(subject: str) -> None:
+def test_the_grafana_dashboard_has_a_row_for_each_subject(subject: str) -> None:
     panels = json.loads((DEPLOY / "grafana/dibs.json").read_text(encoding="utf-8"))["panels"]
     assert any(subject in panel["title"].lower() for panel in panels if panel["type"] == "row")

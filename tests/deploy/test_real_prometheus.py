@@ -1,5 +1,6 @@
-"""A real Prometheus scrapes a real server and a real worker: each alert fires when what it is about happens, and each
-panel of the dashboard has something to show."""
+"""A real Prometheus scrapes a real server and a real worker: each alert fires on its problem, and each panel of the
+Grafana dashboard has data.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The alert rules are what Prometheus understands, fire when they should and not when they should not, and say what to
-do about it."""
+"""The alert rules: valid for Prometheus, fire when they should and only then, and contain an instruction."""
 
 from __future__ import annotations
 
@@ -46,12 +45,12 @@ def promtool(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_rules_are_rules(folder: Path) -> None:
+def test_promtool_accepts_the_alert_rules(folder: Path) -> None:
     done = promtool(folder, "check", "rules", "--lint=all", "--lint-fatal", "alerts.yml")
     assert done.returncode == 0, done.stderr + done.stdout
 
 
-def test_the_example_is_a_configuration(folder: Path) -> None:
+def test_promtool_accepts_the_example_configuration(folder: Path) -> None:
     done = promtool(folder, "check", "config", "prometheus.yml")
     assert done.returncode == 0, done.stderr + done.stdout
 
@@ -66,19 +65,19 @@ def test_each_alert_fires_when_it_should_and_not_when_it_should_not(folder: Path
     [{"expr": "vector(0) > 1"}, {"expr": "vector(1)", "for": "0s"}, {"for": "0s"}],
     ids=["never", "always", "at once"],
 )
-def test_an_alert_that_fires_never_or_always_or_too_soon_would_be_found(folder: Path, change: dict[str, str]) -> None:
+def test_the_rule_tests_find_an_alert_that_fires_never_always_or_too_soon(folder: Path, change: dict[str, str]) -> None:
     write_rules(folder, [{**rule, **change} for rule in RULES.values()])
     done = promtool(folder, "test", "rules", "alerts_test.yml")
     failures = re.findall(r'expr: ".*?alertname=\\"(\w+)', done.stdout + done.stderr)
     assert set(failures) == WANTED, done.stdout + done.stderr
 
 
-def test_there_is_an_alert_for_all_that_can_go_wrong() -> None:
+def test_every_known_problem_has_an_alert() -> None:
     assert RULES.keys() == WANTED
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
-def test_an_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> None:
+def test_an_alert_has_a_severity_and_an_instruction(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert rule["annotations"].keys() == {"summary", "description", "runbook"}
     assert rule["annotations"]["summary"].endswith(".")
@@ -100,7 +99,7 @@ def test_the_links_inside_the_guide_lead_to_its_sections() -> None:
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
 
 
-def test_the_dashboard_names_only_alerts_that_there_are() -> None:
+def test_the_grafana_dashboard_names_only_existing_alerts() -> None:
     board = (DEPLOY / "grafana/dibs.json").read_text(encoding="utf-8")
     told = " ".join(panel.get("description", "") for panel in json.loads(board)["panels"])
     named = set(re.findall(r"alert (\w+)", told))

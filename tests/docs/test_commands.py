@@ -1,4 +1,4 @@
-"""The commands in the documentation are commands of dibs, with options that there are."""
+"""The commands in the documentation are commands of dibs, with existing options."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ SHELL_BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @for_each("page", PAGES)
-def test_a_command_that_a_page_tells_to_run_is_understood(page: Path) -> None:
+def test_a_command_in_a_code_block_is_parsed_by_dibs(page: Path) -> None:
     refused = {shlex.join(args): reason for args in _commands(page) if (reason := _refusal(args))}
     assert refused == {}
 
 
 @for_each("page", PAGES)
-def test_a_command_that_a_page_mentions_exists(page: Path) -> None:
+def test_a_command_mentioned_on_a_page_exists(page: Path) -> None:
     mentioned = IN_TEXT.findall(page.read_text(encoding="utf-8"))
     assert [command for command in mentioned if not _exists(command.split())] == []
 
 
-def test_a_wrong_command_would_be_found() -> None:
+def test_the_check_finds_a_wrong_command() -> None:
     assert _refusal(["worker", "tasks:app", "--lane", "process"])
     assert _refusal(["tasks", "lost"])
     assert not _exists(["dead", "redive"])

@@ -1,4 +1,4 @@
-"""The page for contributors shows the matrix as it is."""
+"""The page for contributors shows the current matrix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests import matrix
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 
-def test_the_page_shows_the_matrix_that_holds() -> None:
+def test_the_page_shows_the_current_matrix() -> None:
     shown = PAGE.read_text(encoding="utf-8").partition("<!-- matrix -->\n")[2].partition("<!-- /matrix -->")[0]
     assert shown.strip() == "\n".join(matrix.table()).strip(), "put the output of `make matrix` there"
 

@@ -1,4 +1,4 @@
-"""The small ETL among the examples: what it loads is right, on each engine, and its steps did what its page says."""
+"""The small ETL among the examples: its data is right on each engine, and its steps are those on its page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(url: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_every_good_order_is_loaded_once_and_summed_up(empty_url: str, tmp_path: Path) -> None:
+def test_every_valid_order_is_loaded_once_and_added_to_the_sums(empty_url: str, tmp_path: Path) -> None:
     for _ in range(2):  # to load again is to replace
         said = run(empty_url, tmp_path)
         assert said.count("reading east.csv") == 1  # in two attempts
@@ -38,7 +38,7 @@ def test_every_good_order_is_loaded_once_and_summed_up(empty_url: str, tmp_path:
             assert dict(warehouse.execute("SELECT product, sum(cents) FROM sales GROUP BY product")) == CENTS
 
 
-def test_its_steps_are_those_that_its_page_draws(empty_url: str, tmp_path: Path) -> None:
+def test_the_steps_of_the_etl_example_are_those_on_its_page(empty_url: str, tmp_path: Path) -> None:
     run(empty_url, tmp_path)
     with dibs.Dibs(empty_url) as app:
         [workflow] = app.list_workflows()

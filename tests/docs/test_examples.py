@@ -1,4 +1,4 @@
-"""The code in the documentation runs as it stands."""
+"""The code in the documentation runs unchanged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import postgres
-from tests.helpers.caution import without_caution
 from tests.helpers.each import for_each
+from tests.helpers.release_warning import without_caution
 
 ROOT = Path(__file__).parents[2]
 WITH_A_SERVER = ("the-http-api.md", "workers-in-any-language.md")
@@ -53,7 +53,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
         *(page for each in ("docs", "examples", "deploy") for page in sorted((ROOT / each).rglob("*.md"))),
     ],
 )
-def test_the_links_between_pages_and_files_lead_somewhere(page: Path) -> None:
+def test_the_links_between_pages_and_files_resolve(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
 

@@ -1,4 +1,4 @@
-"""The guide on high availability: its URL leads to the node that takes writes, and its doctor is the real one."""
+"""The guide on high availability: its URL leads to the writable node, and its doctor output is real."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dibs.store.postgres.connection import watchful
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "high-availability.md").read_text(encoding="utf-8")
 
 
-def test_the_url_of_the_guide_names_all_nodes_and_asks_for_the_one_that_takes_writes() -> None:
+def test_the_url_of_the_guide_names_all_nodes_and_requires_a_writable_one() -> None:
     [url] = re.findall(r"DIBS_URL='(postgresql://[^']+)'", GUIDE)
     understood = conninfo_to_dict(watchful(url))
     assert understood["host"].split(",") == ["db1", "db2", "db3"]  # type: ignore[union-attr]

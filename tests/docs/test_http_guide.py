@@ -1,8 +1,8 @@
-"""The guide to the HTTP API runs as it stands: its own server, its own keys, each request and the answer beside it.
+"""The guide to the HTTP API runs unchanged: its own server, its own keys, each request and the response beside it.
 
 A block of shell is run in the shell of the block before it, in an empty folder; `dibs server` alone is the reader's
-other terminal. The block of JSON that follows is the answer: its status where the fence names one, and every field, but
-for `"…": "…"`, which stands for fields that are left out. Times and keys are compared by their form only.
+other terminal. The block of JSON that follows is the response: its status where the fence names one, and every field,
+except for `"…": "…"`, which means omitted fields. Times and keys are compared by their format only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def port() -> str:
         return str(probe.getsockname()[1])
 
 
-def test_every_request_is_answered_as_the_guide_says(folder: Path, port: str) -> None:
+def test_every_request_of_the_guide_gets_the_documented_response(folder: Path, port: str) -> None:
     if shutil.which("curl") is None and not os.environ.get("CI"):
         pytest.skip("curl is not installed")
     told = read(GUIDE)
@@ -80,7 +80,7 @@ def test_every_request_is_answered_as_the_guide_says(folder: Path, port: str) ->
     assert "\n".join(filter(None, differences)) == ""
 
 
-def test_a_wrong_answer_would_be_found() -> None:
+def test_the_check_finds_a_wrong_response() -> None:
     answer = {"task": {"id": 1, "created_at": "2030-01-31T08:00:00.000000Z"}, "deduplicated": False}
     assert fits(answer, {"task": {"id": 1, "created_at": "2029-12-31T08:00:00.000001Z"}, "deduplicated": False})
     assert fits(answer, {"task": {MORE: MORE}, "deduplicated": False})
@@ -111,7 +111,7 @@ def test_the_table_of_errors_has_every_code_with_its_status() -> None:
 
 
 @pytest.mark.parametrize("page", [GUIDE, WORKERS, SECURITY], ids=lambda page: page.name)
-def test_a_path_that_a_page_names_exists(page: Path) -> None:
+def test_a_path_named_on_a_page_exists(page: Path) -> None:
     exist = {re.sub(r"\{(\w+):\w+\}", r"{\1}", endpoint.path) for endpoint in ENDPOINTS}
     named = {path.rstrip("/.") for path, more in PATH.findall(page.read_text(encoding="utf-8")) if not more}
     assert {re.sub(r"/\d+", "/{id}", path) for path in named} - exist == set()

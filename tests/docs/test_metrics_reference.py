@@ -1,4 +1,4 @@
-"""The reference of metrics names every family with its labels, as the code has them, and no others."""
+"""The reference of metrics has every family with its labels, as in the code, and no others."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def test_every_metric_is_described_with_its_labels() -> None:
     assert {name: labels for name, (labels, _) in ROWS.items()} == counted | read
 
 
-def test_what_is_a_histogram_is_called_one() -> None:
+def test_histograms_are_described_as_histograms() -> None:
     histograms = {family.name for family in metrics.FAMILIES if isinstance(family, Histogram)}
     assert {name for name, (_, about) in ROWS.items() if about.startswith("histogram")} == histograms
 
 
-def test_the_values_of_labels_that_have_few_are_named() -> None:
+def test_the_values_of_labels_with_few_values_are_listed() -> None:
     for family in metrics.FAMILIES:
         for value in (value for label in family.labels for value in label.fixed):
             assert f"`{value}`" in ROWS[family.name][1]
     assert ClaimReason.ALREADY_CLAIMED in ROWS["finalization_claim_contention_by_reason_total"][1]
 
 
-def test_every_metric_says_what_it_is() -> None:
+def test_every_metric_has_a_help_text() -> None:
     for family in (*metrics.FAMILIES, *of_database().values()):
         about = family.about if hasattr(family, "about") else family.documentation
         assert about.endswith(".")

@@ -1,4 +1,4 @@
-"""The page of promises names tests that exist, and every fault under each promise that it puts to the test."""
+"""The page of promises names existing tests, and every fault under each promise that the fault tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.helpers.each import for_each
-from tests.stress.found import all_scenarios
+from tests.stress.scenarios import all_scenarios
 
 PAGE = Path(__file__).parents[2] / "docs" / "promises.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ def test_every_link_is_to_a_test_that_exists(name: str, path: str) -> None:
 
 
 @for_each("number", PROMISES)
-def test_behind_every_promise_stand_tests_and_the_faults_that_put_it_to_the_test(number: int) -> None:
+def test_every_promise_lists_its_tests_and_its_faults(number: int) -> None:
     names = [name for name, _ in PROMISES[number]]
     assert [name for name in names if name.startswith("test_")]
     faults = {scenario.name for scenario in all_scenarios() if number in scenario.promises}

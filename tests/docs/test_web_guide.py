@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_examples import BLOCK, FILE
-from tests.helpers.caution import without_caution
+from tests.helpers.release_warning import without_caution
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "async-applications.md"
 

@@ -1,4 +1,4 @@
-"""Claims made together for several workers: each gets its own tasks, as if it had asked alone."""
+"""Coalesced claims of several workers: each worker gets its own tasks, as by a single claim."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_worker_gets_its_own_tasks_in_the_order_of_the_list(queue: dibs.Dib
     assert all(queue.get(claim.task_id).worker_id == claim.worker_id for claims in dealt for claim in claims)
 
 
-def test_every_claim_is_in_the_history_under_its_workers_name(queue: dibs.Dibs) -> None:
+def test_every_claim_is_in_the_history_with_its_worker(queue: dibs.Dibs) -> None:
     ids = [queue.enqueue("resize").id for _ in range(2)]
     claim_each(queue, [ask("first"), ask("second")])
     events = [queue.history(task_id)[-1] for task_id in ids]
@@ -46,7 +46,7 @@ def test_every_claim_is_in_the_history_under_its_workers_name(queue: dibs.Dibs) 
     ]
 
 
-def test_who_comes_last_gets_nothing_when_there_is_too_little(queue: dibs.Dibs) -> None:
+def test_the_last_workers_get_no_task_when_there_are_too_few(queue: dibs.Dibs) -> None:
     queue.enqueue("resize")
     assert [len(claims) for claims in claim_each(queue, [ask("first"), ask("second")])] == [1, 0]
 
@@ -62,7 +62,7 @@ def test_the_incarnation_of_each_worker_is_kept(queue: dibs.Dibs) -> None:
     }
 
 
-def test_a_worker_that_asks_twice_gets_twice(queue: dibs.Dibs) -> None:
+def test_a_worker_with_two_requests_gets_tasks_for_both(queue: dibs.Dibs) -> None:
     for _ in range(3):
         queue.enqueue("resize")
     dealt = claim_each(queue, [ask("one"), ask("other"), ask("one")])
@@ -71,7 +71,7 @@ def test_a_worker_that_asks_twice_gets_twice(queue: dibs.Dibs) -> None:
 
 
 @pytest.mark.parametrize("order", list(dibs.Order))
-def test_every_order_is_dealt_without_a_task_twice(queue: dibs.Dibs, order: str) -> None:
+def test_every_order_assigns_each_task_once(queue: dibs.Dibs, order: str) -> None:
     for priority in range(20):
         queue.enqueue("resize", priority=priority % 4)
     requests = [ask(f"worker-{n}", order=order) for n in range(12)]
@@ -82,7 +82,7 @@ def test_every_order_is_dealt_without_a_task_twice(queue: dibs.Dibs, order: str)
     assert [len(claims) for claims in first] == [1] * 12
 
 
-def test_claims_for_many_at_the_same_moment_take_every_task_once(queue: dibs.Dibs) -> None:
+def test_concurrent_coalesced_claims_take_every_task_once(queue: dibs.Dibs) -> None:
     queue.enqueue_many(dibs.NewTask("resize") for _ in range(300))
 
     def take(crew: int) -> list[tuple[int, int, str, str]]:
@@ -102,7 +102,7 @@ def test_claims_for_many_at_the_same_moment_take_every_task_once(queue: dibs.Dib
     assert all(token == 1 and worker == asked for _, token, worker, asked in taken)
 
 
-def test_only_claims_of_one_kind_can_be_made_together(queue: dibs.Dibs) -> None:
+def test_only_claims_with_equal_options_can_be_coalesced(queue: dibs.Dibs) -> None:
     with pytest.raises(dibs.InvalidValue, match="same kind"):
         claim_each(queue, [ask("first"), ask("second", order="fifo")])
     with pytest.raises(dibs.InvalidValue, match="same kind"):

@@ -1,4 +1,4 @@
-"""Who is interrupted (Ctrl-C) in the middle of nowhere leaves a store that works, and can be closed."""
+"""A call that is interrupted (Ctrl-C) at any point leaves a store that works and can be closed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import dibs
+from dibs.store.coalesce import Coalescer
 from dibs.store.operation import Coalesce, Operation, drive
-from dibs.store.postgres.gathering import Gathering
 from dibs.store.postgres.wakeups import PostgresWakeups
 from dibs.store.sqlite import writer
 from dibs.store.sqlite.connection import clock
@@ -83,7 +83,7 @@ def enqueue_in_vain(app: dibs.Dibs) -> None:
 
 
 @pytest.mark.parametrize("call", [get, enqueue])
-def test_whoever_is_interrupted_is_in_nobodys_way(
+def test_an_interrupted_call_blocks_no_other_call(
     app: dibs.Dibs, check: Callable[[KeyboardInterrupt], None], call: Callable[[dibs.Dibs], None]
 ) -> None:
     call(app)  # whatever is imported or opened for it is there from now on
@@ -94,7 +94,7 @@ def test_whoever_is_interrupted_is_in_nobodys_way(
     assert places > 20
 
 
-def test_nor_is_who_is_interrupted_while_it_opens_the_file(
+def test_a_call_interrupted_while_opening_the_file_blocks_no_other_call(
     app: dibs.Dibs, check: Callable[[KeyboardInterrupt], None]
 ) -> None:
     get(app)
@@ -103,13 +103,13 @@ def test_nor_is_who_is_interrupted_while_it_opens_the_file(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_closing_that_was_interrupted_can_be_repeated_and_lets_go_of_the_file(app: dibs.Dibs, path: Path) -> None:
+def test_an_interrupted_close_can_be_repeated_and_closes_the_file(app: dibs.Dibs, path: Path) -> None:
     for interrupt in interrupt_everywhere(app.close, before=lambda: (get(app), enqueue(app))):
         app.close()
         assert not [name for name in open_files() if str(path) in name], interrupt
 
 
-def test_nor_is_who_is_interrupted_while_it_waits_for_the_lock(
+def test_a_call_interrupted_while_waiting_for_the_lock_blocks_no_other_call(
     app: dibs.Dibs, path: Path, check: Callable[[KeyboardInterrupt], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enqueue(app)
@@ -129,7 +129,7 @@ def test_nor_is_who_is_interrupted_while_it_waits_for_the_lock(
     assert places > 20
 
 
-def test_who_is_interrupted_in_line_does_not_hold_up_the_others(path: Path) -> None:
+def test_a_call_interrupted_in_the_lock_queue_does_not_hold_up_other_calls(path: Path) -> None:
     """Its place comes up when it does not want it any more."""
     lines: list[Line] = []
 
@@ -159,7 +159,7 @@ def test_who_is_interrupted_in_line_does_not_hold_up_the_others(path: Path) -> N
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_who_is_interrupted_while_it_wakes_others_keeps_nobody_from_it(url: str) -> None:
+def test_a_call_interrupted_while_sending_a_wake_up_does_not_prevent_later_wake_ups(url: str) -> None:
     with closing(PostgresWakeups(url)) as wakeups, ThreadPoolExecutor(1) as other:
         wakeups.wrote()
         for interrupt in interrupt_everywhere(wakeups.wrote):
@@ -220,7 +220,9 @@ def assert_nobody_waits_for_ever(crowd: Crowd, call: Callable[[], object]) -> No
     assert places > 20
 
 
-def test_those_whose_writes_an_interrupted_thread_was_to_commit_are_answered(app: dibs.Dibs, path: Path) -> None:
+def test_callers_whose_writes_an_interrupted_thread_should_have_committed_get_a_reply(
+    app: dibs.Dibs, path: Path
+) -> None:
     enqueue(app)
     create(path)
     with closing(Writer(path, clock, lambda: None, lambda: True)) as lone:
@@ -229,16 +231,18 @@ def test_those_whose_writes_an_interrupted_thread_was_to_commit_are_answered(app
         assert_nobody_waits_for_ever(crowd, lambda: lone.run(an_operation()))
 
 
-def test_those_whose_enqueues_an_interrupted_thread_was_to_send_are_answered() -> None:
-    gathering = Gathering()
-    operation = an_operation()
+def test_callers_whose_enqueues_an_interrupted_thread_should_have_sent_get_a_reply() -> None:
+    coalescer: Coalescer[str, int, int] = Coalescer()
 
     def be_busy(work: Callable[[], object]) -> object:
-        return gathering.run(operation, None, lambda *_: work())
+        return coalescer.run("key", 0, lambda *_: [work()])
 
-    crowd = Crowd(be_busy, lambda: gathering.run(operation, None, send))
-    crowd.waiting = lambda: sum(len(line.waiting) for line in gathering._lines.values())
-    assert_nobody_waits_for_ever(crowd, lambda: gathering.run(operation, None, send))
+    def call() -> object:
+        return coalescer.run("key", 0, send)
+
+    crowd = Crowd(be_busy, call)
+    crowd.waiting = lambda: sum(len(queue.waiting) for queue in coalescer._queues.values())
+    assert_nobody_waits_for_ever(crowd, call)
 
 
 def an_operation() -> Operation[Any]:
@@ -250,5 +254,5 @@ def each(items: Sequence[Any]) -> Generator[Any, Any, Sequence[Any]]:
     return items
 
 
-def send(operation: Operation[Any], by: str | None) -> Any:
-    return drive(operation.begin(), lambda _: None)
+def send(key: str, items: Sequence[int]) -> Sequence[int]:
+    return drive(each(items), lambda _: None)

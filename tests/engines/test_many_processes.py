@@ -1,4 +1,4 @@
-"""Promises 1 to 4 with many processes on one store: no double claim, nothing lost, acknowledged means stored."""
+"""Promises 1 to 4 with many processes on one store: no double claim, no lost task, acknowledged means stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHURNED = 2000 if matrix.is_stress() else 800
 
 
 @pytest.mark.parametrize("tasks", [10, 5])
-def test_ten_processes_get_different_tasks_and_as_many_as_there_are(url: str, tasks: int) -> None:
+def test_ten_processes_claim_different_tasks_and_all_there_are(url: str, tasks: int) -> None:
     with dibs.Dibs(url) as app, processes(url, PROCESSES) as members:
         for number in range(10):
             queue = f"round-{number}"
@@ -32,7 +32,7 @@ def test_ten_processes_get_different_tasks_and_as_many_as_there_are(url: str, ta
             assert [len(claims) for claims in answers].count(0) == PROCESSES - tasks
 
 
-def test_every_task_ends_once_whatever_ten_processes_do_to_it(url: str, tmp_path: Path) -> None:
+def test_every_task_ends_once_under_concurrent_operations_of_ten_processes(url: str, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}, history in {tmp_path}")
     with dibs.Dibs(url) as app, processes(url, PROCESSES) as members:
@@ -58,7 +58,7 @@ def test_every_task_ends_once_whatever_ten_processes_do_to_it(url: str, tmp_path
         assert [check for check in app.doctor() if check.verdict is Verdict.FAIL] == []
 
 
-def test_what_was_acknowledged_is_stored_however_its_sender_is_killed(url: str) -> None:
+def test_an_acknowledged_task_is_stored_although_its_process_is_killed(url: str) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -1,7 +1,7 @@
-"""Plan guards: with a million pending and a million finished tasks, an operation touches what it needs, by its index.
+"""Plan guards: with a million pending and a million finished tasks, an operation reads only the rows it needs.
 
-The databases are made once for a test run. `make proof` makes them a tenth as large; `make stress` and
-DIBS_TEST_MILLION=1000000 make them whole.
+The databases are created once for a test run. `make proof` creates them a tenth as large; `make stress` and
+DIBS_TEST_MILLION=1000000 create them in full size.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[Any, Shape], Operation[Any]]]] = {
 
 @pytest.mark.parametrize("planned", ["custom", "generic"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_on_postgres_touches_what_it_is_about(big_postgres: Big, name: str, planned: str) -> None:
+def test_an_operation_on_postgres_touches_only_the_rows_it_needs(big_postgres: Big, name: str, planned: str) -> None:
     size, make = OPERATIONS[name]
     with big_postgres.connect(planned) as connection:
         works = explain_postgres(connection, make(big_postgres.store, big_postgres.shape))
@@ -321,7 +321,7 @@ def test_an_operation_on_postgres_touches_what_it_is_about(big_postgres: Big, na
         assert work.pages <= 60 * size, work
 
 
-def test_the_newest_entry_is_found_at_the_end_of_its_index(big_postgres: Big, big_sqlite: Big) -> None:
+def test_the_newest_history_entry_is_found_at_the_end_of_its_index(big_postgres: Big, big_sqlite: Big) -> None:
     with big_postgres.connect("generic") as connection:
         [work] = explain_postgres(connection, big_postgres.store.history.last_entry())
     assert work.uses("dibs_history_pkey")
@@ -375,7 +375,7 @@ WALKS: dict[str, Callable[[Any, Shape], Operation[Any]]] = {
 
 @pytest.mark.parametrize("planned", ["custom", "generic"])
 @pytest.mark.parametrize("name", WALKS)
-def test_pruning_by_rules_on_postgres_reads_one_stretch(big_postgres: Big, name: str, planned: str) -> None:
+def test_pruning_by_rules_on_postgres_reads_a_bounded_range(big_postgres: Big, name: str, planned: str) -> None:
     with big_postgres.connect(planned) as connection:
         works = explain_postgres(connection, WALKS[name](big_postgres.store, big_postgres.shape))
     assert "prune_walked" in {work.name for work in works}

@@ -1,4 +1,4 @@
-"""Behind PgBouncer in transaction mode, of any version: one statement is never taken for another, and all is found."""
+"""Behind PgBouncer in transaction mode, of any version: statements of different clients are never confused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import dibs
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.pooler import Pooler
 from tests.helpers.waiting import until
 
@@ -43,7 +43,7 @@ def test_clients_that_share_two_sessions_do_not_get_each_others_statements(poole
         assert_balanced(app)
 
 
-def test_clients_on_event_loops_do_not_either(pooled: str) -> None:
+def test_async_clients_that_share_two_sessions_do_not_get_each_others_statements(pooled: str) -> None:
     with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(lambda number: asyncio.run(work_async(pooled, f"w{number}")), range(CLIENTS)))
     with dibs.Dibs(pooled) as app:
@@ -59,7 +59,7 @@ def test_a_direct_connection_still_prepares_its_statements(url: str) -> None:
             assert borrowed.execute("SELECT count(*) > 0 FROM pg_prepared_statements").fetchone() == (True,)
 
 
-def test_nothing_of_ours_stays_behind_in_its_sessions(empty_url: str) -> None:
+def test_no_listen_and_no_prepared_statement_stays_in_the_sessions_of_the_pooler(empty_url: str) -> None:
     """They are somebody else's a moment later, who would hear what we listen to and run what we prepared."""
     with needed_pooler(empty_url) as pooler, dibs.Dibs(pooler.url) as app, dibs.Dibs(pooler.url) as other:
         work(pooler.url, "w")
@@ -76,7 +76,7 @@ def test_nothing_of_ours_stays_behind_in_its_sessions(empty_url: str) -> None:
                 assert connection.execute("SELECT statement FROM pg_prepared_statements").fetchall() == []
 
 
-def test_who_waits_still_finds_what_comes(pooled: str) -> None:
+def test_a_waiting_claim_behind_the_pooler_gets_a_new_task(pooled: str) -> None:
     with dibs.Dibs(pooled) as app, dibs.Dibs(pooled) as other, ThreadPoolExecutor(1) as pool:
         found = pool.submit(app.claim, "w", wait=20)
         until(lambda: app._store.wakeups._waiting)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What a claim costs PostgreSQL: one statement, and the locks of what it takes."""
+"""The cost of a claim on PostgreSQL: one statement, and the locks of the claimed tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_claim_is_one_statement_while_nothing_is_overdue(store: Store, url: st
     assert statements(store, url) == ["claim"]  # nor where it finds nothing
 
 
-def test_what_is_overdue_is_swept_before_the_claim(store: Store, url: str) -> None:
+def test_overdue_tasks_are_promoted_and_recovered_before_the_claim(store: Store, url: str) -> None:
     _, urgent = enqueue(store, NewTask("t"), NewTask("t", priority=9, delay=0.01))
     until(
         lambda: (
@@ -51,7 +51,7 @@ def test_what_is_overdue_is_swept_before_the_claim(store: Store, url: str) -> No
 
 
 @pytest.mark.parametrize("order", BY_INDEX)
-def test_a_claim_passes_over_what_others_hold_however_much_that_is(store: Store, url: str, order: str) -> None:
+def test_a_claim_skips_any_number_of_tasks_that_other_transactions_lock(store: Store, url: str, order: str) -> None:
     ids = enqueue(store, *(NewTask("t") for _ in range(300)))
     if order == Order.LIFO:
         ids.reverse()

@@ -1,4 +1,4 @@
-"""Every connection to PostgreSQL notices in half a minute that the other end is gone, unless the URL says otherwise."""
+"""Every connection to PostgreSQL notices a lost server within half a minute, unless the URL has other timeouts."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def said(url: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("url", ["postgresql://host/db", "postgresql://host/db?application_name=x", "host=h dbname=d"])
-def test_a_connection_notices_that_the_other_end_is_gone(url: str) -> None:
+def test_a_connection_has_timeouts_for_a_lost_server(url: str) -> None:
     assert said(url) == SETTINGS
 
 
-def test_what_the_url_says_itself_holds() -> None:
+def test_timeouts_in_the_url_are_kept() -> None:
     own = "postgresql://host/db?connect_timeout=3&keepalives_count=9&tcp_user_timeout=0"
     assert said(own) == SETTINGS | {"connect_timeout": "3", "keepalives_count": "9", "tcp_user_timeout": "0"}
 
 
-def test_the_address_stays_as_it_was() -> None:
+def test_the_address_and_credentials_of_the_url_are_kept() -> None:
     url = "postgresql://me:s%40crit@host:5433/db?application_name=a%20b"
     whole = conninfo_to_dict(watchful(url))
     assert {name: whole[name] for name in conninfo_to_dict(url)} == conninfo_to_dict(url)
 
 
-def test_the_connections_of_the_pool_are_such_connections(postgres_server: str, postgres_template: str) -> None:
+def test_the_connections_of_the_pool_have_the_timeouts(postgres_server: str, postgres_template: str) -> None:
     url = postgres.clone(postgres_server, postgres_template)
     store = PostgresStore(url)
     with store._opened().connections.pool().connection() as borrowed:
@@ -75,7 +75,7 @@ def test_the_connection_that_came_back_last_is_lent_next(url: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_so_it_is_on_an_event_loop(url: str) -> None:
+def test_the_async_connection_that_came_back_last_is_lent_next(url: str) -> None:
     async def borrow() -> None:
         store = PostgresStore(url)
         pool = await (await store._opened_async()).connections.async_pool()
@@ -90,7 +90,7 @@ def test_so_it_is_on_an_event_loop(url: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_who_has_time_makes_the_plans_that_others_find_made(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_worker_renews_query_plans_before_they_are_too_old(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(PostgresStore(url)) as store:
         opened = store._opened().connections
         with opened.pool().connection() as borrowed:
@@ -107,7 +107,7 @@ def sources() -> list[Path]:
     return list(Path(connection.__file__).parent.glob("*.py"))
 
 
-def test_no_connection_is_made_in_another_way() -> None:
+def test_every_connection_is_made_with_the_timeouts() -> None:
     makers = ("sessions_of(url).connect", "sessions_of(self._url).connect", "ConnectionPool", "AsyncConnectionPool")
     calls = [
         ast.unparse(node.args[0])
@@ -120,7 +120,7 @@ def test_no_connection_is_made_in_another_way() -> None:
     assert set(calls) <= {"watchful(self._url)", "watchful(url)", "self._conninfo"}
 
 
-def test_each_attempt_to_reach_a_server_that_never_answers_ends_after_the_time_the_url_says(
+def test_an_attempt_to_connect_to_a_server_that_never_answers_ends_after_the_timeout_in_the_url(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dibs.store.postgres.store.POOL_TIMEOUT", 1.0)  # one attempt
@@ -143,7 +143,7 @@ def test_a_url_that_libpq_cannot_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_closing_leaves_no_connection_of_those_who_were_just_asking(url: str) -> None:
+def test_closing_leaves_no_connection_of_calls_that_were_just_starting(url: str) -> None:
     assert asyncio.run(left_after_closing(url)) == []
 
 
@@ -158,7 +158,7 @@ async def left_after_closing(url: str) -> list[str]:
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_the_server_notices_that_we_are_gone_as_soon_as_we_notice_it(url: str) -> None:
+def test_the_server_ends_the_transaction_of_a_lost_client_after_ten_seconds(url: str) -> None:
     store = PostgresStore(url)
     with store._opened().connections.pool().connection() as borrowed:
         shown = borrowed.execute("SHOW idle_in_transaction_session_timeout").fetchone()
@@ -167,7 +167,7 @@ def test_the_server_notices_that_we_are_gone_as_soon_as_we_notice_it(url: str) -
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_what_the_url_says_of_open_transactions_holds(url: str) -> None:
+def test_a_timeout_of_open_transactions_in_the_url_is_kept(url: str) -> None:
     store = PostgresStore(f"{url}&options=-c%20idle_in_transaction_session_timeout%3D3s")
     with store._opened().connections.pool().connection() as borrowed:
         shown = borrowed.execute("SHOW idle_in_transaction_session_timeout").fetchone()
@@ -176,9 +176,7 @@ def test_what_the_url_says_of_open_transactions_holds(url: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_who_falls_silent_in_a_transaction_keeps_nobody_from_its_rows(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_freezes_in_a_transaction_loses_its_row_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker frozen, or cut off, between two statements: its locks would hide its tasks from every recovery."""
     monkeypatch.setitem(connection.NOTICED_THERE, "idle_in_transaction_session_timeout", "200ms")
     store, tries = PostgresStore(url), iter(range(10))

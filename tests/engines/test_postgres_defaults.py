@@ -1,4 +1,4 @@
-"""Settings that an administrator gave the database as defaults: dibs works with them, and the doctor reports them."""
+"""Defaults that an administrator set for the database: dibs works with them, and the doctor reports them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dibs.store.operation import Mode, Operation, Statement, Statements
 from dibs.store.postgres import store as postgres_store
 from dibs.store.postgres.store import PostgresStore
 from tests.engines.test_pooler import needed_pooler
-from tests.helpers.books import assert_balanced
 from tests.helpers.borrowed import Borrowed
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
 from tests.helpers.workflows import start, states, step
@@ -53,7 +53,9 @@ def strict_url(url: str, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_several_programs_open_an_empty_database_at_once_at_any_default_isolation(empty_url: str, level: str) -> None:
+def test_several_programs_open_an_empty_database_concurrently_at_any_default_isolation(
+    empty_url: str, level: str
+) -> None:
     set_default(empty_url, "default_transaction_isolation", level)
     together = threading.Barrier(OPENERS)
 
@@ -74,7 +76,7 @@ def fan(app: dibs.Dibs) -> int:
     return start(app, *parts, step("join", *(part.name for part in parts)))
 
 
-def test_steps_that_end_together_are_stored_without_an_error_at_any_default_isolation(strict_url: str) -> None:
+def test_steps_that_end_concurrently_are_stored_without_an_error_at_any_default_isolation(strict_url: str) -> None:
     with dibs.Dibs(strict_url) as app:
         workflow = fan(app)
         with ThreadPoolExecutor(WORKERS) as pool:
@@ -83,7 +85,7 @@ def test_steps_that_end_together_are_stored_without_an_error_at_any_default_isol
         assert_balanced(app)
 
 
-def test_steps_that_end_together_on_an_event_loop_are_stored_at_any_default_isolation(strict_url: str) -> None:
+def test_steps_that_end_concurrently_on_an_event_loop_are_stored_at_any_default_isolation(strict_url: str) -> None:
     with dibs.Dibs(strict_url) as app:
         workflow = fan(app)
         asyncio.run(work_together(strict_url))
@@ -91,7 +93,7 @@ def test_steps_that_end_together_on_an_event_loop_are_stored_at_any_default_isol
         assert_balanced(app)
 
 
-def test_steps_that_end_together_behind_a_pooler_are_stored_at_any_default_isolation(strict_url: str) -> None:
+def test_steps_that_end_concurrently_behind_a_pooler_are_stored_at_any_default_isolation(strict_url: str) -> None:
     with needed_pooler(strict_url) as pooler, dibs.Dibs(pooler.url) as app:
         workflow = fan(app)
         with ThreadPoolExecutor(WORKERS) as pool:
@@ -174,7 +176,7 @@ def test_a_transaction_that_dibs_begins_on_a_connection_of_the_user_is_read_comm
     assert levels() == {"read committed"}
 
 
-def test_the_users_own_transaction_keeps_its_level(
+def test_the_users_transaction_keeps_its_isolation_level(
     strict_url: str, open_app: Callable[..., Any], levels: Callable[[], set[str]]
 ) -> None:
     app = open_app(strict_url)
@@ -189,7 +191,7 @@ def test_the_users_own_transaction_keeps_its_level(
 # Retries
 
 
-def test_a_retry_waits_a_little_and_longer_each_time(url: str) -> None:
+def test_a_retry_after_a_serialization_failure_waits_longer_each_time(url: str) -> None:
     began: list[float] = []
 
     def collide() -> Statements[int]:
@@ -205,7 +207,7 @@ def test_a_retry_waits_a_little_and_longer_each_time(url: str) -> None:
     assert all(pause >= least for pause, least in zip(pauses, (0.005, 0.01, 0.02), strict=True))
 
 
-def test_the_pauses_of_many_that_collided_differ(engine: str) -> None:
+def test_the_pauses_of_transactions_that_collided_differ(engine: str) -> None:
     assert len({postgres_store.pause_before(2) for _ in range(50)}) > 40
 
 
@@ -218,7 +220,7 @@ def wait_until_the_server_ended_every_session(url: str) -> None:
     until(lambda: run_sql(url, ENDED) == [(True,)])
 
 
-def test_a_session_that_the_server_ended_while_it_was_idle_costs_no_call(
+def test_a_session_that_the_server_ended_while_it_was_idle_fails_no_call(
     url: str, open_app: Callable[..., Any]
 ) -> None:
     set_default(url, "idle_session_timeout", "100ms")
@@ -231,7 +233,7 @@ def test_a_session_that_the_server_ended_while_it_was_idle_costs_no_call(
     assert app.stats().depth == {"pending": 2, "completed": 1}
 
 
-def test_a_connection_of_the_user_that_the_server_ended_was_not_written_on(
+def test_a_call_on_a_user_connection_that_the_server_ended_reports_that_nothing_was_written(
     url: str, open_app: Callable[..., Any]
 ) -> None:
     app = open_app(url)
@@ -245,7 +247,7 @@ def test_a_connection_of_the_user_that_the_server_ended_was_not_written_on(
     assert app.stats().depth == {"pending": 1}
 
 
-def test_others_are_notified_also_after_the_server_ended_the_idle_session_that_notifies(url: str) -> None:
+def test_other_processes_are_notified_also_after_the_server_ended_the_idle_session_that_notifies(url: str) -> None:
     set_default(url, "idle_session_timeout", "100ms")
     with dibs.Dibs(url) as app, psycopg.connect(url, autocommit=True) as other:
         other.execute("SET idle_session_timeout = 0")
@@ -257,7 +259,7 @@ def test_others_are_notified_also_after_the_server_ended_the_idle_session_that_n
 
 
 @pytest.mark.parametrize("name", ["lock_timeout", "statement_timeout"])
-def test_a_program_waits_for_the_one_that_migrates_whatever_the_default_timeouts(empty_url: str, name: str) -> None:
+def test_a_program_waits_for_a_concurrent_migration_under_any_default_timeouts(empty_url: str, name: str) -> None:
     from dibs.store.postgres.migrating import LOCK
 
     set_default(empty_url, name, "250ms")
@@ -297,7 +299,7 @@ def migrate(url: str) -> list[str]:
         ("lock_timeout", "0", Verdict.OK),
     ],
 )
-def test_the_doctor_reports_a_default_that_dibs_is_affected_by(
+def test_the_doctor_reports_a_default_that_affects_dibs(
     url: str, open_app: Callable[..., Any], name: str, value: str, verdict: Verdict
 ) -> None:
     set_default(url, name, value)
@@ -306,7 +308,7 @@ def test_the_doctor_reports_a_default_that_dibs_is_affected_by(
     assert bool(found[name].hint) is (verdict is not Verdict.OK)
 
 
-def test_the_doctor_examines_the_whole_database_whatever_the_statement_timeout(
+def test_the_doctor_examines_the_whole_database_under_any_statement_timeout(
     url: str, open_app: Callable[..., Any]
 ) -> None:
     app = open_app(url)

@@ -1,4 +1,4 @@
-"""PostgreSQL is away: the first call of a process waits as long as every other, and the log stays readable."""
+"""Outages of PostgreSQL: the first call of a process waits as long as every other call, and the log stays readable."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
     return caplog
 
 
-def test_the_first_call_waits_for_a_server_that_comes_back(cluster: Cluster, open_app: Callable[..., Any]) -> None:
+def test_the_first_call_waits_for_the_end_of_an_outage(cluster: Cluster, open_app: Callable[..., Any]) -> None:
     cluster.stop()
     with ThreadPoolExecutor(1) as pool:
         app = open_app(cluster.url)
@@ -63,7 +63,7 @@ def test_the_first_call_waits_for_a_server_that_comes_back(cluster: Cluster, ope
         assert first.result(30).state == "pending"
 
 
-def test_the_first_call_gives_up_after_the_patience_of_every_other(
+def test_the_first_call_gives_up_after_the_same_time_as_other_calls(
     impatient: float, open_app: Callable[..., Any]
 ) -> None:
     app = open_app(AWAY)
@@ -74,7 +74,7 @@ def test_the_first_call_gives_up_after_the_patience_of_every_other(
         assert impatient <= time.monotonic() - began < impatient + 5
 
 
-def test_callers_that_wait_for_the_first_connection_wait_together(impatient: float) -> None:
+def test_concurrent_first_calls_wait_for_one_connection_attempt(impatient: float) -> None:
     """The callers share each attempt. One after the other, ten attempts of two seconds would take twenty seconds."""
     with silent_server() as address:
         url = f"postgresql://me@{address}/db?connect_timeout=2&sslmode=disable"
@@ -85,7 +85,7 @@ def test_callers_that_wait_for_the_first_connection_wait_together(impatient: flo
             assert time.monotonic() - began < 12
 
 
-def test_an_event_loop_goes_on_while_the_first_call_waits(impatient: float) -> None:
+def test_an_event_loop_continues_while_the_first_call_waits(impatient: float) -> None:
     async def ask() -> int:
         async with dibs.AsyncDibs(AWAY) as app:
             call = asyncio.ensure_future(app.claim("w", wait=1))
@@ -100,7 +100,7 @@ def test_an_event_loop_goes_on_while_the_first_call_waits(impatient: float) -> N
 
 
 @pytest.mark.parametrize("wrong", ["/no_such_database", "?user=no_such_user"])
-def test_a_url_that_is_wrong_is_refused_at_once(postgres_server: str, open_app: Callable[..., Any], wrong: str) -> None:
+def test_an_invalid_url_is_refused_at_once(postgres_server: str, open_app: Callable[..., Any], wrong: str) -> None:
     url = database_url(postgres_server, "no_such_database")
     if "user" in wrong:
         url = database_url(postgres_server, "postgres").replace("postgres@", "no_such_user@")
@@ -111,7 +111,7 @@ def test_a_url_that_is_wrong_is_refused_at_once(postgres_server: str, open_app: 
 
 
 @pytest.mark.parametrize("option", ["sslmode=bogus", "target_session_attrs=bogus"])
-def test_a_url_with_a_wrong_option_is_refused_at_once(
+def test_a_url_with_an_invalid_option_is_refused_at_once(
     postgres_server: str, open_app: Callable[..., Any], option: str
 ) -> None:
     url = database_url(postgres_server, "postgres")
@@ -136,7 +136,7 @@ def lines(log: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in log.records if record.levelno >= logging.WARNING]
 
 
-def test_an_outage_is_told_once_a_minute_whoever_asks(cluster: Cluster, log: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_logged_once_a_minute_for_all_callers(cluster: Cluster, log: pytest.LogCaptureFixture) -> None:
     with dibs.Dibs(cluster.url) as app, ThreadPoolExecutor(12) as pool:
         list(pool.map(lambda _: app.enqueue("t"), range(50)))
         cluster.stop()
@@ -152,7 +152,7 @@ def test_an_outage_is_told_once_a_minute_whoever_asks(cluster: Cluster, log: pyt
     assert len(lines(log)) == 1
 
 
-def test_the_first_call_tells_what_it_waits_for(log: pytest.LogCaptureFixture, impatient: float) -> None:
+def test_the_first_call_logs_what_it_waits_for(log: pytest.LogCaptureFixture, impatient: float) -> None:
     with dibs.Dibs(AWAY) as app:
         for _ in range(2):
             with pytest.raises(dibs.StoreUnavailable):
@@ -161,7 +161,7 @@ def test_the_first_call_tells_what_it_waits_for(log: pytest.LogCaptureFixture, i
     assert "Connection refused" in line
 
 
-def test_an_outage_that_lasts_is_told_again_after_a_minute(
+def test_an_outage_that_lasts_is_logged_again_after_a_minute(
     log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, impatient: float
 ) -> None:
     monkeypatch.setattr(telling, "SAY_AGAIN", 0.5)
@@ -170,7 +170,7 @@ def test_an_outage_that_lasts_is_told_again_after_a_minute(
     assert 2 <= len(lines(log)) <= 4
 
 
-def test_the_pools_of_the_user_log_as_before(log: pytest.LogCaptureFixture) -> None:
+def test_connection_pools_of_the_user_log_as_before(log: pytest.LogCaptureFixture) -> None:
     import psycopg_pool
 
     with psycopg_pool.ConnectionPool(AWAY, min_size=1, open=False) as pool:

@@ -90,7 +90,7 @@ def test_a_call_that_meets_a_read_only_server_succeeds_once_the_server_can_be_wr
     assert app.stats().depth == {"pending": 2}
 
 
-def test_a_server_that_stays_read_only_is_unavailable_after_the_usual_patience(
+def test_a_server_that_stays_read_only_is_reported_as_unavailable_after_the_usual_time(
     open_app: Callable[..., Any], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dibs.store.postgres.patience.POOL_TIMEOUT", 1.0)

@@ -84,7 +84,7 @@ def test_a_primary_without_replicas_needs_no_synchronous_replication(cluster: Cl
     assert found["replication"].message == "no replica is attached"
 
 
-def test_replicas_that_nobody_waits_for_are_reported(cluster: Cluster, replica: None) -> None:
+def test_replicas_that_commits_do_not_wait_for_are_reported(cluster: Cluster, replica: None) -> None:
     found = examine(cluster.url)
     assert found["replication"].verdict is Verdict.WARN
     assert "1 replica is attached, synchronous_standby_names is empty" in found["replication"].message
@@ -120,7 +120,7 @@ def examine_as(url: str) -> dict[str, Check]:
         return {check.name: check for check in app.doctor()}
 
 
-def test_a_program_that_receives_the_write_ahead_log_is_no_replica(cluster: Cluster) -> None:
+def test_a_program_that_receives_the_write_ahead_log_is_not_a_replica(cluster: Cluster) -> None:
     """An archive of the log: nobody promotes it."""
     folder = Path(new_data_folder())
     folder.mkdir()
@@ -131,7 +131,7 @@ def test_a_program_that_receives_the_write_ahead_log_is_no_replica(cluster: Clus
         shutil.rmtree(folder)
 
 
-def test_a_subscriber_of_logical_replication_is_no_replica(cluster: Cluster) -> None:
+def test_a_subscriber_of_logical_replication_is_not_a_replica(cluster: Cluster) -> None:
     """It has the rows of some tables: nobody promotes it."""
     run_sql(cluster.url, "ALTER SYSTEM SET wal_level = logical")
     cluster.stop("fast")

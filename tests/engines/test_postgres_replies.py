@@ -1,4 +1,4 @@
-"""No call waits for ever for PostgreSQL: the session of a reply that does not come within its bound is closed."""
+"""No call waits forever for PostgreSQL: a session without a reply within the bound is closed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dibs.store.postgres.connection import SQL, watchful
 from dibs.store.postgres.store import PostgresStore
 from dibs.store.postgres.wakeups import PostgresWakeups
 from tests.helpers import handlers
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.databases import run_sql
 from tests.helpers.handlers import nap
 from tests.helpers.waiting import let_pass, until
@@ -91,7 +91,7 @@ def test_the_outcome_of_a_write_that_is_not_answered_is_unknown(open_app: Callab
 
 @on_postgres
 @pytest.mark.parametrize("writing", [False, True])
-def test_sessions_that_are_idle_on_a_frozen_server_are_not_asked_one_by_one(
+def test_idle_sessions_on_a_frozen_server_are_not_tried_one_by_one(
     url: str, writing: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(PostgresStore(bounded(url))) as store, ExitStack() as in_use:
@@ -127,7 +127,7 @@ def test_a_late_error_of_an_old_session_does_not_cost_new_sessions(url: str) -> 
 
 
 @on_postgres
-def test_the_log_says_what_was_waited_for(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_the_statement_without_a_reply(url: str, caplog: pytest.LogCaptureFixture) -> None:
     with dibs.Dibs(bounded(url)) as app, caplog.at_level(logging.WARNING, "dibs.postgres"):
         app.get(app.enqueue("t").id)
         with frozen(*sessions(url)):
@@ -153,7 +153,7 @@ def test_a_call_that_waits_for_a_lock_gives_up_before_its_session_is_closed(
 
 
 @on_postgres
-def test_a_lock_timeout_of_the_administrator_holds(url: str) -> None:
+def test_a_lock_timeout_of_the_administrator_is_kept(url: str) -> None:
     own = f"{url}&options=-c%20lock_timeout%3D123ms"
     with closing(PostgresStore(own)) as store, store._opened().connections.pool().connection() as borrowed:
         assert borrowed.execute("SHOW lock_timeout").fetchone() == ("123ms",)
@@ -212,7 +212,7 @@ def test_an_abandoned_write_is_not_cancelled(url: str) -> None:
 
 
 @on_postgres
-def test_a_bound_of_zero_is_none(url: str) -> None:
+def test_a_bound_of_zero_means_no_bound(url: str) -> None:
     with closing(PostgresStore(bounded(url, 0))) as store:
         assert store.run(Operation("get", sleeping(0.5), mode=Mode.READ)) == 0.5
         with store._opened().connections.pool().connection() as borrowed:
@@ -243,7 +243,7 @@ def test_libpq_does_not_see_the_bound(url: str, left: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["soon", "-1", "nan", "inf"])
-def test_a_bound_that_is_no_time_is_refused(given: str) -> None:
+def test_a_bound_that_is_not_a_valid_time_is_refused(given: str) -> None:
     with (
         pytest.raises(dibs.InvalidValue, match="reply_timeout is"),
         dibs.Dibs(f"postgresql://h/db?reply_timeout={given}") as app,
@@ -305,7 +305,7 @@ def test_ctrl_c_and_cancelling_do_not_wait_for_a_frozen_server(url: str) -> None
 
 
 @on_postgres
-def test_a_worker_goes_on_when_its_sessions_freeze(url: str) -> None:
+def test_a_worker_continues_when_its_sessions_freeze(url: str) -> None:
     """Claimer, lease keeper and finisher each lose their session, and take a new one."""
     with handlers.at(bounded(url)) as app:
         worker = app.worker(lease=6, upkeep_every=0.5, concurrency=4)

@@ -1,6 +1,6 @@
-"""The store behind a server, when the line to it is bad: what is repeated, what is not, and what nobody may see.
+"""The remote store on a bad connection: which requests are repeated, which are not, and that the key stays secret.
 
-What a store promises is tested in tests/contract, over HTTP as on every engine.
+The promises of a store are tested in tests/contract, over HTTP as on every engine.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dibs.model.claim import ClaimRequest
 from dibs.redaction import redact
 from dibs.server.config import ServerConfig
 from dibs.store.remote import conversation
-from dibs.store.remote.call import FILL, get, split
+from dibs.store.remote.request import FILL, get, split
 from dibs.store.remote.store import RemoteStore
 from tests.helpers import forking
 from tests.helpers.clients import run
-from tests.helpers.keeping import keep
 from tests.helpers.proxy import Proxy
+from tests.helpers.retention import keep
 from tests.helpers.scripted import Scripted, says
 from tests.helpers.tasks import events
 from tests.helpers.waiting import let_pass, until
@@ -55,9 +55,9 @@ def direct(database: str) -> Iterator[dibs.Dibs]:
 
 
 @pytest.fixture
-def server(house: Any, database: str) -> Iterator[str]:
+def server(server_host: Any, database: str) -> Iterator[str]:
     """The URL of a server."""
-    with house.serving(database) as url:
+    with server_host.serving(database) as url:
         yield url
 
 
@@ -149,7 +149,9 @@ SAFE: dict[str, Callable[[Any, dibs.Claim], Any]] = {
 
 
 @pytest.mark.parametrize("verb", SAFE)
-def test_what_is_safe_twice_is_repeated_without_a_word(app: Any, proxy: Proxy, direct: dibs.Dibs, verb: str) -> None:
+def test_a_request_that_is_safe_to_repeat_is_repeated_silently(
+    app: Any, proxy: Proxy, direct: dibs.Dibs, verb: str
+) -> None:
     direct.enqueue("resize")
     claim = app.claim("worker-1")
     proxy.lose_answers()
@@ -160,7 +162,9 @@ def test_what_is_safe_twice_is_repeated_without_a_word(app: Any, proxy: Proxy, d
 # An answer is lost: what may not be repeated is unknown
 
 
-def test_an_enqueue_without_a_key_is_not_repeated_but_unknown(app: Any, proxy: Proxy, direct: dibs.Dibs) -> None:
+def test_an_enqueue_without_a_key_is_not_repeated_and_its_outcome_is_unknown(
+    app: Any, proxy: Proxy, direct: dibs.Dibs
+) -> None:
     proxy.lose_answers()
     with pytest.raises(dibs.OutcomeUnknown, match="same key or token"):
         app.enqueue("resize")
@@ -183,7 +187,9 @@ UNSAFE: dict[str, Callable[[Any, int], Any]] = {
 
 
 @pytest.mark.parametrize("verb", UNSAFE)
-def test_what_is_not_safe_twice_is_done_once_and_unknown(app: Any, proxy: Proxy, direct: dibs.Dibs, verb: str) -> None:
+def test_a_request_that_is_not_safe_to_repeat_is_sent_once_and_its_outcome_is_unknown(
+    app: Any, proxy: Proxy, direct: dibs.Dibs, verb: str
+) -> None:
     task = direct.enqueue("resize")
     direct.set_schedule("nightly", "0 3 * * *", "clean")
     direct.fail(direct.claim("worker-1"), "no", permanent=True)  # type: ignore[arg-type]
@@ -202,7 +208,7 @@ def test_what_is_not_safe_twice_is_done_once_and_unknown(app: Any, proxy: Proxy,
 # Nobody is there
 
 
-def test_what_was_never_sent_is_repeated_whatever_it_is(proxy: Proxy, app: Any, direct: dibs.Dibs) -> None:
+def test_a_request_that_was_never_sent_is_always_repeated(proxy: Proxy, app: Any, direct: dibs.Dibs) -> None:
     proxy.refuse()
     with ThreadPoolExecutor(1) as pool:
         enqueued = pool.submit(app.enqueue, "resize")
@@ -214,7 +220,7 @@ def test_what_was_never_sent_is_repeated_whatever_it_is(proxy: Proxy, app: Any, 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_stays_away_is_unavailable(proxy: Proxy, app: Any) -> None:
+def test_a_server_that_cannot_be_reached_is_unavailable(proxy: Proxy, app: Any) -> None:
     proxy.refuse()
     began = time.monotonic()
     with pytest.raises(dibs.StoreUnavailable, match="cannot be reached"):
@@ -223,7 +229,9 @@ def test_a_server_that_stays_away_is_unavailable(proxy: Proxy, app: Any) -> None
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_write_whose_answers_are_all_lost_is_unknown_at_last(proxy: Proxy, app: Any, direct: dibs.Dibs) -> None:
+def test_the_outcome_of_a_write_whose_responses_are_all_lost_is_unknown(
+    proxy: Proxy, app: Any, direct: dibs.Dibs
+) -> None:
     proxy.lose_answers(1000)
     with pytest.raises(dibs.OutcomeUnknown):
         app.enqueue("resize", key="image-7")
@@ -231,7 +239,7 @@ def test_a_write_whose_answers_are_all_lost_is_unknown_at_last(proxy: Proxy, app
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_look_whose_answers_are_all_lost_is_unavailable(proxy: Proxy, app: Any) -> None:
+def test_a_read_whose_responses_are_all_lost_is_unavailable(proxy: Proxy, app: Any) -> None:
     proxy.lose_answers(1000)
     with pytest.raises(dibs.StoreUnavailable):
         app.get(1)
@@ -260,7 +268,7 @@ def refuses(status: int, code: str, **headers: str) -> Any:
 ENQUEUED = says(201, {"success": True, "task": pending(), "deduplicated": False})
 
 
-def test_a_pause_that_the_server_asks_for_is_kept(open_app: Callable[..., Any]) -> None:
+def test_a_retry_after_of_the_server_is_respected(open_app: Callable[..., Any]) -> None:
     with Scripted(refuses(429, "rate_limited", Retry_After="1"), ENQUEUED) as server:
         began = time.monotonic()
         assert open_app(server.url).enqueue("resize").id == 1
@@ -268,7 +276,7 @@ def test_a_pause_that_the_server_asks_for_is_kept(open_app: Callable[..., Any]) 
         assert len(server.asked) == 2
 
 
-def test_pauses_that_the_server_asks_for_are_told_once_in_the_log(
+def test_waiting_for_a_retry_after_is_logged_once(
     open_app: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     limited = refuses(429, "rate_limited", Retry_After="0")
@@ -279,7 +287,7 @@ def test_pauses_that_the_server_asks_for_are_told_once_in_the_log(
     assert "rate limit" in told[0].getMessage()
 
 
-def test_a_pause_that_is_too_long_is_an_error_at_once(open_app: Callable[..., Any]) -> None:
+def test_a_retry_after_that_is_too_long_is_an_error_at_once(open_app: Callable[..., Any]) -> None:
     with Scripted(refuses(429, "rate_limited", Retry_After="61")) as server:
         with pytest.raises(dibs.RateLimited, match="61 seconds"):
             open_app(server.url).enqueue("resize")
@@ -287,19 +295,19 @@ def test_a_pause_that_is_too_long_is_an_error_at_once(open_app: Callable[..., An
 
 
 @pytest.mark.parametrize("code", ["store_busy", "store_unavailable", "stopping"])
-def test_what_the_server_did_not_do_is_asked_again(open_app: Callable[..., Any], code: str) -> None:
+def test_a_request_that_the_server_did_not_process_is_repeated(open_app: Callable[..., Any], code: str) -> None:
     with Scripted(refuses(503, code, Retry_After="0"), ENQUEUED) as server:
         assert open_app(server.url).enqueue("resize").id == 1
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_store_that_stays_busy_is_said_to_be_so(open_app: Callable[..., Any]) -> None:
+def test_a_store_that_stays_busy_is_reported_as_busy(open_app: Callable[..., Any]) -> None:
     with Scripted(refuses(503, "store_busy", Retry_After="0")) as server, pytest.raises(dibs.StoreBusy):
         open_app(server.url).enqueue("resize")
 
 
 @pytest.mark.parametrize("answer", [says(502, "<h1>Bad Gateway</h1>"), refuses(503, "outcome_unknown")])
-def test_what_the_server_perhaps_did_is_asked_again_only_if_that_is_safe(
+def test_a_request_with_an_unknown_outcome_is_repeated_only_if_that_is_safe(
     open_app: Callable[..., Any], answer: Any
 ) -> None:
     with Scripted(answer, ENQUEUED) as server:
@@ -313,7 +321,7 @@ def test_what_the_server_perhaps_did_is_asked_again_only_if_that_is_safe(
 @pytest.mark.parametrize(
     "answer", [says(200, "<h1>Welcome</h1>"), says(200, {"hello": 1}), says(404, "nothing"), says(500, "oops")]
 )
-def test_what_is_no_answer_of_dibs_is_said_to_be_none(open_app: Callable[..., Any], answer: Any) -> None:
+def test_a_response_that_is_not_from_dibs_is_reported_as_such(open_app: Callable[..., Any], answer: Any) -> None:
     with Scripted(answer) as server:
         app = open_app(server.url)
         for ask in (
@@ -344,7 +352,7 @@ def test_a_claim_and_its_repetition_have_one_request_id_and_the_next_claim_anoth
 # The key
 
 
-def test_a_redirect_is_not_followed_and_the_key_stays_here(open_app: Callable[..., Any]) -> None:
+def test_a_redirect_is_not_followed_and_the_key_is_not_sent(open_app: Callable[..., Any]) -> None:
     with Scripted(ENQUEUED) as other, Scripted(says(307, "", Location=f"{other.url}/api/tasks")) as server:
         with pytest.raises(dibs.StoreError, match="redirect"):
             open_app(server.url, api_key=KEY).enqueue("resize")
@@ -380,7 +388,7 @@ def test_a_key_that_was_given_with_one_url_does_not_go_to_another() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_nobody_sees_the_key(
+def test_the_key_is_shown_nowhere(
     open_app: Callable[..., Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -401,8 +409,10 @@ def test_nobody_sees_the_key(
     assert "HTTP Request" in caplog.text  # the log was looked at, and said something
 
 
-def test_a_key_that_is_not_known_is_not_allowed(house: Any, database: str, open_app: Callable[..., Any]) -> None:
-    with house.serving(database, KEYED) as url:
+def test_an_unknown_key_is_reported_as_not_allowed(
+    server_host: Any, database: str, open_app: Callable[..., Any]
+) -> None:
+    with server_host.serving(database, KEYED) as url:
         with pytest.raises(dibs.NotAllowed, match="DIBS_API_KEY") as raised:
             open_app(url).get(1)
         assert raised.value.code == "unauthorized"
@@ -410,11 +420,11 @@ def test_a_key_that_is_not_known_is_not_allowed(house: Any, database: str, open_
             open_app(url, api_key=KEY).get(1)
 
 
-def test_a_key_without_the_scope_is_told_which_is_missing(
-    house: Any, database: str, direct: dibs.Dibs, open_app: Callable[..., Any]
+def test_the_error_of_a_key_without_the_scope_names_the_missing_scope(
+    server_host: Any, database: str, direct: dibs.Dibs, open_app: Callable[..., Any]
 ) -> None:
     key = direct.create_key("reader", ["read"]).key
-    with house.serving(database, KEYED) as url:
+    with server_host.serving(database, KEYED) as url:
         with pytest.raises(dibs.NotAllowed, match="enqueue") as raised:
             open_app(url, api_key=key).enqueue("resize")
         assert raised.value.code == "forbidden"
@@ -422,10 +432,10 @@ def test_a_key_without_the_scope_is_told_which_is_missing(
 
 
 def test_the_signature_and_the_key_are_in_the_history(
-    house: Any, database: str, direct: dibs.Dibs, open_app: Callable[..., Any]
+    server_host: Any, database: str, direct: dibs.Dibs, open_app: Callable[..., Any]
 ) -> None:
     minted = direct.create_key("everything", ["admin"])
-    with house.serving(database, KEYED) as url:
+    with server_host.serving(database, KEYED) as url:
         task = open_app(url, api_key=minted.key).signed("Zoë & Söhne").enqueue("resize")
     assert [entry.by for entry in direct.history(task.id)] == [f"{minted.about.id}/Zoë & Söhne"]
 
@@ -463,7 +473,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_is_refused_before_anything_is_sent(what: str) -> None:
+def test_an_invalid_argument_is_refused_before_anything_is_sent(what: str) -> None:
     do, why = REFUSED[what]
     began = time.monotonic()
     with pytest.raises(dibs.InvalidValue) as raised:
@@ -473,7 +483,7 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(what: str) -> None:
     assert time.monotonic() - began < 1.0  # nobody was asked: there is nobody
 
 
-def test_without_httpx_the_way_to_get_it_is_told() -> None:
+def test_without_httpx_the_error_names_the_extra_to_install() -> None:
     program = "import sys; sys.modules['httpx'] = None; import dibs; dibs.Dibs('http://host')"
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert "InvalidValue" in ended.stderr
@@ -507,7 +517,7 @@ def test_more_outcomes_than_one_request_takes_are_all_written(app: Any, direct: 
     assert direct.stats().depth == {"completed": 2100}
 
 
-def test_each_outcome_has_its_own_answer_whatever_the_others_are(app: Any, direct: dibs.Dibs) -> None:
+def test_each_outcome_of_a_batch_has_its_own_reply(app: Any, direct: dibs.Dibs) -> None:
     direct.enqueue_many([dibs.NewTask("resize") for _ in range(3)])
     good, lost, bad = app.claim_many("worker-1", 3)
     app.release(lost)
@@ -520,7 +530,7 @@ def test_each_outcome_has_its_own_answer_whatever_the_others_are(app: Any, direc
 
 
 @pytest.mark.parametrize("name", ["a/b", ".", "..", "%2F", "ä ö?x=1#y", "a+b&c", "日本"])
-def test_a_name_may_contain_what_urls_are_made_of(app: Any, direct: dibs.Dibs, name: str) -> None:
+def test_a_name_may_contain_the_special_characters_of_urls(app: Any, direct: dibs.Dibs, name: str) -> None:
     app.pause(name)
     assert [(queue.name, queue.paused) for queue in direct.queues()] == [(name, True)]
     app.set_schedule(name, "0 3 * * *", "clean")
@@ -533,7 +543,9 @@ def test_a_name_may_contain_what_urls_are_made_of(app: Any, direct: dibs.Dibs, n
 # Wake-ups and waiting
 
 
-def test_a_waiter_is_woken_by_what_others_do(server: str, direct: dibs.Dibs, open_app: Callable[..., Any]) -> None:
+def test_a_waiting_call_is_woken_by_changes_of_other_clients(
+    server: str, direct: dibs.Dibs, open_app: Callable[..., Any]
+) -> None:
     wakeups = open_app(server)._store.wakeups
     wakeups.wait(wakeups.generation, 5.0)  # it listens
     seen = wakeups.generation
@@ -560,9 +572,7 @@ def test_a_claim_waits_at_the_server_and_gets_the_task_at_once(app: Any, proxy: 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_claim_that_waits_survives_a_restart_however_long_it_waited(
-    app: Any, proxy: Proxy, direct: dibs.Dibs
-) -> None:
+def test_a_waiting_claim_survives_a_restart_of_the_server(app: Any, proxy: Proxy, direct: dibs.Dibs) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(app.claim, "worker-1", wait=30)
         with pytest.raises(TimeoutError):
@@ -572,16 +582,16 @@ def test_a_claim_that_waits_survives_a_restart_however_long_it_waited(
         assert waiting.result(timeout=10).task_id == task.id
 
 
-def test_a_call_that_closing_overtakes_leaves_no_connection_open(server: str) -> None:
+def test_a_call_during_close_leaves_no_connection_open(server: str) -> None:
     app = dibs.Dibs(server)
     connections = app._store._opened()  # type: ignore[attr-defined]
     app.close()  # between the look for the connections and their use
     assert connections.send(get("/api/queues"), None) is not None
-    assert connections._line is None
+    assert connections._client is None
 
     async def use_late() -> int:
         await connections.send_async(get("/api/queues"), None)
-        return len(connections._async_lines)
+        return len(connections._async_clients)
 
     assert asyncio.run(use_late()) == 0
 
@@ -606,7 +616,9 @@ def test_closing_does_not_wait_for_the_server(server: str, open_app: Callable[..
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("program", ["go_on_together", "parent_closes"])
-def test_parent_and_children_of_a_fork_go_on_with_the_same_object(server: str, direct: dibs.Dibs, program: str) -> None:
+def test_parent_and_child_processes_continue_with_the_same_client_after_a_fork(
+    server: str, direct: dibs.Dibs, program: str
+) -> None:
     subprocess.run([sys.executable, "-m", "tests.helpers.forking", program, server], check=True, timeout=100)
     types = Counter(task.type for task in direct.list_tasks(limit=1000))
     if program == "go_on_together":
@@ -616,7 +628,7 @@ def test_parent_and_children_of_a_fork_go_on_with_the_same_object(server: str, d
         assert types["child"] == forking.EACH + 1
 
 
-def test_one_object_serves_one_event_loop_after_the_other(server: str) -> None:
+def test_one_client_serves_several_event_loops_one_after_the_other(server: str) -> None:
     app = dibs.AsyncDibs(server)
 
     async def enqueue() -> int:
@@ -627,8 +639,8 @@ def test_one_object_serves_one_event_loop_after_the_other(server: str) -> None:
     assert [asyncio.run(enqueue()) for _ in range(3)] == [1, 2, 3]
 
 
-def test_a_worker_goes_on_when_its_server_is_restarted(house: Any, database: str, direct: dibs.Dibs) -> None:
-    with house.serving(database) as first, Proxy(first) as proxy:
+def test_a_worker_continues_when_its_server_is_restarted(server_host: Any, database: str, direct: dibs.Dibs) -> None:
+    with server_host.serving(database) as first, Proxy(first) as proxy:
         app = dibs.Dibs(proxy.url)
         app.task(name="resize")(lambda image: image * 2)
         with app.worker(concurrency=2, poll=0.2) as worker:
@@ -642,12 +654,12 @@ def test_a_worker_goes_on_when_its_server_is_restarted(house: Any, database: str
         app.close()
 
 
-def test_a_worker_behind_a_server_leaves_the_house_to_it(
-    house: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
+def test_a_worker_behind_a_server_does_no_upkeep(
+    server_host: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = direct.create_key("worker", ["work", "enqueue"], rate_limit="none").key  # upkeep would need admin
     direct.enqueue("resize")
-    with house.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
+    with server_host.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
         app.task(name="resize", schedule="0 3 * * *")(lambda: None)
         with app.worker():
             until(lambda: direct.stats().depth == {"completed": 1})
@@ -656,21 +668,21 @@ def test_a_worker_behind_a_server_leaves_the_house_to_it(
     assert "the store refuses" not in caplog.text
 
 
-def test_a_worker_whose_key_may_not_work_does_not_start(house: Any, database: str, direct: dibs.Dibs) -> None:
+def test_a_worker_whose_key_may_not_work_does_not_start(server_host: Any, database: str, direct: dibs.Dibs) -> None:
     key = direct.create_key("reader", ["read"]).key
-    with house.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
+    with server_host.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
         app.task(name="resize")(lambda: None)
         worker = app.worker()
         with pytest.raises(dibs.NotAllowed, match="work"):
             worker.start()
 
 
-def test_a_worker_that_may_not_declare_its_schedule_works_all_the_same(
-    house: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
+def test_a_worker_whose_key_may_not_declare_its_schedule_still_runs(
+    server_host: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = direct.create_key("worker", ["work"], rate_limit="none").key
     task = direct.enqueue("resize")
-    with house.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
+    with server_host.serving(database, KEYED) as url, dibs.Dibs(url, api_key=key) as app:
         app.task(name="resize", schedule="0 3 * * *")(lambda: None)
         with app.worker():
             until(lambda: direct.get(task.id).state == "completed")  # type: ignore[union-attr]
@@ -678,11 +690,11 @@ def test_a_worker_that_may_not_declare_its_schedule_works_all_the_same(
     assert direct.schedules() == []
 
 
-def test_a_worker_whose_key_is_revoked_asks_seldom_and_says_so_once(
-    house: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
+def test_a_worker_whose_key_is_revoked_sends_few_requests_and_logs_it_once(
+    server_host: Any, database: str, direct: dibs.Dibs, caplog: pytest.LogCaptureFixture
 ) -> None:
     minted = direct.create_key("worker", ["work"], rate_limit="none")
-    with house.serving(database, KEYED) as url, dibs.Dibs(url, api_key=minted.key) as app:
+    with server_host.serving(database, KEYED) as url, dibs.Dibs(url, api_key=minted.key) as app:
         app.task(name="resize")(lambda: None)
         with app.worker(poll=0.1):
             caplog.set_level(logging.INFO)
@@ -700,7 +712,7 @@ def test_a_worker_whose_key_is_revoked_asks_seldom_and_says_so_once(
 # Upkeep and keys, for those who may
 
 
-def test_the_house_can_be_kept_over_http(app: Any, direct: dibs.Dibs) -> None:
+def test_upkeep_can_be_done_over_http(app: Any, direct: dibs.Dibs) -> None:
     direct.enqueue("resize")
     direct.complete(direct.claim("worker-1"))  # type: ignore[arg-type]
     keep(app, completed=0)
@@ -722,12 +734,12 @@ def test_keys_are_made_listed_and_revoked_over_http(app: Any, direct: dibs.Dibs)
         app.revoke_key("aaaaaaaaaaaa")
 
 
-def test_the_store_is_served_and_a_database_is_not(direct: dibs.Dibs) -> None:
+def test_a_remote_store_reports_itself_as_served_and_a_database_does_not(direct: dibs.Dibs) -> None:
     assert RemoteStore(NOWHERE, None).served
     assert not direct._store.served
 
 
-def test_threads_share_connections_and_lose_nothing(proxy: Proxy, app: Any, direct: dibs.Dibs) -> None:
+def test_threads_share_connections_and_lose_no_request(proxy: Proxy, app: Any, direct: dibs.Dibs) -> None:
     barrier = threading.Barrier(10)
 
     def enqueue(number: int) -> int:

@@ -1,4 +1,4 @@
-"""The SQLite file may be taken away under a running program: it must not go on as if nothing had happened."""
+"""The SQLite file may be moved or replaced under a running program: the program notices it and loses no data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def upkeep(app: dibs.Dibs) -> None:
 
 @pytest.mark.parametrize("write", [enqueue, upkeep])
 @pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
-def test_a_file_that_was_taken_away_is_noticed_by_the_next_write(
+def test_the_next_write_notices_that_the_file_was_removed(
     tmp_path: Path, replaced: bool, write: Callable[[dibs.Dibs], None]
 ) -> None:
     path = tmp_path / "dibs.db"
@@ -54,7 +54,7 @@ def test_a_file_that_was_taken_away_is_noticed_by_the_next_write(
                 app.list_tasks()
 
 
-def test_of_many_that_write_to_a_file_that_was_taken_away_none_is_told_that_it_is_stored(tmp_path: Path) -> None:
+def test_no_concurrent_write_to_a_removed_file_is_acknowledged(tmp_path: Path) -> None:
     async def write_many() -> set[int]:
         async with dibs.AsyncDibs(f"sqlite:///{tmp_path}/dibs.db") as app:
             await app.enqueue("resize")
@@ -68,7 +68,7 @@ def test_of_many_that_write_to_a_file_that_was_taken_away_none_is_told_that_it_i
     assert asyncio.run(write_many()) == set()
 
 
-def test_a_file_that_is_in_its_place_is_not_complained_about(tmp_path: Path) -> None:
+def test_a_file_in_its_place_raises_no_error(tmp_path: Path) -> None:
     with dibs.Dibs(f"sqlite:///{tmp_path}/dibs.db") as app:
         app.enqueue("resize")
         app.upkeep()
@@ -183,7 +183,7 @@ def put_in_place(path: Path, backup: Path) -> None:
     backup.rename(path)
 
 
-def test_the_log_of_a_replaced_file_is_not_written_into_the_new_file(tmp_path: Path) -> None:
+def test_the_write_ahead_log_of_a_replaced_file_is_not_applied_to_the_new_file(tmp_path: Path) -> None:
     """SQLite cannot know that the log belongs to another file, and would damage the new one."""
     path = tmp_path / "dibs.db"
     with dibs.Dibs(f"sqlite:///{path}") as app:
@@ -203,7 +203,7 @@ def test_the_log_of_a_replaced_file_is_not_written_into_the_new_file(tmp_path: P
     assert kept.stat().st_size > 0
 
 
-def test_a_replaced_file_is_used_once_the_log_of_the_old_file_is_gone(tmp_path: Path) -> None:
+def test_a_replaced_file_is_used_once_the_write_ahead_log_of_the_old_file_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "dibs.db"
     with dibs.Dibs(f"sqlite:///{path}") as app:
         app.enqueue("resize")
@@ -214,7 +214,7 @@ def test_a_replaced_file_is_used_once_the_log_of_the_old_file_is_gone(tmp_path: 
         assert [task.type for task in app.list_tasks()] == ["shrink"]
 
 
-def test_a_new_program_refuses_to_create_a_file_beside_the_log_of_one_that_is_missing(tmp_path: Path) -> None:
+def test_a_new_program_refuses_to_create_a_file_beside_the_write_ahead_log_of_a_missing_file(tmp_path: Path) -> None:
     """SQLite would delete the log, and every acknowledged task in it."""
     path = tmp_path / "dibs.db"
     with dibs.Dibs(f"sqlite:///{path}") as first:
@@ -228,7 +228,7 @@ def test_a_new_program_refuses_to_create_a_file_beside_the_log_of_one_that_is_mi
             assert [task.type for task in app.list_tasks()] == ["resize"]
 
 
-def test_migrate_keeps_the_log_of_a_file_that_is_missing_under_another_name(tmp_path: Path) -> None:
+def test_migrate_renames_the_write_ahead_log_of_a_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "dibs.db"
     with dibs.Dibs(f"sqlite:///{path}") as first:
         first.enqueue("resize")
@@ -262,7 +262,7 @@ def fork_and_exit() -> int:
     return child
 
 
-def test_a_closed_client_begins_anew(tmp_path: Path) -> None:
+def test_a_closed_client_opens_the_file_again(tmp_path: Path) -> None:
     path = tmp_path / "dibs.db"
     app = dibs.Dibs(f"sqlite:///{path}")
     app.enqueue("resize")
@@ -317,7 +317,7 @@ def test_the_files_of_a_new_store_are_for_their_owner_only(tmp_path: Path) -> No
 
 @posix_only
 @pytest.mark.usefixtures("open_umask")
-def test_the_mode_of_an_existing_file_is_left_alone_and_its_companions_have_the_same(tmp_path: Path) -> None:
+def test_the_mode_of_an_existing_file_is_kept_and_used_for_its_companion_files(tmp_path: Path) -> None:
     path = tmp_path / "dibs.db"
     with dibs.Dibs(f"sqlite:///{path}") as app:
         app.migrate()
@@ -400,7 +400,7 @@ def damaged(tmp_path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def test_whoever_comes_across_a_damaged_page_is_told_so_and_others_are_served(damaged: str) -> None:
+def test_a_call_that_reads_a_damaged_page_reports_it_and_other_calls_are_served(damaged: str) -> None:
     with dibs.Dibs(damaged) as app:
         told = [answer(lambda task_id=task_id: app.get(task_id).id) for task_id in range(1, 1001)]
         refused = [each for each in told if isinstance(each, dibs.StoreError)]

@@ -1,4 +1,4 @@
-"""SQLite releases with the WAL-reset bug: whoever runs a worker or a server on one reads so in the log, once."""
+"""SQLite releases with the WAL-reset bug: a worker or server on such a release logs a warning, once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run_server(url: str) -> None:
 
 
 @pytest.mark.parametrize("run", [run_worker, run_server])
-def test_a_worker_or_server_on_an_affected_release_says_so_once(
+def test_a_worker_or_server_on_an_affected_release_logs_a_warning_once(
     tmp_path: Path,
     run: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
@@ -78,7 +78,7 @@ def test_a_worker_or_server_on_an_affected_release_says_so_once(
 
 
 @pytest.mark.parametrize("run", [run_worker, run_server])
-def test_a_release_with_the_fix_is_not_warned_of(
+def test_a_release_with_the_fix_causes_no_warning(
     tmp_path: Path, run: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", FIXED)
@@ -86,7 +86,7 @@ def test_a_release_with_the_fix_is_not_warned_of(
     assert "WAL-reset" not in caplog.text
 
 
-def test_a_client_that_only_enqueues_says_nothing(
+def test_a_client_that_only_enqueues_logs_no_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", AFFECTED)
@@ -96,7 +96,7 @@ def test_a_client_that_only_enqueues_says_nothing(
     assert "WAL-reset" not in caplog.text
 
 
-def test_workers_that_start_at_the_same_moment_warn_once(
+def test_workers_that_start_concurrently_warn_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", AFFECTED)
@@ -114,7 +114,7 @@ def test_workers_that_start_at_the_same_moment_warn_once(
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/guides/deploying.md"])
-def test_the_pages_name_the_releases_with_the_fix(page: str) -> None:
+def test_the_documentation_names_the_releases_with_the_fix(page: str) -> None:
     text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
     fixed = re.findall(r"3\.\d+\.\d+", release.FIXED)
     assert len(fixed) == 3

@@ -1,4 +1,4 @@
-"""The SQLite writer: many callers share a commit, an error is one caller's own, and nobody waits for ever."""
+"""The SQLite writer: many callers share a commit, an error concerns one caller, and no caller waits forever."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def params_stored(app: dibs.Dibs, type: str) -> list[Any]:
 # Group commit
 
 
-def test_callers_who_wait_for_the_same_lock_share_a_commit(
+def test_callers_that_wait_for_the_same_lock_share_a_commit(
     app: dibs.Dibs, path: Path, other: sqlite3.Connection
 ) -> None:
     empty_wal(other)
@@ -145,7 +145,7 @@ def inserts(app: dibs.Dibs) -> Iterator[list[str]]:
         connection.set_trace_callback(None)
 
 
-def test_enqueues_that_wait_at_the_same_moment_are_one_statement(app: dibs.Dibs, other: sqlite3.Connection) -> None:
+def test_enqueues_that_wait_concurrently_are_one_statement(app: dibs.Dibs, other: sqlite3.Connection) -> None:
     with inserts(app) as seen:
         tasks = call_while_locked(other, [lambda n=n: app.enqueue("t", {"n": n}) for n in range(CALLERS)])
     assert [task.params["n"] for task in tasks] == list(range(CALLERS))
@@ -153,14 +153,14 @@ def test_enqueues_that_wait_at_the_same_moment_are_one_statement(app: dibs.Dibs,
     assert len(seen) <= 3, f"{CALLERS} enqueues took {len(seen)} statements"
 
 
-def test_who_signs_differently_is_not_done_with_others(app: dibs.Dibs, other: sqlite3.Connection) -> None:
+def test_enqueues_with_different_signatures_are_not_coalesced(app: dibs.Dibs, other: sqlite3.Connection) -> None:
     names = [f"sender-{n}" for n in range(4)]
     calls = [lambda by=by: app.signed(by).enqueue("t", {"n": 0}) for by in names * 3]
     tasks = call_while_locked(other, calls)
     assert [app.history(task.id)[0].by for task in tasks] == names * 3
 
 
-def test_callers_with_one_key_who_are_done_at_once_get_one_task(app: dibs.Dibs, other: sqlite3.Connection) -> None:
+def test_coalesced_enqueues_with_one_key_get_one_task(app: dibs.Dibs, other: sqlite3.Connection) -> None:
     same = [lambda: app.enqueue("t", {"n": 0}, key="k") for _ in range(6)]
     others = [lambda n=n: app.enqueue("t", {"n": n}, key="k") for n in (1, 2)]
     free = [lambda n=n: app.enqueue("t", {"n": n}, key=f"k{n}") for n in (3, 4)]
@@ -176,7 +176,9 @@ def test_callers_with_one_key_who_are_done_at_once_get_one_task(app: dibs.Dibs, 
     assert len(refused) == (2 if stored[0] == 0 else 7)
 
 
-def test_an_error_of_one_caller_is_no_other_callers(app: dibs.Dibs, path: Path, other: sqlite3.Connection) -> None:
+def test_an_error_of_one_caller_does_not_affect_other_callers(
+    app: dibs.Dibs, path: Path, other: sqlite3.Connection
+) -> None:
     app.enqueue("keyed", {"n": 0}, key="taken")
     app.register_type("strict", {"required": ["n"]})
     conflict = [NewTask("t", {"n": 100}, key="free"), NewTask("keyed", {"n": 1}, key="taken")]
@@ -230,7 +232,7 @@ def test_a_full_disk_stops_every_caller_with_a_clear_error_and_writes_nothing(
     assert_sound(app, tasks=2)
 
 
-def test_a_full_disk_stops_only_those_who_need_more_of_it(app: dibs.Dibs, other: sqlite3.Connection) -> None:
+def test_a_full_disk_stops_only_writes_that_need_more_space(app: dibs.Dibs, other: sqlite3.Connection) -> None:
     with full_disk(app, pages_left=20):
         calls = [lambda n=n: app.enqueue("t", {"n": n, "filling": LARGE * (n % 2)}) for n in range(8)]
         answers = call_while_locked(other, calls)
@@ -250,7 +252,7 @@ def assert_sound(app: dibs.Dibs, tasks: int) -> None:
 # Waiting for the lock
 
 
-def test_a_caller_gives_up_after_the_busy_timeout_and_says_so(
+def test_a_caller_gives_up_after_the_busy_timeout_with_a_message(
     app: dibs.Dibs, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "BUSY_TIMEOUT", 0.1)
@@ -292,7 +294,7 @@ def pages(app: dibs.Dibs) -> Iterator[list[dibs.Task]]:
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["open_store", "first_use"])
-def test_the_event_loop_goes_on_while_a_write_waits_for_the_lock(
+def test_the_event_loop_continues_while_a_write_waits_for_the_lock(
     path: Path, other: sqlite3.Connection, opened: bool
 ) -> None:
     async def enqueue_while_locked() -> int:
@@ -317,7 +319,7 @@ def test_the_event_loop_goes_on_while_a_write_waits_for_the_lock(
     assert ticks >= 20
 
 
-def test_the_event_loop_goes_on_while_a_new_file_waits_to_be_migrated(tmp_path: Path) -> None:
+def test_the_event_loop_continues_while_a_new_file_waits_to_be_migrated(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
 
     async def enqueue_while_locked(other: sqlite3.Connection) -> int:
@@ -357,7 +359,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 
 
 @needs_fork
-def test_parent_and_children_of_a_fork_go_on_with_the_same_object(path: Path) -> None:
+def test_parent_and_child_processes_continue_with_the_same_client_after_a_fork(path: Path) -> None:
     url = f"sqlite:///{path}"
     run_forking("go_on_together", url)
     with dibs.Dibs(url) as app:
@@ -369,7 +371,7 @@ def test_parent_and_children_of_a_fork_go_on_with_the_same_object(path: Path) ->
 
 
 @needs_fork
-def test_what_the_child_of_a_fork_was_told_is_stored_when_its_parent_has_closed(path: Path) -> None:
+def test_a_write_acknowledged_to_a_forked_child_is_stored_after_its_parent_has_closed(path: Path) -> None:
     url = f"sqlite:///{path}"
     run_forking("parent_closes", url)
     with dibs.Dibs(url) as app:
@@ -377,16 +379,16 @@ def test_what_the_child_of_a_fork_was_told_is_stored_when_its_parent_has_closed(
 
 
 @needs_fork
-def test_two_threads_may_fork_at_the_same_moment(path: Path) -> None:
+def test_two_threads_may_fork_concurrently(path: Path) -> None:
     run_forking("two_threads_fork", f"sqlite:///{path}")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_no_child_inherits_a_file_that_others_were_just_opening(path: Path) -> None:
+def test_no_forked_child_inherits_a_file_that_another_thread_was_opening(path: Path) -> None:
     run_forking("others_open", f"sqlite:///{path}")
 
 
-def test_event_loops_that_make_the_first_write_together_share_a_thread(path: Path) -> None:
+def test_event_loops_that_make_the_first_write_concurrently_share_a_thread(path: Path) -> None:
     switching = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -418,7 +420,7 @@ def run_forking(program: str, url: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_many_clients_may_open_a_new_file_at_the_same_moment(tmp_path: Path) -> None:
+def test_many_clients_may_open_a_new_file_concurrently(tmp_path: Path) -> None:
     for turn in range(15):
         apps = [dibs.Dibs(f"sqlite:///{tmp_path}/{turn}.db") for _ in range(8)]
         together = threading.Barrier(len(apps))
@@ -434,14 +436,14 @@ def test_many_clients_may_open_a_new_file_at_the_same_moment(tmp_path: Path) -> 
             app.close()
 
 
-def test_who_has_waited_longest_tries_most_often() -> None:
+def test_the_writer_that_has_waited_longest_tries_most_often() -> None:
     patience = writer._Patience()
     for _ in range(50):
         patience.learn(0.5)
     assert mean_pause(patience, 0.0) > 2 * mean_pause(patience, 0.5) > 2.2 * mean_pause(patience, 2.0)
 
 
-def test_the_longer_all_wait_the_less_often_they_try() -> None:
+def test_writers_try_less_often_the_longer_all_of_them_wait() -> None:
     """Fifty that tried every half millisecond took the processors from the one who held the lock."""
     patience, waited, tries = writer._Patience(), 0.0, 0
     while waited < 10:
@@ -457,7 +459,7 @@ def mean_pause(patience: writer._Patience, waited: float) -> float:
     return sum(patience.pause(waited) for _ in range(2000)) / 2000
 
 
-def test_two_who_close_while_others_read_do_not_wait_for_each_other(path: Path) -> None:
+def test_two_clients_that_close_while_others_read_do_not_deadlock(path: Path) -> None:
     for _ in range(20):
         create(path)
         readers, read_on = Readers(path), threading.Event()

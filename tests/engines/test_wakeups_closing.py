@@ -1,4 +1,4 @@
-"""Closing while a thread of the store is just being started, or cannot be started at all."""
+"""Closing a store while one of its threads is being started, or cannot be started."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def running(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == name and thread not in OTHERS]
 
 
-def test_closing_waits_for_the_notifier_that_is_just_being_started(
+def test_closing_waits_for_the_notifier_that_is_being_started(
     monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
 ) -> None:
     gate, wakeups = Gate(monkeypatch, "dibs-notifier"), PostgresWakeups(AWAY)
@@ -88,7 +88,7 @@ def test_closing_waits_for_the_notifier_that_is_just_being_started(
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_closing_waits_for_the_watcher_that_is_just_being_started(
+def test_closing_waits_for_the_watcher_that_is_being_started(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
 ) -> None:
     gate, wakeups = Gate(monkeypatch, "dibs-wakeups"), MAKERS[kind](tmp_path)
@@ -96,7 +96,7 @@ def test_closing_waits_for_the_watcher_that_is_just_being_started(
     until(lambda: not running("dibs-wakeups"))
 
 
-def test_nothing_is_started_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_is_started_after_closing(monkeypatch: pytest.MonkeyPatch) -> None:
     started, start = [], threading.Thread.start
     monkeypatch.setattr(threading.Thread, "start", lambda thread: (started.append(thread.name), start(thread)))
     wakeups = PostgresWakeups(AWAY)
@@ -106,7 +106,7 @@ def test_nothing_is_started_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -
     assert started == []
 
 
-def test_a_part_of_a_worker_can_be_ended_while_it_is_just_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_thread_of_a_worker_can_be_ended_while_it_is_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nap(ServiceThread):
         def step(self) -> None:
             self._ending.wait(10)
@@ -134,7 +134,7 @@ def test_a_part_of_a_worker_can_be_ended_while_it_is_just_being_started(monkeypa
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
-def test_a_write_succeeds_where_the_thread_that_would_tell_of_it_cannot_be_started(
+def test_a_write_succeeds_although_the_notifier_thread_cannot_be_started(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the end of the interpreter, or where a process may have no more threads: what was written is written."""

@@ -1,4 +1,4 @@
-"""Bring a worker with one place to hold tasks that it claimed ahead, behind one that does not end."""
+"""Make a worker with one lane hold tasks that it claimed ahead, behind a task that does not end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection of the user's own, of either engine and kind, driven by plain calls."""
+"""A connection of the user, of either engine and kind, used by plain calls."""
 
 from __future__ import annotations
 

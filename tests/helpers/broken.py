@@ -1,4 +1,4 @@
-"""Handlers that do what nobody should, in child processes; and, as a program, a worker that nobody stops."""
+"""Handlers that misbehave in child processes; and, as a program, a worker that is never stopped."""
 
 from __future__ import annotations
 

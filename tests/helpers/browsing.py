@@ -1,4 +1,4 @@
-"""A visitor of the dashboard without a screen: signs in through the form, follows redirects, fills in forms."""
+"""A visitor of the dashboard without a browser: signs in by the form, follows redirects, fills in forms."""
 
 from __future__ import annotations
 

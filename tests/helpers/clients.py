@@ -1,4 +1,4 @@
-"""Clients for the contract tests: a clock to turn by hand, and AsyncDibs called like Dibs."""
+"""Clients for the contract tests: a clock that tests advance, and AsyncDibs called like Dibs."""
 
 from __future__ import annotations
 

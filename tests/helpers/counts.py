@@ -1,4 +1,4 @@
-"""How much the counts of this process have grown: they belong to a process, so a test looks at the difference."""
+"""The growth of the counters of this process: they belong to the process, so a test compares two readings."""
 
 from __future__ import annotations
 

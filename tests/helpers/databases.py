@@ -1,4 +1,4 @@
-"""The database itself, past dibs: for tests that tamper with it, look behind the client, or bring their own tables."""
+"""Direct access to the database, for tests that change rows behind dibs, read them, or bring their own tables."""
 
 from __future__ import annotations
 

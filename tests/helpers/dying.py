@@ -1,8 +1,8 @@
 """A processor that kills itself with SIGKILL at the n-th of its fault points: `python -m tests.helpers.dying URL`.
 
-There is a fault point after every statement that the store sends, before every line of history that SQLite appends to
-one, and after every operation. The processor is forked for each try, so that trying them one by one costs little. It
-reads one command a line and answers each with the process's exit status and how many points it has passed.
+There is a fault point after every statement that the store sends, before every history entry that SQLite appends to
+one, and after every operation. The processor is forked for each try, so that one try costs little. It reads one command
+a line and answers each with the exit status of the process and the number of points it has passed.
 """
 
 from __future__ import annotations

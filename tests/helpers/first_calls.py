@@ -1,4 +1,4 @@
-"""Handlers whose first params come to many threads at once, as in a worker that has just begun: ends with status 0."""
+"""Handlers whose first params are converted by many threads concurrently, as in a new worker: exits with status 0."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Handlers for the tests of workflows: in every lane one that reads results, one that adds steps, one that keeps.
+"""Handlers for the tests of workflows: in every lane one that reads results, adds steps and stores checkpoints.
 
-They speak through files in a folder that the test gives them, like those of handlers.py.
+They communicate by files in a folder that the test names, like those of handlers.py.
 """
 
 from __future__ import annotations

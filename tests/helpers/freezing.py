@@ -1,4 +1,4 @@
-"""Processes that are stopped in the middle of whatever they do."""
+"""Processes that are frozen at any point of their work."""
 
 from __future__ import annotations
 

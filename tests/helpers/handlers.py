@@ -1,6 +1,6 @@
-"""Handlers for the tests of the worker: in every lane one that takes a while, one that stays, one that does harm.
+"""Handlers for the tests of the worker: in every lane one that is slow, one that does not end, and one that misbehaves.
 
-They speak through files in a folder that the test gives them, so a test waits for what it needs and for nothing else.
+They communicate by files in a folder that the test names, so that a test waits for a condition and not for a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ctrl-C at a chosen moment: at the n-th of all places where the interpreter looks whether there was one."""
+"""Ctrl-C at a chosen point: at the n-th of all places where the interpreter checks for signals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One of many processes on the same store, told what to do: `python -m tests.helpers.member URL NAME`.
+"""One of many processes on the same store, controlled by commands: `python -m tests.helpers.member URL NAME`.
 
-It says `ready`, reads one command a line from its standard input, and answers each with one line of JSON. The pipes
-are the only synchronisation: who has said `ready` does nothing until it is told to.
+It prints `ready`, reads one command a line from its standard input, and answers each with one line of JSON. The pipes
+are the only synchronisation: after `ready` a member does nothing until the next command.
 """
 
 from __future__ import annotations

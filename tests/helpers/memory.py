@@ -1,7 +1,7 @@
-"""The files of a test run are kept in memory where there is room: thousands of small databases would wait for a disk.
+"""The files of a test run are kept in memory if there is room: thousands of small databases would wait for a disk.
 
-Nothing is tested less by that. What a killed process has written is there afterwards, in memory as on a disk; that
-fsync is asked for, and what happens when it fails, is seen at the system call.
+No test proves less because of that. The writes of a killed process survive in memory as on a disk; that fsync is
+called, and what happens when it fails, is tested at the system call.
 """
 
 from __future__ import annotations

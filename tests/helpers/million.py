@@ -1,9 +1,9 @@
-"""Databases with as many pending and finished tasks as a busy year leaves behind, made in SQL within seconds.
+"""Databases with as many pending and finished tasks as after a busy year, created in SQL within seconds.
 
 The rows are computed from their number, the same on both engines: three queues, four types and one rare one,
-priorities from -10 to 10, one attempt left and, rarely, three. What is rare stands in the middle, where no scan finds
-it early, and is the same in a database of any size. Beside them are ended workflows, a quarter as many as tasks; some
-have two steps each, the last one a wide fan of them.
+priorities from -10 to 10, one attempt left and, rarely, three. Rare rows are in the middle, where no scan finds them
+early, and are the same in a database of any size. Ended workflows, a quarter as many as tasks, are added; some have two
+steps each, the last one a wide fan-out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The life of tasks in plain Python, as the documentation tells it: what every store is held against.
+"""The states of tasks in plain Python, as documented: every store is compared with this model.
 
-No database, no batches, no concurrency: a list of tasks, and for each verb the few lines that say what it does to one
-of them. It shares the words of dibs (states, events, outcomes) and none of its rules. Tasks have numbers, from 0, in
-the order in which they were enqueued; moments are microseconds.
+No database, no batches, no concurrency: a list of tasks, and for each call the few lines that change one of them. The
+model shares the terms of dibs (states, events, outcomes) and none of its rules. Tasks have numbers, from 0, in the
+order in which they were enqueued; times are microseconds.
 """
 
 from __future__ import annotations

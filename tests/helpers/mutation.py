@@ -1,4 +1,4 @@
-"""Break one condition of one section of SQL, in memory: what a suite is worth shows when the code is wrong."""
+"""Remove one condition of one section of SQL, in memory: a good suite fails for the broken statement."""
 
 from __future__ import annotations
 

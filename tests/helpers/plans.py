@@ -1,4 +1,4 @@
-"""What an operation costs: each of its statements run and explained, the whole undone afterwards."""
+"""The cost of an operation: each of its statements is run and explained, and everything is rolled back."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Lent:
         self._times = 0
 
     def _connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.url, autocommit=True, application_name=OURS)
+        return open_session(self.url, application_name=OURS)
 
     @property
     def session(self) -> psycopg.Connection[Any] | None:
@@ -199,6 +199,12 @@ SESSIONS: dict[str, Lent] = {}
 """Lent databases whose session a test may use, by their URL."""
 
 
+def open_session(url: str, **options: str) -> psycopg.Connection[Any]:
+    """A session in autocommit mode that an idle timeout, which a test sets for its database, does not end."""
+    given = psycopg.conninfo.conninfo_to_dict(url).get("options") or ""
+    return psycopg.connect(url, autocommit=True, options=f"{given} -c idle_session_timeout=0", **options)
+
+
 @contextlib.contextmanager
 def session(url: str) -> Iterator[psycopg.Connection[Any]]:
     """A session in autocommit mode: the open session of a lent database unless another thread uses that session,
@@ -210,7 +216,7 @@ def session(url: str) -> Iterator[psycopg.Connection[Any]]:
         finally:
             lent.in_use.release()
     else:
-        with psycopg.connect(url, autocommit=True) as connection:
+        with open_session(url) as connection:
             yield connection
 
 

@@ -1,4 +1,4 @@
-"""Many real processes on one store (see member.py), let go at the same moment."""
+"""Many real processes on one store (see member.py), started at the same time."""
 
 from __future__ import annotations
 

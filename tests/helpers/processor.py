@@ -1,6 +1,6 @@
-"""One of many processors of workflows, told what to do like member.py: `python -m tests.helpers.processor URL NAME`.
+"""One of many processors of workflows, controlled like member.py: `python -m tests.helpers.processor URL NAME`.
 
-It holds last steps, finishes them when it is told to, and finalizes what it then hears is due.
+It claims last steps, finishes them on command, and finalizes the workflows that are then due.
 """
 
 from __future__ import annotations

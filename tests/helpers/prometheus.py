@@ -1,4 +1,4 @@
-"""Pages of metrics: asked for, read, and judged by Prometheus' own tool."""
+"""Pages of metrics: requested, parsed, and checked by promtool."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A TCP proxy that misbehaves on request: it loses answers, holds them back, or is not there at all.
+"""A TCP proxy that misbehaves on request: it drops responses, delays them, or refuses connections.
 
-What it loses has reached the server: the answer is read from the server first, and then thrown away with the
-connection, as if the line had been cut at the worst moment.
+A dropped response has reached the server: the proxy reads it from the server, and then drops it with the connection, as
+if the connection had been cut after the commit.
 """
 
 from __future__ import annotations

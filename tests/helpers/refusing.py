@@ -1,4 +1,4 @@
-"""A database that refuses some rows: a trigger of the test's own, so that a real engine raises a real error."""
+"""A database that refuses some rows: a trigger of the test, so that a real engine raises a real error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that says what it is told to say, whatever it is asked: what stands on the way to a real one, or instead."""
+"""A server that sends prepared responses to any request, as a faulty server or a proxy does."""
 
 from __future__ import annotations
 

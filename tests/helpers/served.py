@@ -1,7 +1,7 @@
 """Servers for tests: one thread of uvicorn for the whole test process, with an application for each database.
 
-An application lives under a path of its own, so that one test after the other gets a server that knows nothing of the
-last, without the cost of starting one.
+Each application has its own path, so that each test gets a server without state of earlier tests, and without the cost
+of a start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.helpers import postgres
 CONFIG = ServerConfig(port=0, keys=False, access_log=False, upkeep=False)
 
 
-class House:
+class ServerHost:
     """The thread, and who lives there."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""`dibs server` as real processes, and clients that speak to them byte by byte."""
+"""`dibs server` as real processes, and clients that send raw bytes to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listening to server-sent events, as a browser does."""
+"""A client of server-sent events, as a browser is."""
 
 from __future__ import annotations
 

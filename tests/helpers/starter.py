@@ -1,9 +1,9 @@
-"""Starts `python -m MODULE ARGS` again and again, without the time that dibs takes to be imported.
+"""Starts `python -m MODULE ARGS` repeatedly, without the time that the import of dibs takes.
 
-A process that has imported everything, and forks for each command. What it is asked for comes over the socket whose
-number it is given, with the three standard files of the command and a socket for the answers: the command's process id,
-and how it ended. It is a program by itself, not a module of the tests: a command finds here only what it finds in a new
-process. See starting.py.
+The starter is a process that has imported everything, and forks for each command. A request comes over the socket whose
+number it is given, with the three standard files of the command and a socket for the replies: the process id of the
+command, and its exit status. The starter is a program, not a module of the tests: a command finds only what it finds in
+a new process. See starting.py.
 """
 
 from __future__ import annotations

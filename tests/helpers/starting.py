@@ -1,7 +1,7 @@
-"""Processes that run dibs, started at once: `start("dibs", "tasks", "list")` is `python -m dibs tasks list`.
+"""Processes that run dibs, started quickly: `start("dibs", "tasks", "list")` is `python -m dibs tasks list`.
 
-Importing dibs takes longer than most of what the tests do with it, so they are forked from a process that has done that
-(see starter.py). Whoever wants a really new process, or pipes, takes subprocess.
+The import of dibs takes longer than most tests, so these processes are forked from one that has imported dibs (see
+starter.py). A test that needs a really new process, or pipes, uses subprocess.
 """
 
 from __future__ import annotations

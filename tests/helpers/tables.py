@@ -1,4 +1,4 @@
-"""The rows as they lie in the database, for tests that say: nothing changed."""
+"""The rows of all tables, for tests that assert that nothing changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks in every state that a user can bring one into."""
+"""Tasks in every state that a user can bring them into."""
 
 from __future__ import annotations
 

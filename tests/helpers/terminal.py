@@ -1,4 +1,4 @@
-"""A real terminal for the command line: a pseudo-terminal, and an emulator that says what a person sees."""
+"""A real terminal for the command line: a pseudo-terminal, and an emulator that returns the visible text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A program that traces: `python -m tests.helpers.traced enqueue greet` and `python -m tests.helpers.traced work`.
 
-It works at DIBS_URL and appends its spans to the file TRACED_TO, one JSON object a line, so that several processes can
-be looked at together. With TRACED_BY=api it has no SDK, with TRACED_BY=nothing no OpenTelemetry at all.
+It uses the store at DIBS_URL and appends its spans to the file TRACED_TO, one JSON object a line, so that the spans of
+several processes can be compared. With TRACED_BY=api it has no SDK, with TRACED_BY=nothing no OpenTelemetry at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting for something to become true: bounded, and never longer than needed. And the one exception."""
+"""Wait until a condition is true: bounded, and never longer than needed. One function waits for a fixed time."""
 
 from __future__ import annotations
 

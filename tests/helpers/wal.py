@@ -1,5 +1,6 @@
-"""How many transactions a SQLite file has seen since its WAL was last emptied, and how much of the WAL is still to be
-moved into the file: read from the WAL and its index themselves, without a connection that would have a part in it."""
+"""The number of transactions since the WAL of a SQLite file was last emptied, and how much of the WAL is not yet moved
+into the file: read from the WAL and its index without a connection, which would affect both.
+"""
 
 from __future__ import annotations
 

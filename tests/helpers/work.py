@@ -1,4 +1,4 @@
-"""A worker in a process of its own: `python -m tests.helpers.work URL '{"lease": 2}'`. Exits with what `run` gives."""
+"""A worker in a separate process: `python -m tests.helpers.work URL '{"lease": 2}'`. Exits with the result of `run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker for flows.py in a process of its own, called like work.py."""
+"""A worker for flows.py in a separate process, started like work.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""work.py with one more handler, which has a schedule: in the other programs it would tick when nobody expects it."""
+"""work.py with one more handler, which has a schedule: in the other programs its ticks would disturb the tests."""
 
 from __future__ import annotations
 

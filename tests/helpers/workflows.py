@@ -1,4 +1,4 @@
-"""Workflows driven by hand: started, their steps claimed and ended one by one or all of them, finalized when due."""
+"""Workflows run by single calls: started, their steps claimed and finished, and finalized when due."""
 
 from __future__ import annotations
 

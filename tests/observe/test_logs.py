@@ -1,4 +1,4 @@
-"""One entry a line: JSON for programs, sentences for people, and nothing in them that does not belong there."""
+"""The log: one entry a line, JSON for programs, text for people, and no forged content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import dibs
 from dibs.cli.logs import HumanFormatter, JsonFormatter
 from tests.cli.running import COMMAND, environment, run_dibs
-from tests.helpers.caution import without_caution
+from tests.helpers.release_warning import without_caution
 from tests.helpers.terminal import Terminal
 
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"])
@@ -67,7 +67,7 @@ def entries(log: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.splitlines()]
 
 
-def test_a_worker_tells_its_story_in_json(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+def test_a_worker_logs_in_json(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
     done, failing = client.enqueue("greet"), client.enqueue("fail", max_attempts=1)
     log = run_dibs("worker", "jobs", "--burst", "--log-level", "debug", "--worker-id", "w", url=url, cwd=tmp_path).err
     told = {(entry.get("event"), entry.get("task_id")): entry for entry in entries(log)}
@@ -87,7 +87,9 @@ def test_a_worker_tells_its_story_in_json(client: dibs.Dibs, url: str, tmp_path:
 
 
 @on_sqlite
-def test_an_attempt_that_another_follows_says_when(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+def test_the_log_entry_of_a_failed_attempt_has_the_time_of_the_next(
+    client: dibs.Dibs, url: str, tmp_path: Path
+) -> None:
     task = client.enqueue("fail", max_attempts=2)
     log = run_dibs("worker", "jobs", "--burst", url=url, cwd=tmp_path).err
     [failed] = [entry for entry in entries(log) if entry.get("event") == "task.failed" and entry["attempt"] == 1]
@@ -97,7 +99,7 @@ def test_an_attempt_that_another_follows_says_when(client: dibs.Dibs, url: str, 
 
 
 @on_sqlite
-def test_tasks_that_did_not_fail_are_told_of_only_on_request(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+def test_tasks_that_did_not_fail_are_logged_only_on_request(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
     client.enqueue("greet")
     log = run_dibs("worker", "jobs", "--burst", url=url, cwd=tmp_path).err
     told = [entry["event"] for entry in entries(without_caution(log))]
@@ -105,7 +107,7 @@ def test_tasks_that_did_not_fail_are_told_of_only_on_request(client: dibs.Dibs, 
 
 
 @on_sqlite
-def test_what_a_child_process_logs_keeps_its_fields_and_its_traceback(
+def test_log_entries_of_a_child_process_keep_their_fields_and_traceback(
     client: dibs.Dibs, url: str, tmp_path: Path
 ) -> None:
     task = client.enqueue("speak")
@@ -118,7 +120,7 @@ def test_what_a_child_process_logs_keeps_its_fields_and_its_traceback(
 
 @on_sqlite
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal")
-def test_on_a_terminal_the_log_is_for_people(
+def test_on_a_terminal_the_log_is_text(
     client: dibs.Dibs, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.enqueue("fail", max_attempts=1)
@@ -145,13 +147,13 @@ def test_the_format_is_chosen_by_option_or_environment(
         assert "starts" in log
 
 
-def test_a_format_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_log_format_is_refused(tmp_path: Path) -> None:
     done = run_dibs("worker", "jobs", "--log-format", "xml", cwd=tmp_path)
     assert (done.code, done.err) == (2, "error: 'xml' is not a log format.\nhint: Use one of: auto, human, json.\n")
 
 
 @on_sqlite
-def test_every_process_of_several_logs_alike(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+def test_all_worker_processes_log_in_the_same_format(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
     options = ["--burst", "--processes", "2", "--log-format", "human"]
     log = run_dibs("worker", "jobs", *options, url=url, cwd=tmp_path).err
     assert log.count("has stopped") == 2
@@ -164,13 +166,13 @@ def test_every_process_of_several_logs_alike(client: dibs.Dibs, url: str, tmp_pa
     ids=["human", "terminal", "json"],
 )
 @pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a\x1b[31mb", "a\x9b2Jb", "a\u2028b", "a\x85b", "\u202eb", "\x7f"])
-def test_no_text_makes_two_entries_of_one_or_speaks_to_the_terminal(formatter: logging.Formatter, text: str) -> None:
+def test_no_text_forges_a_log_entry_or_controls_the_terminal(formatter: logging.Formatter, text: str) -> None:
     entry = said(formatter, "%s", text, more=text)
     assert len(entry.splitlines()) == 1
     assert entry.isprintable()
 
 
-def test_json_keeps_what_was_said_and_given() -> None:
+def test_json_keeps_the_message_and_the_extra_fields() -> None:
     entry = json.loads(said(JsonFormatter(), "hello %s", "wörld 💚\n", event="it.happened", n=1, some=[1, {"a": None}]))
     assert (entry["message"], entry["event"], entry["n"]) == ("hello wörld 💚\n", "it.happened", 1)
     assert (entry["some"], entry["level"], entry["logger"]) == ([1, {"a": None}], "warning", "dibs.test")
@@ -179,13 +181,13 @@ def test_json_keeps_what_was_said_and_given() -> None:
 @pytest.mark.parametrize(
     "odd", [object, Unspeakable(), {object(): 1}, "\ud800", 2**100, float("nan"), b"\xff", {1: {2}}]
 )
-def test_json_has_words_for_everything(odd: Any) -> None:
+def test_json_entries_can_contain_any_object(odd: Any) -> None:
     entry = json.loads(said(JsonFormatter(), "hello", odd=odd))
     assert entry["message"] == "hello"
     assert "odd" in entry
 
 
-def test_no_field_takes_the_place_of_what_dibs_says() -> None:
+def test_no_extra_field_replaces_a_standard_field() -> None:
     entry = json.loads(said(JsonFormatter(), "hello", level="forged", time="forged", logger="forged"))
     assert "forged" not in (entry["level"], entry["time"], entry["logger"])
 
@@ -202,7 +204,7 @@ def test_no_entry_shows_a_key(formatter: logging.Formatter) -> None:
     assert "AAAA" not in entry
 
 
-def test_a_task_that_is_taken_back_from_a_dead_worker_is_told_of(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
+def test_the_recovery_of_a_task_is_logged(client: dibs.Dibs, url: str, tmp_path: Path) -> None:
     task = client.enqueue("greet")
     client.claim("dead", lease=0.001)
     process = subprocess.Popen(

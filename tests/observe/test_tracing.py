@@ -1,4 +1,4 @@
-"""One trace: whoever enqueues and every attempt, in threads, event loops, child processes and behind a server."""
+"""One trace: the enqueue and every attempt, in threads, event loops, child processes and behind a server."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def traced(url: str, tmp_path: Path) -> Traced:
     return Traced(url, tmp_path)
 
 
-def test_one_enqueue_over_http_one_attempt_in_a_worker_one_trace(traced: Traced, tmp_path: Path) -> None:
+def test_an_enqueue_over_http_and_its_attempt_in_a_worker_are_one_trace(traced: Traced, tmp_path: Path) -> None:
     with server_process(traced.url, tmp_path, "--no-keys") as server:
         traced.run("enqueue", "greet", url=server.url)
         traced.run("work", url=server.url)
@@ -123,7 +123,7 @@ def test_retries_are_spans_of_the_same_trace(traced: Traced) -> None:
 @on_sqlite
 @pytest.mark.parametrize("which", ["greet", "greet_async", "greet_apart"])
 @pytest.mark.parametrize("by", ["sdk", "batches"])
-def test_a_handler_runs_inside_its_attempt_wherever_it_runs(traced: Traced, which: str, by: str) -> None:
+def test_a_handler_runs_inside_the_span_of_its_attempt_in_every_lane(traced: Traced, which: str, by: str) -> None:
     traced.run("enqueue", which)
     traced.run("work", by=by)
     traced.check_one_trace()
@@ -133,7 +133,7 @@ def test_a_handler_runs_inside_its_attempt_wherever_it_runs(traced: Traced, whic
 
 
 @on_sqlite
-def test_the_attempt_of_a_child_that_was_killed_is_told(traced: Traced) -> None:
+def test_the_attempt_of_a_killed_child_process_has_a_span(traced: Traced) -> None:
     traced.run("enqueue", "hang_apart")
     traced.run("work")
     traced.check_one_trace()
@@ -143,7 +143,7 @@ def test_the_attempt_of_a_child_that_was_killed_is_told(traced: Traced) -> None:
 
 
 @on_sqlite
-def test_what_a_handler_enqueues_belongs_to_its_attempt(traced: Traced) -> None:
+def test_a_task_enqueued_by_a_handler_belongs_to_the_span_of_its_attempt(traced: Traced) -> None:
     traced.run("enqueue", "pass_on")
     traced.run("work")
     traced.check_one_trace()
@@ -153,7 +153,7 @@ def test_what_a_handler_enqueues_belongs_to_its_attempt(traced: Traced) -> None:
 
 
 @on_sqlite
-def test_steps_of_a_workflow_that_an_attempt_starts_belong_to_it(traced: Traced) -> None:
+def test_steps_of_a_workflow_started_by_an_attempt_belong_to_its_span(traced: Traced) -> None:
     traced.run("enqueue", "start_flow")
     traced.run("work")
     traced.check_one_trace()
@@ -166,7 +166,7 @@ def test_steps_of_a_workflow_that_an_attempt_starts_belong_to_it(traced: Traced)
 
 
 @on_sqlite
-def test_steps_that_a_child_process_adds_belong_to_its_attempt(traced: Traced) -> None:
+def test_steps_added_by_a_child_process_belong_to_the_span_of_its_attempt(traced: Traced) -> None:
     with dibs.Dibs(traced.url) as app, app.workflow("apart") as flow:
         flow.step("fan_out_apart")
     traced.run("work")
@@ -185,7 +185,7 @@ def test_an_async_client_traces_as_well(traced: Traced) -> None:
 
 
 @on_sqlite
-def test_an_attempt_at_what_nobody_traced_begins_a_trace(traced: Traced) -> None:
+def test_an_attempt_of_an_untraced_task_begins_a_trace(traced: Traced) -> None:
     traced.run("enqueue", "greet", by="nothing")
     traced.run("work")
     assert traced.one("dibs.attempt")["parent"] is None
@@ -194,7 +194,7 @@ def test_an_attempt_at_what_nobody_traced_begins_a_trace(traced: Traced) -> None
 
 @on_sqlite
 @pytest.mark.parametrize("by", ["nothing", "api"])
-def test_without_opentelemetry_or_without_a_provider_everything_else_goes_on(traced: Traced, by: str) -> None:
+def test_without_opentelemetry_or_a_provider_everything_else_works(traced: Traced, by: str) -> None:
     for which in ("greet", "greet_async", "greet_apart", "start_flow", "stumble"):
         traced.run("enqueue", which, by=by)
     traced.run("work", by=by)
@@ -215,7 +215,7 @@ def test_a_worker_without_a_provider_passes_the_trace_on(traced: Traced) -> None
 
 
 @on_sqlite
-def test_a_line_of_the_log_inside_an_attempt_names_its_trace(traced: Traced) -> None:
+def test_a_log_entry_inside_an_attempt_has_the_trace_id(traced: Traced) -> None:
     traced.run("enqueue", "speak")
     log = traced.run("work")
     [said] = [entry for line in log.splitlines() if (entry := msgspec.json.decode(line))["logger"] == "dibs.task"]

@@ -1,9 +1,9 @@
-"""A server before a new database of each engine, and clients that speak HTTP to it.
+"""A server before a new database of each engine, and HTTP clients.
 
-`server` and `http`: without keys. `keyed`: with keys, and `keyed.client("read", queues=["a"])` is one that has such a
-key. `app` is a client of the database itself, past the server. `serve` starts more servers, each with a thread and a
-port of its own, with other settings: `serve(clock=clock)` is one whose database has the hand-turned clock. None of
-them keeps the house unless told to (`upkeep=True`), so that nothing happens to tasks but what a test does.
+`server` and `http`: without keys. `keyed`: with keys; `keyed.client("read", queues=["a"])` is a client with such a key.
+`app` is a client of the database, without the server. `serve` starts more servers, each with its own thread and port,
+and with other settings: `serve(clock=clock)` has a database with the clock of the test. No server does upkeep unless
+it is started with `upkeep=True`, so that only the test changes tasks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dibs.server.service import Service
 from dibs.store.open import open_store
 from tests.helpers.clients import Clock
 from tests.helpers.plain_http import NO_TLS
-from tests.helpers.served import House
+from tests.helpers.served import ServerHost
 
 TIMEOUT = 20.0
 
@@ -74,13 +74,13 @@ def serve(url: str, app: dibs.Dibs) -> Iterator[Callable[..., Served]]:
 
 
 @pytest.fixture
-def lodge(url: str, app: dibs.Dibs, house: House) -> Iterator[Callable[..., Served]]:
+def lodge(url: str, app: dibs.Dibs, server_host: ServerHost) -> Iterator[Callable[..., Served]]:
     """Like `serve`, but in a house that is there already, which is quicker: for tests that ask it nothing but HTTP."""
     with contextlib.ExitStack() as closing:
 
         def move_in(clock: Clock | None = None, **settings: Any) -> Served:
-            place = closing.enter_context(house.serving(url, _config(**settings), clock=clock))
-            return Served(place, app, closing, house.services[place])
+            place = closing.enter_context(server_host.serving(url, _config(**settings), clock=clock))
+            return Served(place, app, closing, server_host.services[place])
 
         yield move_in
 

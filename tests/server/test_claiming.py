@@ -1,4 +1,4 @@
-"""The claim endpoint: its exact answers, the races it must decide, and the claims that wait."""
+"""The claim endpoint: its exact responses, concurrent claims, and long polls."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_completing_again_with_another_result_is_a_409_with_a_code_of_its_own(ht
     assert (said.status_code, said.json()["answers"][0]["code"]) == (200, "outcome_conflict")
 
 
-def test_a_claim_is_answered_with_the_task_as_promised(http: httpx.Client) -> None:
+def test_a_claim_returns_the_task_with_the_documented_fields(http: httpx.Client) -> None:
     created = http.post(
         "/api/tasks", json={"task_type": "youtube_video_scrape", "params": {"video_id": "abc"}, "priority": 5}
     ).json()["task"]
@@ -78,7 +78,7 @@ def test_a_claim_is_answered_with_the_task_as_promised(http: httpx.Client) -> No
     assert all(len(task[name]) == len("2025-11-12T10:30:00.123456Z") for name in ("claimed_at", "lease_until"))
 
 
-def test_nothing_to_claim_is_answered_with_the_filters(http: httpx.Client) -> None:
+def test_an_empty_claim_returns_the_filters(http: httpx.Client) -> None:
     answer = http.post("/api/tasks/claim", json=ASK)
     assert answer.status_code == 404
     assert answer.json() == {
@@ -88,7 +88,7 @@ def test_nothing_to_claim_is_answered_with_the_filters(http: httpx.Client) -> No
     }
 
 
-def test_with_a_count_the_answer_has_the_tasks_beside_the_first(http: httpx.Client) -> None:
+def test_a_claim_with_a_count_returns_all_tasks_and_the_first(http: httpx.Client) -> None:
     for _ in range(3):
         http.post("/api/tasks", json={"task_type": "resize"})
     said = claim(http, count=2).json()
@@ -115,7 +115,7 @@ def test_with_a_count_the_answer_has_the_tasks_beside_the_first(http: httpx.Clie
         ({"worker_id": "w", "state": "pending"}, "state"),
     ],
 )
-def test_a_malformed_claim_is_refused_and_says_where(http: httpx.Client, body: Any, word: str) -> None:
+def test_a_malformed_claim_is_refused_with_the_name_of_the_field(http: httpx.Client, body: Any, word: str) -> None:
     answer = http.post("/api/tasks/claim", json=body)
     assert answer.status_code == 400
     said = answer.json()
@@ -124,7 +124,7 @@ def test_a_malformed_claim_is_refused_and_says_where(http: httpx.Client, body: A
     assert said["code"] == "bad_request"
 
 
-def test_a_claim_by_id_that_lost_says_so(http: httpx.Client) -> None:
+def test_a_claim_by_id_of_a_claimed_task_returns_the_reason(http: httpx.Client) -> None:
     task_id = http.post("/api/tasks", json={"task_type": "resize"}).json()["task"]["id"]
     assert http.post(f"/api/tasks/{task_id}/claim", json={"worker_id": "first"}).status_code == 200
     answer = http.post(f"/api/tasks/{task_id}/claim", json={"worker_id": "second"})
@@ -150,7 +150,7 @@ def test_a_claim_by_id_that_lost_says_so(http: httpx.Client) -> None:
         ({"order": "priority_lifo"}, "high"),
     ],
 )
-def test_sorting_maps_onto_the_orders(http: httpx.Client, wish: dict[str, str], first: str) -> None:
+def test_sort_parameters_map_to_orders(http: httpx.Client, wish: dict[str, str], first: str) -> None:
     for name, priority in (("old", 3), ("high", 9), ("low", 1)):
         http.post("/api/tasks", json={"task_type": name, "priority": priority})
     assert claim(http, **wish).json()["task"]["task_type"] == first
@@ -175,7 +175,7 @@ def race(server: Served, workers: int, tasks: int) -> list[httpx.Response]:
 
 
 @pytest.mark.parametrize("turn", range(3))
-def test_ten_workers_on_ten_tasks_get_ten_different_tasks(server: Served, turn: int) -> None:
+def test_ten_workers_that_claim_ten_tasks_get_ten_different_tasks(server: Served, turn: int) -> None:
     answers = race(server, 10, 10)
     assert [answer.status_code for answer in answers] == [200] * 10
     assert len({answer.json()["task"]["id"] for answer in answers}) == 10
@@ -183,7 +183,7 @@ def test_ten_workers_on_ten_tasks_get_ten_different_tasks(server: Served, turn: 
 
 
 @pytest.mark.parametrize("turn", range(3))
-def test_ten_workers_on_five_tasks_are_five_winners_and_five_losers(server: Served, turn: int) -> None:
+def test_of_ten_workers_that_claim_five_tasks_five_get_one_each(server: Served, turn: int) -> None:
     answers = race(server, 10, 5)
     assert sorted(answer.status_code for answer in answers) == [200] * 5 + [404] * 5
     won = [answer.json()["task"] for answer in answers if answer.status_code == 200]
@@ -191,7 +191,7 @@ def test_ten_workers_on_five_tasks_are_five_winners_and_five_losers(server: Serv
     assert {task["token"] for task in won} == {1}
 
 
-def test_ten_workers_on_one_task_by_its_id_are_one_winner(server: Served) -> None:
+def test_of_ten_workers_that_claim_one_id_one_gets_the_task(server: Served) -> None:
     clients = [server.client() for _ in range(10)]
     task_id = clients[0].post("/api/tasks", json={"task_type": "resize"}).json()["task"]["id"]
     line = threading.Barrier(10)
@@ -204,7 +204,7 @@ def test_ten_workers_on_one_task_by_its_id_are_one_winner(server: Served) -> Non
         assert sorted(crew.map(ask, range(10))) == [200] + [409] * 9
 
 
-def test_a_hundred_senders_of_one_key_make_one_task(server: Served) -> None:
+def test_a_hundred_concurrent_requests_with_one_key_create_one_task(server: Served) -> None:
     clients = [server.client() for _ in range(20)]
     line = threading.Barrier(20)
 
@@ -221,7 +221,7 @@ def test_a_hundred_senders_of_one_key_make_one_task(server: Served) -> None:
     assert len({task_id for _, task_id in sent}) == 1
 
 
-def test_a_bad_task_among_many_at_once_is_refused_alone(server: Served, app: dibs.Dibs) -> None:
+def test_a_bad_task_among_concurrent_enqueues_is_refused_alone(server: Served, app: dibs.Dibs) -> None:
     app.register_type("strict", {"type": "object", "required": ["width"]})
     clients = [server.client() for _ in range(12)]
     line = threading.Barrier(12)
@@ -236,7 +236,7 @@ def test_a_bad_task_among_many_at_once_is_refused_alone(server: Served, app: dib
     assert len(app.list_tasks()) == 8
 
 
-def test_outcomes_that_come_at_once_are_each_answered_on_their_own(server: Served) -> None:
+def test_concurrent_outcomes_get_a_reply_each(server: Served) -> None:
     clients = [server.client() for _ in range(10)]
     for _ in range(5):
         clients[0].post("/api/tasks", json={"task_type": "resize"})
@@ -265,7 +265,7 @@ def test_a_claim_waits_for_a_task(server: Served) -> None:
         assert answer.result().json()["task"]["task_type"] == "resize"
 
 
-def test_a_claim_that_waits_hears_of_tasks_that_others_put_into_the_database(server: Served, app: dibs.Dibs) -> None:
+def test_a_waiting_claim_is_woken_by_tasks_that_other_processes_enqueue(server: Served, app: dibs.Dibs) -> None:
     client = server.client()
     with ThreadPoolExecutor(1) as crew:
         answer = crew.submit(claim, client, wait_seconds=20)
@@ -274,11 +274,11 @@ def test_a_claim_that_waits_hears_of_tasks_that_others_put_into_the_database(ser
         assert answer.result().status_code == 200
 
 
-def test_a_claim_that_waited_in_vain_says_so(http: httpx.Client) -> None:
+def test_a_waiting_claim_without_a_task_returns_empty_after_its_time(http: httpx.Client) -> None:
     assert claim(http, wait_seconds=0.05).status_code == 404
 
 
-def test_who_has_waited_longest_is_served_first(server: Served) -> None:
+def test_the_claim_that_waits_longest_is_served_first(server: Served) -> None:
     clients = [server.client() for _ in range(4)]
     with ThreadPoolExecutor(3) as crew:
         answers = []
@@ -300,7 +300,7 @@ def test_a_task_is_not_kept_for_a_client_that_left(server: Served, app: dibs.Dib
     assert claim(server.client(), worker_id="other").json()["task"]["id"] == task.id
 
 
-def test_many_who_wait_hold_no_connection_to_the_database(serve: Callable[..., Served], app: dibs.Dibs) -> None:
+def test_many_waiting_claims_hold_no_connection_to_the_database(serve: Callable[..., Served], app: dibs.Dibs) -> None:
     """More of them than any pool has, and the server answers others as before."""
     server = serve()
     clients = [server.client() for _ in range(40)]
@@ -315,7 +315,7 @@ def test_many_who_wait_hold_no_connection_to_the_database(serve: Callable[..., S
     assert len(set(ids)) == 40
 
 
-def test_of_two_outcomes_for_one_claim_the_second_is_refused_alone(http: httpx.Client) -> None:
+def test_the_second_of_two_outcomes_for_one_claim_is_refused_alone(http: httpx.Client) -> None:
     task_id = http.post("/api/tasks", json={"task_type": "resize"}).json()["task"]["id"]
     claim(http)
     outcome = {"task_id": task_id, "token": 1, "outcome": "completed"}

@@ -1,4 +1,4 @@
-"""Server-sent events: everything that happens, in order, without a gap, also over a broken connection."""
+"""Server-sent events: every event, in order and without a gap, also across a lost connection."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def names(events: list[Heard]) -> list[str]:
     return [event.event for event in events]
 
 
-def test_what_happens_is_heard_in_order(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_events_are_sent_in_order(http: httpx.Client, app: dibs.Dibs) -> None:
     with listening(http) as stream:
         task = app.enqueue("resize", queue="images")
         claim = app.claim("worker-1")
@@ -61,7 +61,7 @@ def test_what_happens_is_heard_in_order(http: httpx.Client, app: dibs.Dibs) -> N
     assert heard[1].id == heard[1].data["id"]
 
 
-def test_the_stream_says_what_it_is(http: httpx.Client) -> None:
+def test_the_event_stream_has_the_right_headers(http: httpx.Client) -> None:
     with listening(http) as stream:
         assert stream.retry == ["retry: 2000"]
         assert stream.response.headers["content-type"] == "text/event-stream"
@@ -69,14 +69,14 @@ def test_the_stream_says_what_it_is(http: httpx.Client) -> None:
         assert stream.response.headers["cache-control"] == "no-store"
 
 
-def test_only_what_happens_from_now_on_is_heard(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_new_stream_begins_with_the_next_event(http: httpx.Client, app: dibs.Dibs) -> None:
     app.enqueue("before")
     with listening(http) as stream:
         app.enqueue("after")
         assert next(stream).data["task_type"] == "after"
 
 
-def test_types_narrow_what_is_heard(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_event_types_filter_the_live_stream(http: httpx.Client, app: dibs.Dibs) -> None:
     with listening(http, types="completed,cancelled") as stream:
         app.cancel(app.enqueue("resize").id)
         app.enqueue("resize")
@@ -84,7 +84,7 @@ def test_types_narrow_what_is_heard(http: httpx.Client, app: dibs.Dibs) -> None:
         assert names(stream.take(2)) == ["task.cancelled", "task.completed"]
 
 
-def test_who_comes_back_misses_nothing_and_hears_nothing_twice(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_client_that_reconnects_gets_every_event_once(http: httpx.Client, app: dibs.Dibs) -> None:
     with listening(http) as stream:
         app.enqueue("resize")
         last = next(stream).id
@@ -107,13 +107,13 @@ def test_catching_up_page_by_page_joins_the_live_stream_without_a_gap(
     assert heard == wanted
 
 
-def test_types_narrow_the_past_as_well(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_event_types_filter_past_events_as_well(http: httpx.Client, app: dibs.Dibs) -> None:
     app.cancel(app.enqueue("resize").id)
     with listening(http, after=0, types="cancelled") as stream:
         assert next(stream).event == "task.cancelled"
 
 
-def test_an_id_that_lies_ahead_waits_for_it(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_stream_after_a_future_id_begins_after_that_id(http: httpx.Client, app: dibs.Dibs) -> None:
     [first] = app.history(app.enqueue("resize").id)
     with listening(http, after=first.id + 1) as stream:
         app.enqueue("resize")
@@ -121,13 +121,13 @@ def test_an_id_that_lies_ahead_waits_for_it(http: httpx.Client, app: dibs.Dibs) 
         assert next(stream).data["task_id"] == third.id
 
 
-def test_all_who_listen_hear_the_same(server: Served, app: dibs.Dibs) -> None:
+def test_all_streams_get_the_same_events(server: Served, app: dibs.Dibs) -> None:
     with listening(server.client()) as one, listening(server.client()) as other:
         app.enqueue("resize")
         assert next(one) == next(other)
 
 
-def test_the_reader_works_only_while_somebody_listens(
+def test_the_history_follower_runs_only_while_a_stream_is_open(
     feeds: list[events.EventFeed], http: httpx.Client, app: dibs.Dibs
 ) -> None:
     with listening(http) as stream:
@@ -140,24 +140,24 @@ def test_the_reader_works_only_while_somebody_listens(
         assert next(stream).data["task_id"] == task.id
 
 
-def test_a_last_event_id_that_is_no_id_is_refused(http: httpx.Client) -> None:
+def test_a_malformed_last_event_id_is_refused(http: httpx.Client) -> None:
     for last in ("", "x", "-1", "1.5", "9223372036854775808", "٣"):
         answer = http.get("/api/events", headers=[(b"Last-Event-ID", last.encode())])
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
 
 
-def test_types_that_do_not_exist_are_refused(http: httpx.Client) -> None:
+def test_unknown_event_types_are_refused(http: httpx.Client) -> None:
     for types in ("", "task.completed", "completed,", "exploded", "completed%0A", "completed failed"):
         answer = http.get(f"/api/events?types={types}")
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
 
 
-def test_a_key_needs_the_scope_to_read(keyed: Served) -> None:
+def test_the_event_stream_needs_the_read_scope(keyed: Served) -> None:
     assert keyed.client("work").get("/api/events").status_code == 403
     assert keyed.client().get("/api/events").status_code == 401
 
 
-def test_a_limited_key_hears_only_of_its_queues(keyed: Served, app: dibs.Dibs) -> None:
+def test_a_limited_key_gets_only_events_of_its_queues(keyed: Served, app: dibs.Dibs) -> None:
     client = keyed.client("read", queues=["mine"])
     app.enqueue("resize", queue="theirs")
     before = app.enqueue("resize", queue="mine")
@@ -193,7 +193,7 @@ def test_streams_end_when_the_server_stops(url: str, app: dibs.Dibs) -> None:
         assert list(stream) == []
 
 
-def test_who_listens_too_slowly_is_cut_off_and_can_go_on_where_it_was(
+def test_a_slow_client_is_disconnected_and_can_resume(
     feeds: list[events.EventFeed], serve: Callable[..., Served], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve()
@@ -214,14 +214,14 @@ def test_who_listens_too_slowly_is_cut_off_and_can_go_on_where_it_was(
         assert next(stream).data["task_id"] == tasks[0].id
 
 
-def test_who_keeps_up_hears_of_thousands(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_client_that_keeps_up_gets_thousands_of_events(http: httpx.Client, app: dibs.Dibs) -> None:
     some = [dibs.NewTask("resize") for _ in range(1000)]
     with listening(http) as stream:
         tasks = [task.id for _ in range(5) for task in app.enqueue_many(some)]
         assert [event.data["task_id"] for event in stream.take(5000)] == tasks
 
 
-def test_silence_is_broken_by_a_comment(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_stream_sends_comments(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     from dibs.server import event_stream
     from dibs.server.api import history
 
@@ -232,7 +232,7 @@ def test_silence_is_broken_by_a_comment(http: httpx.Client, monkeypatch: pytest.
 
 
 @ON_POSTGRES
-def test_an_entry_that_is_committed_late_is_not_lost(
+def test_an_event_that_is_committed_late_is_not_lost(
     server: Served, http: httpx.Client, app: dibs.Dibs, url: str
 ) -> None:
     with psycopg.connect(url) as late, listening(http) as stream:
@@ -247,9 +247,7 @@ def test_an_entry_that_is_committed_late_is_not_lost(
 
 
 @ON_POSTGRES
-def test_an_entry_that_is_on_its_way_when_somebody_begins_to_listen_is_heard(
-    http: httpx.Client, app: dibs.Dibs, url: str
-) -> None:
+def test_an_event_that_is_committed_after_a_stream_opened_is_sent(http: httpx.Client, app: dibs.Dibs, url: str) -> None:
     with psycopg.connect(url) as late:
         first = app.on(late).enqueue("late")
         app.enqueue("before")
@@ -260,7 +258,7 @@ def test_an_entry_that_is_on_its_way_when_somebody_begins_to_listen_is_heard(
 
 
 @ON_POSTGRES
-def test_who_comes_back_hears_of_an_entry_that_was_committed_late(
+def test_a_client_that_reconnects_gets_an_event_that_was_committed_late(
     server: Served, http: httpx.Client, app: dibs.Dibs, url: str
 ) -> None:
     start = app.history(app.enqueue("resize").id)[0].id
@@ -274,7 +272,7 @@ def test_who_comes_back_hears_of_an_entry_that_was_committed_late(
 
 
 @ON_POSTGRES
-def test_an_id_that_never_comes_holds_nobody_up_for_long(http: httpx.Client, app: dibs.Dibs, url: str) -> None:
+def test_a_gap_in_the_ids_delays_the_stream_for_a_bounded_time(http: httpx.Client, app: dibs.Dibs, url: str) -> None:
     with psycopg.connect(url) as late, listening(http) as stream:
         app.on(late).enqueue("never")
         task = app.enqueue("early")

@@ -1,4 +1,4 @@
-"""The workers in other languages, run for real: what they claim they finish, once, whatever happens around them."""
+"""The workers in other languages, run for real: every claimed task is finished once, also with faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dibs import NewTask, State, Task
 from dibs.server.config import ServerConfig
 from dibs.server.run import serving
 from dibs.store.open import open_store
-from tests.helpers.books import all_tasks, assert_balanced
+from tests.helpers.consistency import all_tasks, assert_balanced
 from tests.helpers.processes import ROOT
 from tests.helpers.proxy import Proxy
 from tests.helpers.tasks import events
@@ -164,7 +164,7 @@ def test_a_permanent_failure_is_not_tried_again(program: str, app: dibs.Dibs, hi
     assert done.error.message == "no use"
 
 
-def test_a_result_that_cannot_be_stored_is_a_failure_for_good(program: str, app: dibs.Dibs, hire: Hire) -> None:
+def test_a_result_that_cannot_be_stored_is_a_permanent_failure(program: str, app: dibs.Dibs, hire: Hire) -> None:
     [task] = enqueue(app, "nest")
     hire(program)
     done = app.wait(task.id, 30)
@@ -173,7 +173,7 @@ def test_a_result_that_cannot_be_stored_is_a_failure_for_good(program: str, app:
     assert "cannot be stored" in done.error.message
 
 
-def test_a_lost_reply_is_asked_for_again_and_nothing_happens_twice(
+def test_a_request_whose_reply_was_lost_is_repeated_without_a_second_effect(
     program: str, app: dibs.Dibs, proxy: Proxy, hire: Hire
 ) -> None:
     tasks = enqueue(app, "say", 2, word="x")
@@ -195,7 +195,7 @@ def wait_for_all(app: dibs.Dibs, tasks: list[dibs.Task]) -> None:
         app.wait(task.id, 60)
 
 
-def test_work_goes_on_after_the_server_was_restarted(
+def test_a_worker_continues_after_a_restart_of_the_server(
     program: str, url: str, app: dibs.Dibs, proxy: Proxy, hire: Hire, tmp_path: Path
 ) -> None:
     [held] = enqueue(app, "hold", folder=str(tmp_path))
@@ -216,7 +216,7 @@ def test_work_goes_on_after_the_server_was_restarted(
     assert_balanced(app)
 
 
-def test_a_worker_frozen_past_its_lease_changes_nothing_and_works_on(
+def test_a_worker_frozen_past_its_lease_changes_nothing_and_continues(
     program: str, app: dibs.Dibs, hire: Hire, tmp_path: Path
 ) -> None:
     [task] = enqueue(app, "hold", folder=str(tmp_path))
@@ -253,7 +253,7 @@ def test_the_lease_is_renewed_for_as_long_as_the_task_takes(
     assert app.wait(task.id, 30).token == 1
 
 
-def test_a_task_that_somebody_asked_to_stop_is_cancelled(
+def test_a_running_task_with_a_cancel_request_is_cancelled(
     program: str, app: dibs.Dibs, hire: Hire, tmp_path: Path
 ) -> None:
     [task] = enqueue(app, "listen", folder=str(tmp_path))
@@ -274,7 +274,7 @@ def test_a_task_that_takes_longer_than_its_timeout_fails(
     assert (done.state, done.error.type) == (State.FAILED, "Timeout")
 
 
-def test_a_worker_that_asks_too_often_waits_as_long_as_it_is_told(program: str, app: dibs.Dibs, hire: Hire) -> None:
+def test_a_rate_limited_worker_waits_for_the_time_in_retry_after(program: str, app: dibs.Dibs, hire: Hire) -> None:
     tasks = enqueue(app, "say", 3, word="x")
     key = app.create_key("slow", ["work"], rate_limit="1/second").key
     worker = hire(program, key=key, CONCURRENCY=1)
@@ -284,13 +284,13 @@ def test_a_worker_that_asks_too_often_waits_as_long_as_it_is_told(program: str, 
     assert [events(app, task.id) for task in tasks] == [IN_ORDER] * 3
 
 
-def test_a_worker_without_a_good_key_says_so_and_ends(program: str, app: dibs.Dibs, hire: Hire) -> None:
+def test_a_worker_with_an_invalid_key_reports_it_and_exits(program: str, app: dibs.Dibs, hire: Hire) -> None:
     worker = hire(program, key="dibs_aaaaaaaaaaaa_" + "x" * 43)
     assert worker.exit_code() == 1
     assert "unauthorized" in worker.log
 
 
-def test_sigterm_lets_the_running_task_end(program: str, app: dibs.Dibs, hire: Hire, tmp_path: Path) -> None:
+def test_sigterm_lets_the_running_task_finish(program: str, app: dibs.Dibs, hire: Hire, tmp_path: Path) -> None:
     held, behind = enqueue(app, "hold", 2, folder=str(tmp_path))
     worker = hire(program, CONCURRENCY=1)
     wait_until_began(tmp_path, held)
@@ -310,7 +310,7 @@ def test_an_idle_worker_stops_at_once(program: str, app: dibs.Dibs, hire: Hire) 
     assert worker.exit_code(10) == 0
 
 
-def test_sigterm_gives_back_what_has_not_begun(app: dibs.Dibs, hire: Hire, tmp_path: Path) -> None:
+def test_sigterm_releases_tasks_that_have_not_started(app: dibs.Dibs, hire: Hire, tmp_path: Path) -> None:
     held, *behind = enqueue(app, "hold", 4, folder=str(tmp_path))
     worker = hire(usable("node"), CONCURRENCY=1, AHEAD=3)
     wait_until_began(tmp_path, held)
@@ -328,7 +328,7 @@ def test_sigterm_gives_back_what_has_not_begun(app: dibs.Dibs, hire: Hire, tmp_p
 
 
 @pytest.mark.parametrize("program", ["node", "shell"])
-def test_without_time_left_a_running_task_is_given_back(
+def test_a_running_task_is_released_at_the_end_of_the_grace_period(
     program: str, app: dibs.Dibs, hire: Hire, tmp_path: Path
 ) -> None:
     [task] = enqueue(app, "listen", folder=str(tmp_path))
@@ -344,7 +344,7 @@ def test_without_time_left_a_running_task_is_given_back(
     assert events(app, task.id) == ["enqueued", "claimed", "released"]
 
 
-def test_what_a_killed_worker_had_not_begun_costs_no_attempt(app: dibs.Dibs, hire: Hire, tmp_path: Path) -> None:
+def test_tasks_that_a_killed_worker_had_not_started_are_not_charged(app: dibs.Dibs, hire: Hire, tmp_path: Path) -> None:
     held, *behind = enqueue(app, "hold", 3, folder=str(tmp_path))
     killed = hire(usable("node"), CONCURRENCY=1, AHEAD=2, LEASE=1)
     wait_until_began(tmp_path, held)
@@ -356,7 +356,7 @@ def test_what_a_killed_worker_had_not_begun_costs_no_attempt(app: dibs.Dibs, hir
     assert_balanced(app)
 
 
-def test_progress_is_noted(app: dibs.Dibs, hire: Hire) -> None:
+def test_progress_is_stored(app: dibs.Dibs, hire: Hire) -> None:
     [task] = enqueue(app, "step")
     hire(usable("node"))
     done = app.wait(task.id, 30)
@@ -365,7 +365,7 @@ def test_progress_is_noted(app: dibs.Dibs, hire: Hire) -> None:
     assert done.error.message == "that is far enough"
 
 
-def test_the_handlers_of_the_node_example_do_what_its_readme_says(app: dibs.Dibs, hire: Hire) -> None:
+def test_the_handlers_of_the_node_example_behave_as_its_readme_describes(app: dibs.Dibs, hire: Hire) -> None:
     greet, nobody, count = app.enqueue("greet", {"name": "Ada"}), app.enqueue("greet"), app.enqueue("count", {"to": 3})
     command = [*NODE, str(ROOT / "examples/node-worker/handlers.js")]
     worker = hire(usable("node"), command=command)
@@ -378,7 +378,7 @@ def test_the_handlers_of_the_node_example_do_what_its_readme_says(app: dibs.Dibs
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 @pytest.mark.parametrize("script", ["examples/shell-worker/worker.sh", "tests/server/job.sh"])
-def test_the_shell_is_clean(script: str) -> None:
+def test_shellcheck_finds_no_problem_in_the_shell_scripts(script: str) -> None:
     checked = subprocess.run(["shellcheck", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert checked.stdout == ""
 

@@ -1,4 +1,4 @@
-"""Keys and limits: who gets in, how often, and how soon a key that was taken back is refused."""
+"""API keys and rate limits: which requests are accepted, how often, and how soon a revoked key is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.helpers.waiting import until
 from tests.server.conftest import Served
 
 
-def test_without_a_key_nobody_gets_in_and_is_told_how_to(keyed: Served) -> None:
+def test_a_request_without_a_key_is_refused_with_a_hint(keyed: Served) -> None:
     answer = keyed.client().get("/api/tasks")
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "ApiKey, Bearer"
@@ -28,7 +28,7 @@ def test_without_a_key_nobody_gets_in_and_is_told_how_to(keyed: Served) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x", "dibs__", "dibs_abc_def", "dibs_" + "a" * 12 + "_" + "b" * 43, "\xff" * 20])
-def test_a_key_that_is_none_is_refused(keyed: Served, key: str) -> None:
+def test_a_malformed_key_in_a_header_is_refused(keyed: Served, key: str) -> None:
     answer = httpx.get(f"{keyed.url}/api/tasks", headers=[(b"x-api-key", key.encode("latin-1"))])
     assert answer.status_code == 401
 
@@ -42,7 +42,7 @@ def test_a_wrong_secret_with_a_right_id_is_refused(keyed: Served) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Bearer", "bearer", "BEARER"])
-def test_a_key_can_come_as_a_bearer(keyed: Served, app: dibs.Dibs, kind: str) -> None:
+def test_a_key_can_be_sent_as_a_bearer_token(keyed: Served, app: dibs.Dibs, kind: str) -> None:
     key = keyed.key("enqueue", queues=["mine"])
     client = keyed.client_with(Authorization=f"{kind} {key.key}")
     answer = client.post("/api/tasks", json={"task_type": "a", "queue": "mine"})
@@ -52,7 +52,7 @@ def test_a_key_can_come_as_a_bearer(keyed: Served, app: dibs.Dibs, kind: str) ->
     assert client.get("/api/tasks").json()["code"] == "forbidden"
 
 
-def test_a_bearer_is_checked_like_any_key(keyed: Served, app: dibs.Dibs) -> None:
+def test_a_bearer_token_is_checked_like_any_key(keyed: Served, app: dibs.Dibs) -> None:
     good, gone = keyed.key("read"), keyed.key("read")
     app.revoke_key(gone.about.id)
     wrong, unknown = join(good.about.id, mint()[1]), join(*mint()[:2])
@@ -63,7 +63,7 @@ def test_a_bearer_is_checked_like_any_key(keyed: Served, app: dibs.Dibs) -> None
     assert keyed.client_with(Authorization=f"Bearer {good.key}").get("/api/tasks").status_code == 200
 
 
-def test_a_bearer_that_was_revoked_while_it_waited_gets_no_task(keyed: Served, app: dibs.Dibs) -> None:
+def test_a_bearer_token_that_was_revoked_during_a_wait_gets_no_task(keyed: Served, app: dibs.Dibs) -> None:
     key = keyed.key("work")
     client = keyed.client_with(Authorization=f"Bearer {key.key}")
     with ThreadPoolExecutor(1) as crew:
@@ -109,7 +109,7 @@ def test_requests_of_several_keys_at_once_are_each_signed_by_their_own(keyed: Se
         assert {app.history(task_id)[0].by for task_id in ids} == {key.about.id}
 
 
-def test_a_revoked_key_is_refused_at_once_where_it_was_revoked(keyed: Served) -> None:
+def test_a_revoked_key_is_refused_at_once_by_the_server_that_revoked_it(keyed: Served) -> None:
     admin, key = keyed.client("admin"), keyed.key("read")
     client = keyed.client_with(**{"X-API-Key": key.key})
     assert client.get("/api/tasks").status_code == 200
@@ -117,7 +117,7 @@ def test_a_revoked_key_is_refused_at_once_where_it_was_revoked(keyed: Served) ->
     assert client.get("/api/tasks").status_code == 401
 
 
-def test_a_key_that_was_revoked_elsewhere_is_refused_within_a_second(keyed: Served, app: dibs.Dibs) -> None:
+def test_a_key_that_was_revoked_by_another_process_is_refused_within_a_second(keyed: Served, app: dibs.Dibs) -> None:
     key = keyed.key("read")
     client = keyed.client_with(**{"X-API-Key": key.key})
     assert client.get("/api/tasks").status_code == 200
@@ -125,7 +125,7 @@ def test_a_key_that_was_revoked_elsewhere_is_refused_within_a_second(keyed: Serv
     until(lambda: client.get("/api/tasks").status_code == 401, timeout=2)
 
 
-def test_a_key_that_was_revoked_while_it_waited_gets_no_task(keyed: Served, app: dibs.Dibs) -> None:
+def test_a_key_that_was_revoked_during_a_wait_gets_no_task(keyed: Served, app: dibs.Dibs) -> None:
     key = keyed.key("work")
     client = keyed.client_with(**{"X-API-Key": key.key})
     with ThreadPoolExecutor(1) as crew:
@@ -150,7 +150,7 @@ def test_a_key_expires_by_the_clock_of_the_database(serve: Callable[..., Served]
     until(lambda: client.get("/api/tasks").status_code == 401, timeout=3)
 
 
-def test_the_last_use_of_a_key_is_noted(keyed: Served, app: dibs.Dibs) -> None:
+def test_the_last_use_of_a_key_is_stored(keyed: Served, app: dibs.Dibs) -> None:
     key = keyed.key("read")
     keyed.client_with(**{"X-API-Key": key.key}).get("/api/tasks")
     assert key.about.last_used_at is None
@@ -169,7 +169,7 @@ def test_a_secret_is_nowhere_in_the_database(keyed: Served, url: str) -> None:
 # Limits
 
 
-def test_a_limit_is_exact_and_says_when_to_come_back(keyed: Served) -> None:
+def test_a_rate_limit_is_exact_and_returns_retry_after(keyed: Served) -> None:
     client = keyed.client("read", rate_limit="25/hour")
     answers = [client.get("/api/tasks") for _ in range(40)]
     assert [answer.status_code for answer in answers] == [200] * 25 + [429] * 15
@@ -178,13 +178,13 @@ def test_a_limit_is_exact_and_says_when_to_come_back(keyed: Served) -> None:
     assert last.json()["code"] == "rate_limited"
 
 
-def test_the_standard_limit_is_a_hundred_a_minute(keyed: Served, app: dibs.Dibs) -> None:
+def test_the_standard_rate_limit_is_a_hundred_a_minute(keyed: Served, app: dibs.Dibs) -> None:
     key = app.create_key("standard", ["read"])
     client = keyed.client_with(**{"X-API-Key": key.key})
     assert Counter(client.get("/api/tasks").status_code for _ in range(120)) == {200: 100, 429: 20}
 
 
-def test_a_worker_does_not_spend_its_limit_on_being_woken_by_itself(keyed: Served) -> None:
+def test_an_idle_worker_does_not_spend_its_rate_limit_on_wake_ups(keyed: Served) -> None:
     key = keyed.key("enqueue", "work", "read", rate_limit="60/hour")
     with dibs.Dibs(keyed.url, api_key=key.key) as far:
         handler = far.task(name="work")(lambda: None)
@@ -194,7 +194,7 @@ def test_a_worker_does_not_spend_its_limit_on_being_woken_by_itself(keyed: Serve
 
 
 @pytest.mark.parametrize("limit", ["100/hour", "1000/hour"])
-def test_a_limit_holds_across_servers_that_are_asked_alike_within_one_percent(
+def test_a_rate_limit_holds_across_equally_loaded_servers_within_one_percent(
     serve: Callable[..., Served], app: dibs.Dibs, limit: str
 ) -> None:
     servers = [serve(keys=True), serve(keys=True)]
@@ -210,13 +210,13 @@ def test_a_limit_holds_across_servers_that_are_asked_alike_within_one_percent(
     assert most * 0.99 <= granted <= most
 
 
-def test_a_window_that_is_over_begins_anew(serve: Callable[..., Served], app: dibs.Dibs) -> None:
+def test_a_new_window_begins_after_the_old_one_has_ended(serve: Callable[..., Served], app: dibs.Dibs) -> None:
     client = serve(keys=True).client("read", rate_limit="3/second")
     assert [client.get("/api/tasks").status_code for _ in range(4)] == [200, 200, 200, 429]
     until(lambda: client.get("/api/tasks").status_code == 200, timeout=3)
 
 
-def test_a_key_that_was_revoked_is_no_guess(keyed: Served, app: dibs.Dibs) -> None:
+def test_requests_with_a_revoked_key_do_not_count_as_guesses(keyed: Served, app: dibs.Dibs) -> None:
     key = keyed.key("read")
     app.revoke_key(key.about.id)
     late = keyed.client_with(**{"X-API-Key": key.key})
@@ -227,7 +227,7 @@ def test_a_key_that_was_revoked_is_no_guess(keyed: Served, app: dibs.Dibs) -> No
     assert keyed.client("read").get("/api/tasks").status_code == 200, "a new key from the same address is heard"
 
 
-def test_an_address_that_guesses_is_stopped_and_good_keys_from_it_are_not(keyed: Served) -> None:
+def test_an_address_that_guesses_keys_is_blocked_and_valid_keys_from_it_are_not(keyed: Served) -> None:
     good = keyed.client("read")
     assert good.get("/api/tasks").status_code == 200
     guessing = keyed.client_with(**{"X-API-Key": join(*mint()[:2])})
@@ -238,7 +238,7 @@ def test_an_address_that_guesses_is_stopped_and_good_keys_from_it_are_not(keyed:
     assert keyed.client().get("/api/tasks").status_code == 429
 
 
-def test_who_only_forgot_the_key_is_told_so_for_longer() -> None:
+def test_requests_without_a_key_are_blocked_later_than_guesses() -> None:
     strangers = rate_limits.FailedAuthLimits()
     for _ in range(rate_limits.MAX_FAILURES - 1):
         strangers.failed("192.0.2.1", guessed=False)
@@ -247,7 +247,7 @@ def test_who_only_forgot_the_key_is_told_so_for_longer() -> None:
     assert strangers.blocked("192.0.2.1")
 
 
-def test_a_household_of_ipv6_addresses_counts_as_one() -> None:
+def test_ipv6_addresses_of_one_subnet_count_as_one() -> None:
     strangers = rate_limits.FailedAuthLimits()
     for number in range(rate_limits.MAX_FAILURES):
         strangers.failed(f"2001:db8::{number:x}", guessed=False)

@@ -1,4 +1,4 @@
-"""`/metrics` of a server: the database in numbers, beside what its process has counted."""
+"""`/metrics` of a server: the figures of the database and the counters of the process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seen(http: httpx.Client) -> dict[str, float]:
     return samples(answer.text)
 
 
-def test_promtool_finds_nothing_to_complain_of(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_promtool_accepts_the_metrics(http: httpx.Client, app: dibs.Dibs) -> None:
     app.enqueue("resize", queue='odd "name"\\')
     app.complete(app.claim_by_id(app.enqueue("resize").id, "w"))
     app.fail(app.claim_by_id(app.enqueue("resize").id, "w"), "no", permanent=True)
@@ -70,7 +70,7 @@ def test_schedules_and_workflows_are_counted_by_state(http: httpx.Client, app: d
     assert page["dibs_workflows cancelled"] == 1
 
 
-def test_a_count_of_the_workflows_that_was_dear_holds_for_a_while() -> None:
+def test_an_expensive_count_of_workflows_is_cached_for_a_while() -> None:
     counts = [{"running": 1}, {"running": 2}, {"running": 3}]
 
     async def scrape() -> list[Mapping[str, int]]:
@@ -91,14 +91,14 @@ def test_a_count_of_the_workflows_that_was_dear_holds_for_a_while() -> None:
     assert asyncio.run(scrape()) == [{"running": 1}, {"running": 1}, {"running": 2}]
 
 
-def test_the_database_tells_how_it_is_in_the_words_of_its_engine(http: httpx.Client, engine: str) -> None:
+def test_the_metrics_of_the_database_depend_on_its_engine(http: httpx.Client, engine: str) -> None:
     page = seen(http)
     assert page["dibs_store_size_bytes"] > 10_000
     assert ("dibs_sqlite_wal_size_bytes" in page) == (engine == "sqlite")
     assert ("dibs_postgres_oldest_transaction_age_seconds" in page) == (engine == "postgres")
 
 
-def test_what_was_counted_is_never_taken_from_a_page_that_is_kept(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_counters_of_the_process_are_never_cached(http: httpx.Client, app: dibs.Dibs) -> None:
     before = seen(http)
     http.post("/api/tasks", json={"task_type": "resize", "queue": "counted", "params": {}}).raise_for_status()
     after = seen(http)
@@ -106,7 +106,7 @@ def test_what_was_counted_is_never_taken_from_a_page_that_is_kept(http: httpx.Cl
     assert after[name] - before.get(name, 0) == 1
 
 
-def test_a_page_that_takes_long_is_made_more_rarely(
+def test_expensive_metrics_of_the_store_are_cached_for_longer(
     lodge: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = lodge()
@@ -128,14 +128,14 @@ def test_a_page_that_takes_long_is_made_more_rarely(
     assert len(looks) == 1  # for twenty times as long as it took
 
 
-def test_a_limited_key_sees_its_queues_and_nothing_of_the_house(keyed: Served, app: dibs.Dibs) -> None:
+def test_a_limited_key_sees_metrics_of_its_queues_only(keyed: Served, app: dibs.Dibs) -> None:
     app.enqueue("resize", queue="mine")
     app.enqueue("resize", queue="theirs")
     names = {name.split(" ")[0] for name in seen(keyed.client("read", queues=["mine"]))}
     whole = {name.split(" ")[0] for name in seen(keyed.client("read"))}
-    house = {"dibs_schedules", "dibs_workflows", "dibs_store_size_bytes"}
-    assert house < whole
-    assert not house & names
+    store_families = {"dibs_schedules", "dibs_workflows", "dibs_store_size_bytes"}
+    assert store_families < whole
+    assert not store_families & names
     assert not [name for name in names if name.startswith(("task_", "finalization_"))]
     assert "dibs_queue_oldest_pending_age_seconds" in names
 
@@ -150,9 +150,7 @@ def queues_on(page: str) -> dict[str, list[str]]:
     return values
 
 
-def test_no_more_than_a_hundred_queues_are_told_apart_and_the_others_are_one(
-    http: httpx.Client, app: dibs.Dibs
-) -> None:
+def test_metrics_have_at_most_a_hundred_queues_and_one_for_all_others(http: httpx.Client, app: dibs.Dibs) -> None:
     many = [dibs.NewTask("resize", queue=f"queue-{n:03}") for n in range(store_metrics.MAX_QUEUES + 20)]
     app.enqueue_many([*many, *many[-90:], dibs.NewTask("resize", queue=OTHER), dibs.NewTask("resize", queue=OTHER)])
     page = http.get("/metrics").text
@@ -171,7 +169,7 @@ def test_no_more_than_a_hundred_queues_are_told_apart_and_the_others_are_one(
     assert pending["dibs_tasks other pending"] == 20 + 2
 
 
-def test_a_hundred_queues_have_names_also_one_that_is_called_other(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_hundred_queues_have_their_own_metrics_also_one_named_other(http: httpx.Client, app: dibs.Dibs) -> None:
     names = [OTHER, *(f"queue-{n:03}" for n in range(store_metrics.MAX_QUEUES - 1))]
     app.enqueue_many([dibs.NewTask("resize", queue=name) for name in names])
     assert set(queues_on(http.get("/metrics").text)["dibs_queue_workers"]) == set(names)
@@ -186,7 +184,7 @@ def test_a_hundred_queues_have_names_also_one_that_is_called_other(http: httpx.C
         ([], ["left", "right"], (0, 1, 60)),
     ],
 )
-def test_other_is_as_badly_off_as_the_worst_in_which_a_task_may_be_claimed(
+def test_the_metrics_of_other_queues_are_those_of_the_worst_queue_that_is_not_paused(
     lodge: Callable[..., Served],
     url: str,
     clock: Clock,

@@ -1,4 +1,4 @@
-"""The API's description: valid, complete, true to the endpoints, and readable."""
+"""The description of the API: valid, complete, true to the endpoints, and readable."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def validator(document: dict[str, Any], schema: dict[str, Any]) -> Any:
     )
 
 
-def test_it_is_valid_openapi(document: dict[str, Any]) -> None:
+def test_the_description_is_valid_openapi(document: dict[str, Any]) -> None:
     # Imported here: every test process imports this file, and one of them runs this test.
     from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
     assert [str(error) for error in OPENAPI_31_VALIDATOR.iter_errors(document)] == []
 
 
-def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+def test_every_reference_in_the_description_resolves(document: dict[str, Any]) -> None:
     for reference in set(re.findall(r"'(#/components/[^']+)'", str(document))):
         _, _, kind, name = reference.split("/")
         assert name in document["components"][kind], reference
@@ -66,18 +66,18 @@ def test_every_endpoint_is_described(document: dict[str, Any]) -> None:
     assert described == {}
 
 
-def test_every_operation_has_a_name_of_its_own() -> None:
+def test_every_operation_has_a_unique_id() -> None:
     names = [operation_id(endpoint) for endpoint in ENDPOINTS]
     assert sorted(set(names)) == sorted(names)
     assert all(re.fullmatch("[a-z_]+", name) for name in names)
 
 
-def test_a_failure_of_ours_is_never_promised(document: dict[str, Any]) -> None:
+def test_no_operation_documents_a_500(document: dict[str, Any]) -> None:
     for name, operation in operations(document):
         assert "500" not in operation["responses"], name
 
 
-def test_whoever_needs_a_key_is_told_how_it_is_refused(document: dict[str, Any]) -> None:
+def test_every_operation_that_needs_a_key_documents_its_refusals(document: dict[str, Any]) -> None:
     for name, operation in operations(document):
         wanted = {"401", "429"} if operation["security"] else set()
         assert wanted == wanted & set(operation["responses"]), name
@@ -86,7 +86,7 @@ def test_whoever_needs_a_key_is_told_how_it_is_refused(document: dict[str, Any])
     assert all("Retry-After" in shared[status]["headers"] for status in ("429", "503"))
 
 
-def test_no_field_of_a_body_goes_unexplained(document: dict[str, Any]) -> None:
+def test_every_field_of_a_body_has_a_description(document: dict[str, Any]) -> None:
     for endpoint in ENDPOINTS:
         if endpoint.body is not None:
             rows = re.search(rf'<article id="{operation_id(endpoint)}">.*?</article>', page(ORIGIN).decode(), re.DOTALL)
@@ -94,7 +94,7 @@ def test_no_field_of_a_body_goes_unexplained(document: dict[str, Any]) -> None:
             assert "<td></td>" not in rows[0], operation_id(endpoint)
 
 
-def test_every_example_is_one_that_its_schema_allows(document: dict[str, Any]) -> None:
+def test_every_example_is_valid_by_its_schema(document: dict[str, Any]) -> None:
     for name, media in itertools.chain(bodies(document), answers(document)):
         allowed = validator(document, media["schema"])
         examples = [each["value"] for each in media.get("examples", {}).values()]
@@ -102,7 +102,7 @@ def test_every_example_is_one_that_its_schema_allows(document: dict[str, Any]) -
             assert [error.message for error in allowed.iter_errors(example)] == [], (name, example)
 
 
-def test_every_answer_in_json_has_an_example(document: dict[str, Any]) -> None:
+def test_every_json_response_has_an_example(document: dict[str, Any]) -> None:
     for name, media in answers(document):
         assert "example" in media or "examples" in media, name
 
@@ -140,7 +140,7 @@ def answers(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     ids=str,
 )
 @on_sqlite
-def test_what_only_code_refuses_is_in_the_schema_as_well(
+def test_values_that_the_code_refuses_are_refused_by_the_schema_as_well(
     path: str, body: dict[str, Any], document: dict[str, Any], http: httpx.Client
 ) -> None:
     schema = document["paths"][path]["post"]["requestBody"]["content"][JSON]["schema"]
@@ -150,7 +150,9 @@ def test_what_only_code_refuses_is_in_the_schema_as_well(
 
 
 @on_sqlite
-def test_the_same_values_one_by_one_are_fine(document: dict[str, Any], http: httpx.Client) -> None:
+def test_values_next_to_the_refused_ones_are_accepted_by_schema_and_code(
+    document: dict[str, Any], http: httpx.Client
+) -> None:
     for path, body in (
         ("/api/tasks", {"task_type": "t", "delay_seconds": 1, "run_at": None}),
         ("/api/tasks", {"task_type": "t", "run_at": "2030-01-01T00:00:00+01:00"}),
@@ -172,7 +174,7 @@ def test_the_description_needs_no_key(keyed: Served) -> None:
 
 
 @on_sqlite
-def test_the_page_needs_nothing_from_elsewhere(http: httpx.Client) -> None:
+def test_the_page_of_the_api_loads_nothing_from_other_sites(http: httpx.Client) -> None:
     answer = http.get("/api/docs")
 
     assert "default-src 'self'" in answer.headers["content-security-policy"]
@@ -181,7 +183,7 @@ def test_the_page_needs_nothing_from_elsewhere(http: httpx.Client) -> None:
     assert not re.search(r"url\(|@import", http.get("/api/docs.css").text)
 
 
-def test_the_page_tells_of_every_operation_and_every_link_leads_somewhere(document: dict[str, Any]) -> None:
+def test_the_page_of_the_api_lists_every_operation_and_its_links_resolve(document: dict[str, Any]) -> None:
     text = page(ORIGIN).decode()
     anchors = set(re.findall(r'id="([^"]+)"', text))
 
@@ -190,7 +192,7 @@ def test_the_page_tells_of_every_operation_and_every_link_leads_somewhere(docume
 
 
 @on_sqlite
-def test_every_command_of_the_page_works_as_it_stands(serve: Callable[..., Served]) -> None:
+def test_every_command_on_the_page_of_the_api_works_unchanged(serve: Callable[..., Served]) -> None:
     client = serve(keys=True).client("admin")
     commands = re.findall(r"<pre><code>(curl.*?)</code></pre>", client.get("/api/docs").text, re.DOTALL)
 

@@ -1,6 +1,6 @@
-"""Whatever is sent: never a 5xx, a sentence that says what was wrong, and nothing changed in the store.
+"""Every bad request gets a 4xx with a message that states the mistake, never a 5xx, and changes nothing in the store.
 
-What a key may do is asked of every endpoint in the table, so that a new one cannot be forgotten.
+The scopes of a key are checked at every endpoint of the table, so that a new endpoint cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -116,14 +116,14 @@ def document() -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_body_that_is_no_json_object_is_refused_everywhere(http: httpx.Client) -> None:
+def test_a_body_that_is_not_a_json_object_is_refused_everywhere(http: httpx.Client) -> None:
     for endpoint in TAKERS:
         for content in (*NOT_JSON, *NOT_OBJECTS):
             refused(send(http, endpoint, content))
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_an_empty_body_is_refused_where_something_must_be_said(http: httpx.Client) -> None:
+def test_an_empty_body_is_refused_where_a_field_is_required(http: httpx.Client) -> None:
     for endpoint in TAKERS:
         if not endpoint.body_optional:
             refused(send(http, endpoint, b""))
@@ -139,15 +139,13 @@ def test_an_empty_body_is_refused_where_something_must_be_said(http: httpx.Clien
         (b'{"task_type": "t"', "truncated"),
     ],
 )
-def test_a_body_that_cannot_be_read_is_told_what_is_wrong_with_it(
-    http: httpx.Client, content: bytes, word: str
-) -> None:
+def test_a_malformed_body_is_refused_with_the_reason(http: httpx.Client, content: bytes, word: str) -> None:
     told = refused(http.post("/api/tasks", content=content, headers=JSON), 400, "bad_request")
     assert word in told["error"]
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_body_must_say_that_it_is_json(http: httpx.Client) -> None:
+def test_a_body_needs_the_content_type_json(http: httpx.Client) -> None:
     for endpoint in TAKERS:
         body = json.dumps(sample(endpoint))
         for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonx", "multipart/form-data", ""):
@@ -220,7 +218,7 @@ def validator(endpoint: Endpoint) -> Any:
     )
 
 
-def test_clients_cannot_set_what_only_the_store_decides(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_clients_cannot_set_fields_that_the_store_decides(http: httpx.Client, app: dibs.Dibs) -> None:
     for field in ("state", "status", "attempts", "token", "id", "worker_id", "lease_until", "result", "created_at"):
         refused(http.post("/api/tasks", json={"task_type": "t", field: 1}), 400, "bad_request")
         refused(http.post("/api/tasks/batch", json={"tasks": [{"task_type": "t", field: 1}]}), 400, "bad_request")
@@ -241,7 +239,7 @@ UNSTORABLE = {
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_value_that_no_engine_could_store_is_refused_wherever_json_goes(http: httpx.Client) -> None:
+def test_a_value_that_no_engine_can_store_is_refused_in_every_json_field(http: httpx.Client) -> None:
     for value in UNSTORABLE.values():
         for path, body in (
             ("/api/tasks", '{"task_type": "t", "params": %s}'),
@@ -253,7 +251,7 @@ def test_a_value_that_no_engine_could_store_is_refused_wherever_json_goes(http: 
             refused(http.post(path, content=body % value, headers=JSON))
 
 
-def test_a_result_that_no_engine_could_store_leaves_the_task_claimed(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_result_that_no_engine_can_store_leaves_the_task_claimed(http: httpx.Client, app: dibs.Dibs) -> None:
     task = app.enqueue("t")
     app.claim(WORKER)
     before = everything(app)
@@ -267,7 +265,7 @@ def test_a_result_that_no_engine_could_store_leaves_the_task_claimed(http: httpx
     assert everything(app) == before
 
 
-def test_the_text_of_an_error_is_kept_whatever_it_contains(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_an_error_text_with_any_content_is_kept(http: httpx.Client, app: dibs.Dibs) -> None:
     task = app.enqueue("t")
     app.claim(WORKER)
     body = {"worker_id": WORKER, "token": 1, "error_message": "a\x00b", "traceback": "c\x00" * 1000, "retryable": False}
@@ -279,7 +277,7 @@ def test_the_text_of_an_error_is_kept_whatever_it_contains(http: httpx.Client, a
     assert kept.error.message == "a␀b"
 
 
-def test_what_is_as_deep_as_dibs_allows_is_stored(http: httpx.Client) -> None:
+def test_json_of_the_greatest_allowed_depth_is_stored(http: httpx.Client) -> None:
     deep: Any = 1
     for _ in range(MAX_DEPTH - 1):
         deep = [deep]
@@ -288,7 +286,7 @@ def test_what_is_as_deep_as_dibs_allows_is_stored(http: httpx.Client) -> None:
     assert http.get(f"/api/tasks/{task['id']}").json()["task"]["params"] == {"deep": deep}
 
 
-def test_of_a_key_that_is_given_twice_the_last_one_counts(http: httpx.Client) -> None:
+def test_the_last_of_two_equal_json_keys_applies(http: httpx.Client) -> None:
     content = b'{"task_type": "a", "task_type": "b", "params": {"x": 1, "x": 2}}'
     task = http.post("/api/tasks", content=content, headers=JSON).json()["task"]
 
@@ -312,7 +310,9 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: name[:12])
-def test_any_single_line_is_a_name_and_comes_back_as_it_was(name: str, http: httpx.Client, app: dibs.Dibs) -> None:
+def test_any_single_line_is_a_valid_name_and_is_returned_unchanged(
+    name: str, http: httpx.Client, app: dibs.Dibs
+) -> None:
     body = {"task_type": name, "queue": name, "idempotency_key": name, "params": {name: name}}
     made = http.post("/api/tasks", json=body).json()["task"]
     [stored] = app.list_tasks()
@@ -327,7 +327,7 @@ def test_any_single_line_is_a_name_and_comes_back_as_it_was(name: str, http: htt
     assert http.get("/api/tasks", params={"queue": name, "task_type": name}).json()["tasks"] == [made]
 
 
-def test_a_name_in_a_path_may_hold_anything_that_a_name_may(http: httpx.Client) -> None:
+def test_a_path_accepts_every_valid_name(http: httpx.Client) -> None:
     for name in NAMES:
         if name != "..":  # which no client sends: it is the way up
             paused = http.post(f"/api/queues/{quote(name, safe='')}/pause").json()
@@ -338,7 +338,7 @@ NO_NAMES = ["", "x" * 256, "😀" * 256, "a\nb", "a\x7fb", "a\x85b", "\x00", "a\
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_what_is_no_name_is_refused_wherever_a_name_goes(http: httpx.Client) -> None:
+def test_a_malformed_name_is_refused_everywhere(http: httpx.Client) -> None:
     for name in NO_NAMES:
         for field in ("task_type", "queue", "idempotency_key"):
             refused(http.post("/api/tasks", json={"task_type": "t", field: name}))
@@ -378,7 +378,7 @@ NO_IDS = [str(HUGE - 1), str(HUGE), str(2**64), "9" * 100, "9" * 5000, "0", "-1"
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_an_id_that_no_task_can_have_is_that_of_no_task(http: httpx.Client) -> None:
+def test_a_malformed_task_id_is_not_found(http: httpx.Client) -> None:
     for task_id in NO_IDS:
         for endpoint in BY_TASK:
             path = endpoint.path.replace("{id:int}", task_id if task_id.isascii() else quote(task_id))
@@ -387,7 +387,7 @@ def test_an_id_that_no_task_can_have_is_that_of_no_task(http: httpx.Client) -> N
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_an_id_that_no_workflow_can_have_is_that_of_no_workflow(http: httpx.Client) -> None:
+def test_a_malformed_workflow_id_is_not_found(http: httpx.Client) -> None:
     for workflow_id in NO_IDS:
         for endpoint in reversed(BY_WORKFLOW):  # a wish for one is recorded, though there is none
             path = endpoint.path.replace("{id:int}", workflow_id if workflow_id.isascii() else quote(workflow_id))
@@ -397,7 +397,7 @@ def test_an_id_that_no_workflow_can_have_is_that_of_no_workflow(http: httpx.Clie
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_path_that_does_not_exist_or_a_method_it_has_not_is_said_so(http: httpx.Client) -> None:
+def test_an_unknown_path_and_an_unsupported_method_are_reported(http: httpx.Client) -> None:
     for path in (
         "/nowhere",
         "/api",
@@ -435,7 +435,7 @@ def test_a_body_of_unknown_length_is_refused_as_soon_as_it_is_over_1_mib(serve: 
         assert b" 413 " in wire.recv(4096)
 
 
-def test_a_body_of_just_under_1_mib_is_taken(http: httpx.Client) -> None:
+def test_a_body_of_just_under_1_mib_is_accepted(http: httpx.Client) -> None:
     body = json.dumps({"task_type": "t", "params": {"text": "x" * (MAX_BYTES - 100)}})
 
     assert http.post("/api/tasks", content=body, headers=JSON).status_code == 201
@@ -452,7 +452,7 @@ def head(method: str, path: str, *headers: str) -> bytes:
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_too_many_at_once_are_refused(http: httpx.Client) -> None:
+def test_too_many_entries_in_one_request_are_refused(http: httpx.Client) -> None:
     one = {"task_id": 1, "token": 1}
     for path, body in (
         ("/api/tasks/batch", {"tasks": [{"task_type": "t"}] * 1001}),
@@ -509,7 +509,9 @@ def test_another_workers_claim_is_refused_with_403_and_a_stale_token_with_409(
 # Keys
 
 
-def test_every_endpoint_that_needs_a_key_refuses_who_has_none(keyed: Served, app: dibs.Dibs, monkeypatch: Any) -> None:
+def test_every_endpoint_that_needs_a_key_refuses_a_request_without_one(
+    keyed: Served, app: dibs.Dibs, monkeypatch: Any
+) -> None:
     from dibs.server import rate_limits
 
     monkeypatch.setattr(rate_limits, "MAX_FAILURES", 10**9)  # many strangers from one address are another test
@@ -539,7 +541,7 @@ def test_every_endpoint_refuses_a_key_without_its_scope(scope: Scope, keyed: Ser
     assert everything(app) == before
 
 
-def test_what_needs_no_key_is_a_short_list() -> None:
+def test_only_the_listed_endpoints_need_no_key() -> None:
     free = {endpoint.path for endpoint in ENDPOINTS if not endpoint.scopes}
 
     assert free == {"/health", "/ready", "/api/openapi.json", "/api/docs", "/api/docs.css"}
@@ -578,7 +580,9 @@ def test_a_task_of_a_foreign_queue_does_not_exist_for_a_limited_key(keyed: Serve
     assert everything(app) == before
 
 
-def test_nor_does_it_in_requests_about_many(keyed: Served, app: dibs.Dibs) -> None:
+def test_a_task_of_a_foreign_queue_does_not_exist_for_a_limited_key_in_batch_requests(
+    keyed: Served, app: dibs.Dibs
+) -> None:
     theirs = app.enqueue("t", queue="theirs")
     app.claim(WORKER)
     client = keyed.client("admin", queues=["ours"])
@@ -598,7 +602,7 @@ def test_nor_does_it_in_requests_about_many(keyed: Served, app: dibs.Dibs) -> No
     assert everything(app) == before
 
 
-def test_a_limited_key_names_no_other_queue_and_sees_none(keyed: Served, app: dibs.Dibs) -> None:
+def test_a_limited_key_can_neither_name_nor_see_another_queue(keyed: Served, app: dibs.Dibs) -> None:
     app.enqueue("t", queue="theirs", key="taken")
     client = keyed.client("admin", queues=["ours"])
     before = everything(app)
@@ -624,7 +628,7 @@ def test_a_limited_key_names_no_other_queue_and_sees_none(keyed: Served, app: di
     assert everything(app) == before
 
 
-def test_an_idempotency_key_of_a_foreign_queue_is_free(keyed: Served, app: dibs.Dibs) -> None:
+def test_an_idempotency_key_of_a_foreign_queue_is_not_in_use(keyed: Served, app: dibs.Dibs) -> None:
     theirs = app.enqueue("t", {"secret": 1}, queue="theirs", key="taken")
     client = keyed.client("enqueue", queues=["ours"])
     task = {"task_type": "t", "queue": "ours", "idempotency_key": "taken", "params": {"secret": 1}}
@@ -659,7 +663,7 @@ WHOLE_STORE = [
 ]  # fmt: skip
 
 
-def test_a_limited_key_may_not_do_what_concerns_the_whole_store(keyed: Served, app: dibs.Dibs) -> None:
+def test_a_limited_key_may_not_act_on_the_whole_store(keyed: Served, app: dibs.Dibs) -> None:
     client = keyed.client("admin", queues=["ours"])
     before = everything(app)
     table = {(endpoint.method, endpoint.path): endpoint for endpoint in ENDPOINTS}
@@ -669,7 +673,7 @@ def test_a_limited_key_may_not_do_what_concerns_the_whole_store(keyed: Served, a
     assert everything(app) == before
 
 
-def test_whatever_is_in_the_headers_is_refused_or_kept_as_text(serve: Callable[..., Served], app: dibs.Dibs) -> None:
+def test_hostile_headers_are_refused_or_kept_as_text(serve: Callable[..., Served], app: dibs.Dibs) -> None:
     client = serve().client()
     for signature in (b"\x80\x81", b"x" * 256, b"a\x7fb"):
         refused(client.post("/api/tasks", json={"task_type": "t"}, headers={b"X-Dibs-Signature": signature}))

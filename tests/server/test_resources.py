@@ -1,4 +1,4 @@
-"""Every resource beside tasks and claims: its good answer, its refusals, and what a limited key sees of it."""
+"""Every resource beside tasks and claims: its normal response, its refusals, and its content for a limited key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dibs.server.config import ServerConfig
 from dibs.store.open import open_store
 from dibs.wire.history import HistoryEntry
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import dead, task_in
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
@@ -49,7 +49,7 @@ def limited(keyed: Served) -> httpx.Client:
 # Wake-ups
 
 
-def test_wakeups_answer_at_once_to_who_knows_another_process(http: httpx.Client) -> None:
+def test_wakeups_answer_at_once_if_the_client_names_another_process(http: httpx.Client) -> None:
     said = ok(http.get("/api/wakeups?process=other&generation=5&wait_seconds=60"))
     assert said["process"]
     assert isinstance(said["generation"], int)
@@ -70,7 +70,7 @@ def test_wakeups_answer_when_something_changes(server: Served, app: dibs.Dibs) -
     assert answers[0]["generation"] > seen["generation"]
 
 
-def test_wakeups_end_after_the_time_with_what_was_known(http: httpx.Client) -> None:
+def test_wakeups_return_the_known_generation_after_the_wait(http: httpx.Client) -> None:
     seen = until(lambda: settled(http))
     assert ok(http.get("/api/wakeups", params={**seen, "wait_seconds": 0.05})) == seen
 
@@ -81,7 +81,7 @@ def settled(http: httpx.Client) -> Any:
     return seen if ok(http.get("/api/wakeups", params={**seen, "wait_seconds": 0.5})) == seen else None
 
 
-def test_wakeups_refuse_what_they_do_not_know(http: httpx.Client) -> None:
+def test_wakeups_refuse_malformed_parameters(http: httpx.Client) -> None:
     for query in ["wait_seconds=61", "wait_seconds=nan", "generation=-1", "generation=x", "other=1"]:
         assert refused(http.get(f"/api/wakeups?{query}"), 400, "bad_request")
 
@@ -94,7 +94,7 @@ def test_any_scope_may_wait_for_wakeups(keyed: Served) -> None:
 # Workers
 
 
-def test_a_worker_is_heard_of_and_says_goodbye(http: httpx.Client) -> None:
+def test_a_heartbeat_registers_a_worker_and_leaving_removes_it(http: httpx.Client) -> None:
     beat = {
         "worker_id": "worker-1",
         "incarnation": "abc",
@@ -157,7 +157,7 @@ def test_a_worker_with_a_limited_key_serves_its_queues(keyed: Served, app: dibs.
 # Queues
 
 
-def test_queues_show_their_depth_and_whether_they_are_paused(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_queues_are_listed_with_their_depth_and_pause(http: httpx.Client, app: dibs.Dibs) -> None:
     task_in(app, "completed", queue="a")
     app.enqueue("resize", queue="a")
     assert ok(http.post("/api/queues/b/pause")) == {"success": True, "queue": "b", "paused": True}
@@ -168,7 +168,7 @@ def test_queues_show_their_depth_and_whether_they_are_paused(http: httpx.Client,
     assert not ok(http.get("/api/queues"))["queues"][1]["paused"]
 
 
-def test_a_name_in_a_path_may_hold_anything(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_name_in_a_path_may_contain_any_character(http: httpx.Client, app: dibs.Dibs) -> None:
     names = {"a%2Fb": "a/b", "%C3%BC%20x": "ü x", "%2E%2E": "..", "a%3Fb": "a?b"}
     for path, name in names.items():
         assert ok(http.post(f"/api/queues/{path}/pause"))["queue"] == name
@@ -176,7 +176,7 @@ def test_a_name_in_a_path_may_hold_anything(http: httpx.Client, app: dibs.Dibs) 
 
 
 @pytest.mark.parametrize("name", ["%FF", "%00", "a%0Ab", "%ED%A0%80", "x" * 256])
-def test_a_name_that_nothing_can_have_is_refused(http: httpx.Client, name: str) -> None:
+def test_a_malformed_name_in_a_path_is_refused(http: httpx.Client, name: str) -> None:
     for method, path in (
         ("POST", f"/api/queues/{name}/pause"),
         ("GET", f"/api/task-types/{name}"),
@@ -223,7 +223,7 @@ def test_a_malformed_task_type_is_refused(http: httpx.Client) -> None:
         assert http.post("/api/task-types", json=kind).status_code == 400
 
 
-def test_a_task_type_that_is_not_there_is_not_found(http: httpx.Client) -> None:
+def test_an_unknown_task_type_is_not_found(http: httpx.Client) -> None:
     assert refused(http.get("/api/task-types/nothing"), 404, "task_type_not_found")
     assert refused(http.get("/api/task-types/nothing?version=0"), 400, "bad_request")
 
@@ -278,14 +278,14 @@ def test_a_malformed_schedule_is_refused(http: httpx.Client) -> None:
         assert http.post("/api/schedules", json={**SCHEDULE, **wrong}).status_code == 400
 
 
-def test_a_schedule_that_is_not_there_is_not_found(http: httpx.Client) -> None:
+def test_an_unknown_schedule_is_not_found(http: httpx.Client) -> None:
     for method, path in VERBS:
         answer = http.request(method, f"/api/schedules/nothing{path}")
         assert refused(answer, 404, "schedule_not_found")
         assert answer.json()["name"] == "nothing"
 
 
-def test_a_schedule_may_be_called_due(http: httpx.Client) -> None:
+def test_a_schedule_may_have_the_name_due(http: httpx.Client) -> None:
     ok(http.post("/api/schedules", json={**SCHEDULE, "name": "due"}))
     assert ok(http.get("/api/schedules/due"))["schedule"]["name"] == "due"
 
@@ -302,7 +302,7 @@ def test_a_due_schedule_is_ticked_once(serve: Any, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("now", ["0002-01-01T00:00:00Z", "9998-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
-def test_what_the_caller_takes_for_now_brings_no_tick_before_its_time(serve: Any, clock: Clock, now: str) -> None:
+def test_the_time_of_the_caller_does_not_make_a_tick_due(serve: Any, clock: Clock, now: str) -> None:
     http = serve(clock=clock).client()
     ok(http.post("/api/schedules", json={**SCHEDULE, "cron": "* * * * *", "catch_up": "all"}))
     clock.advance(60)
@@ -320,7 +320,7 @@ def test_a_tick_without_a_time_zone_is_refused(http: httpx.Client) -> None:
     assert refused(http.post("/api/schedules/nothing/tick", json=tick), 404, "schedule_not_found")
 
 
-def test_to_a_limited_key_the_schedules_of_other_queues_do_not_exist(limited: httpx.Client, app: dibs.Dibs) -> None:
+def test_the_schedules_of_other_queues_do_not_exist_for_a_limited_key(limited: httpx.Client, app: dibs.Dibs) -> None:
     app.set_schedule("mine", "0 3 * * *", "report", queue="mine")
     app.set_schedule("theirs", "0 3 * * *", "report", queue="theirs")
     assert [plan["name"] for plan in ok(limited.get("/api/schedules"))["schedules"]] == ["mine"]
@@ -351,19 +351,19 @@ def test_a_limited_key_can_neither_schedule_for_nor_take_over_another_queue(
 # Numbers
 
 
-def test_stats_say_how_much_there_is(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_stats_return_the_depth_of_the_store(http: httpx.Client, app: dibs.Dibs) -> None:
     task_in(app, "completed", queue="a")
     app.enqueue("resize", queue="b")
     assert ok(http.get("/api/stats"))["stats"]["by_queue"] == {"a": {"completed": 1}, "b": {"pending": 1}}
 
 
-def test_the_stats_of_a_limited_key_are_of_its_queues(limited: httpx.Client, app: dibs.Dibs) -> None:
+def test_the_stats_of_a_limited_key_cover_its_queues(limited: httpx.Client, app: dibs.Dibs) -> None:
     app.enqueue("resize", queue="theirs")
     app.enqueue("resize", queue="mine")
     assert ok(limited.get("/api/stats"))["stats"]["by_queue"] == {"mine": {"pending": 1}}
 
 
-def test_metrics_say_the_same_in_the_words_of_prometheus(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_metrics_have_the_same_figures_in_the_format_of_prometheus(http: httpx.Client, app: dibs.Dibs) -> None:
     task_in(app, "completed", queue="a")
     app.enqueue("resize", queue='odd "name"\\')
     app.pause("b")
@@ -399,7 +399,7 @@ def test_scraping_does_not_read_the_store_each_time(http: httpx.Client, app: dib
     until(lambda: 'state="pending"} 1.0' in http.get("/metrics").text)
 
 
-def test_the_metrics_of_a_limited_key_are_of_its_queues(limited: httpx.Client, keyed: Served, app: dibs.Dibs) -> None:
+def test_the_metrics_of_a_limited_key_cover_its_queues(limited: httpx.Client, keyed: Served, app: dibs.Dibs) -> None:
     app.enqueue("resize", queue="theirs")
     app.enqueue("resize", queue="mine")
     assert "theirs" in keyed.client("read").get("/metrics").text
@@ -411,7 +411,7 @@ def test_the_metrics_of_a_limited_key_are_of_its_queues(limited: httpx.Client, k
 # History
 
 
-def test_the_history_of_all_tasks_comes_page_by_page(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_the_history_of_all_tasks_is_paged(http: httpx.Client, app: dibs.Dibs) -> None:
     for _ in range(3):
         task_in(app, "cancelled")
     pages, after = [], 0
@@ -423,7 +423,7 @@ def test_the_history_of_all_tasks_comes_page_by_page(http: httpx.Client, app: di
     assert [entry["id"] for page in pages for entry in page] == [entry.id for entry in entries]
 
 
-def test_a_page_of_history_that_cannot_be_is_refused(http: httpx.Client) -> None:
+def test_invalid_parameters_of_a_page_of_history_are_refused(http: httpx.Client) -> None:
     for query in ["limit=0", "limit=1001", "after=-1", "after=9223372036854775808", "after=x", "from=1"]:
         assert refused(http.get(f"/api/history?{query}"), 400, "bad_request")
 
@@ -431,7 +431,7 @@ def test_a_page_of_history_that_cannot_be_is_refused(http: httpx.Client) -> None
 # Upkeep
 
 
-def test_upkeep_by_hand_does_what_is_due(serve: Any, url: str, clock: Clock) -> None:
+def test_a_request_for_upkeep_promotes_recovers_and_prunes(serve: Any, url: str, clock: Clock) -> None:
     http = serve(clock=clock).client()
     with dibs.Dibs(url, clock=clock) as app:
         late = app.enqueue("resize", delay=10)
@@ -453,7 +453,7 @@ def test_upkeep_by_hand_does_what_is_due(serve: Any, url: str, clock: Clock) -> 
         assert ok(http.post("/api/upkeep/prune-workers"))["count"] == 1
 
 
-def test_pruning_goes_on_from_the_position_of_the_answer_before(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_pruning_continues_from_the_position_of_the_previous_response(http: httpx.Client, app: dibs.Dibs) -> None:
     for _ in range(3):
         task_in(app, "completed")
     keep(app, completed=0)
@@ -496,7 +496,7 @@ def test_the_dead_letter_is_redriven_by_filter(http: httpx.Client, app: dibs.Dib
     assert ok(http.post("/api/dead-letter/redrive"))["redriven"] == 1
 
 
-def test_redriving_goes_on_over_many_batches(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_redriving_continues_over_many_batches(http: httpx.Client, app: dibs.Dibs) -> None:
     dead(app, 1200)
     assert ok(http.post("/api/dead-letter/redrive", json={"limit": 1100}))["redriven"] == 1100
     assert app.stats().depth == {"pending": 1100, "failed": 100}
@@ -576,7 +576,7 @@ def test_a_malformed_key_is_refused(http: httpx.Client) -> None:
         assert ok(http.get("/api/keys"))["keys"] == []
 
 
-def test_a_key_that_is_not_there_is_not_found_and_not_repeated(http: httpx.Client) -> None:
+def test_an_unknown_key_is_not_found_and_not_repeated_in_the_error(http: httpx.Client) -> None:
     for key_id in ["aaaaaaaaaaaa", "x", "%FF", "dibs_aaaaaaaaaaaa_secret"]:
         answer = http.delete(f"/api/keys/{key_id}")
         assert refused(answer, 404, "key_not_found")
@@ -586,7 +586,7 @@ def test_a_key_that_is_not_there_is_not_found_and_not_repeated(http: httpx.Clien
 # Health
 
 
-def test_the_doctor_tells_what_it_finds(http: httpx.Client) -> None:
+def test_the_doctor_returns_its_checks(http: httpx.Client) -> None:
     checks = ok(http.get("/api/doctor"))["checks"]
     assert {"schema"} <= {check["name"] for check in checks}
     assert {check["verdict"] for check in checks} <= {"ok", "warn"}
@@ -599,10 +599,10 @@ def test_health_and_readiness_need_no_key(keyed: Served) -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_a_server_whose_database_is_silent_is_alive_and_not_ready(
+def test_a_server_whose_database_does_not_answer_is_alive_and_not_ready(
     http: httpx.Client, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "PATIENCE", 0.3)
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT", 0.3)
     ok(http.get("/ready"))
     with psycopg.connect(url) as other:
         other.execute("LOCK TABLE dibs_history")
@@ -650,7 +650,7 @@ WHOLE_STORE = [
 ]
 
 
-def test_what_concerns_the_whole_store_is_not_for_a_limited_key(limited: httpx.Client) -> None:
+def test_endpoints_about_the_whole_store_refuse_a_limited_key(limited: httpx.Client) -> None:
     for method, path, body in WHOLE_STORE:
         answer = limited.request(method, path, json=body) if body else limited.request(method, path)
         assert refused(answer, 403, "key_limited_to_queues"), path
@@ -668,14 +668,14 @@ def test_every_endpoint_refuses_a_key_without_its_scope_and_a_request_without_a_
             assert refused(clients[scope].request(endpoint.method, path), 403, "forbidden"), path
 
 
-def test_what_a_browser_sends_for_another_site_changes_nothing(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_cross_site_request_changes_nothing(http: httpx.Client, app: dibs.Dibs) -> None:
     answer = http.post("/api/queues/a/pause", headers={"Origin": "http://evil.example"})
     assert refused(answer, 403, "wrong_origin")
     assert app.queues() == []
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/api/docs"])
-def test_what_needs_no_key_can_be_probed_with_head(keyed: Served, path: str) -> None:
+def test_endpoints_without_a_key_accept_head(keyed: Served, path: str) -> None:
     client = keyed.client()
     asked, probed = client.get(path), client.head(path)
     assert (probed.status_code, probed.content) == (200, b"")
@@ -710,7 +710,7 @@ def test_tasks_of_the_dead_letter_are_discarded_by_ids_and_by_filter(http: httpx
     assert refused(http.post(f"/api/tasks/{app.enqueue('t').id}/discard"), 409, "wrong_state")
 
 
-def test_a_limited_key_discards_tasks_of_its_queues_alone(keyed: Served, app: dibs.Dibs) -> None:
+def test_a_limited_key_discards_only_tasks_of_its_queues(keyed: Served, app: dibs.Dibs) -> None:
     [mine], [theirs] = dead(app, queue="mine"), dead(app, queue="theirs")
     limited = keyed.client("admin", queues=["mine"])
     assert refused(limited.post(f"/api/tasks/{theirs}/discard"), 404, "task_not_found")
@@ -759,7 +759,7 @@ def test_retention_rules_are_set_listed_and_removed(http: httpx.Client) -> None:
         {"records": "completed", "keep_seconds": 1, "state": "failed"},
     ],
 )
-def test_a_retention_rule_that_makes_no_sense_is_a_400(http: httpx.Client, body: dict[str, Any]) -> None:
+def test_an_invalid_retention_rule_is_a_400(http: httpx.Client, body: dict[str, Any]) -> None:
     assert http.post("/api/retention", json=body).status_code == 400
 
 
@@ -782,7 +782,7 @@ def test_a_limited_key_sees_the_defaults_and_its_own_rules_and_changes_only_thos
     assert app.retention()[0].keep == 86400
 
 
-def test_retention_needs_the_scope_read_to_look_and_admin_to_change(keyed: Served) -> None:
+def test_retention_needs_the_scope_read_to_list_and_admin_to_change(keyed: Served) -> None:
     reader, worker = keyed.client("read"), keyed.client("work", "enqueue")
     ok(reader.get("/api/retention"))
     assert refused(worker.get("/api/retention"), 403, "forbidden")

@@ -1,5 +1,5 @@
-"""The API does what its description says: Schemathesis makes requests from the description, good ones and bad ones,
-and checks every answer against it.
+"""The API conforms to its description: Schemathesis makes valid and invalid requests from the description, and checks
+every response against it.
 
 `make stress` does the same for longer: STRESS_EXAMPLES for each operation, with a seed that it prints and that
 STRESS_SEED repeats.
@@ -32,7 +32,7 @@ SHORT = {"sqlite": ("examples,coverage,fuzzing,stateful", 6), "postgres": ("exam
 
 
 @pytest.mark.timeout(36_000 if EXAMPLES else 300)
-def test_every_answer_is_one_that_the_description_promises(
+def test_every_response_conforms_to_the_description(
     engine: str, serve: Callable[..., Any], app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # Schemathesis asks each operation without a key, too; an address that does so often is refused before it is asked.

@@ -1,4 +1,4 @@
-"""Stopping, dying and outages, seen from outside: whoever got an answer can rely on it."""
+"""Stopping, killing and outages of a server, seen from outside: every acknowledged request holds."""
 
 from __future__ import annotations
 
@@ -127,7 +127,9 @@ def test_a_request_that_has_begun_is_answered_before_the_server_stops(
     assert [task.id for task in app.list_tasks()] == [heard.json["task"]["id"]]
 
 
-def test_a_request_behind_one_that_has_begun_is_told_that_the_server_stops(url: str, process: ServerProcess) -> None:
+def test_a_pipelined_request_behind_a_running_one_is_refused_because_the_server_stops(
+    url: str, process: ServerProcess
+) -> None:
     with process.connect() as connection, no_writes(url) as let_go:
         connection.request("POST", "/api/tasks", {"task_type": "resize"})
         connection.request("POST", "/api/tasks", {"task_type": "resize"})
@@ -144,7 +146,7 @@ def test_a_request_behind_one_that_has_begun_is_told_that_the_server_stops(url: 
     assert process.ends() == 0
 
 
-def test_who_waits_for_a_task_is_let_go_at_once(app: dibs.Dibs, process: ServerProcess) -> None:
+def test_a_stopping_server_ends_waiting_claims_at_once(app: dibs.Dibs, process: ServerProcess) -> None:
     with process.connect() as connection, process.connect() as idle:
         assert idle.ask("GET", "/health").status == 200
         connection.request("POST", "/api/tasks/claim", {"worker_id": "w", "wait_seconds": 60})
@@ -158,7 +160,7 @@ def test_who_waits_for_a_task_is_let_go_at_once(app: dibs.Dibs, process: ServerP
     assert app.enqueue("resize", {}).state == "pending"
 
 
-def test_who_listens_to_events_or_waits_for_a_change_is_let_go_at_once(process: ServerProcess) -> None:
+def test_a_stopping_server_ends_event_streams_and_wakeups_at_once(process: ServerProcess) -> None:
     with process.connect() as events, process.connect() as changes:
         events.request("GET", "/api/events")
         assert events.hear().headers["content-type"].startswith("text/event-stream")
@@ -178,7 +180,9 @@ def wait_for_a_change(connection: Raw) -> None:
     connection.request("GET", f"/api/wakeups?{place}&wait_seconds=60")
 
 
-def test_what_does_not_end_within_the_grace_is_told_that_nobody_knows(url: str, app: dibs.Dibs, tmp_path: Path) -> None:
+def test_a_request_that_does_not_end_within_the_grace_period_gets_outcome_unknown(
+    url: str, app: dibs.Dibs, tmp_path: Path
+) -> None:
     with server_process(url, tmp_path, "--no-keys", "--grace", "0.3") as process, no_writes(url):
         with process.connect() as connection:
             connection.request("POST", "/api/tasks", {"task_type": "resize"})
@@ -192,7 +196,7 @@ def test_what_does_not_end_within_the_grace_is_told_that_nobody_knows(url: str, 
         assert "Traceback" not in process.log
 
 
-def test_a_second_signal_does_not_wait(url: str, process: ServerProcess) -> None:
+def test_a_second_signal_ends_the_server_at_once(url: str, process: ServerProcess) -> None:
     with process.connect() as connection, no_writes(url):
         connection.request("POST", "/api/tasks", {"task_type": "resize"})
         with process.connect() as beside:
@@ -206,7 +210,7 @@ def test_a_second_signal_does_not_wait(url: str, process: ServerProcess) -> None
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_every_way_of_asking_ends_with_0(process: ServerProcess, name: str) -> None:
+def test_every_stop_signal_ends_the_server_with_exit_code_0(process: ServerProcess, name: str) -> None:
     process.process.send_signal(getattr(signal, name))
     assert process.ends() == 0
     assert "Traceback" not in process.log
@@ -215,7 +219,7 @@ def test_every_way_of_asking_ends_with_0(process: ServerProcess, name: str) -> N
 # Acknowledged means stored
 
 
-def test_what_was_acknowledged_before_the_server_stopped_is_stored(app: dibs.Dibs, process: ServerProcess) -> None:
+def test_tasks_acknowledged_before_the_server_stopped_are_stored(app: dibs.Dibs, process: ServerProcess) -> None:
     with Storm(process.url) as storm:
         until(lambda: len(storm.acknowledged) > 50, 60)
         process.terminate()
@@ -225,7 +229,7 @@ def test_what_was_acknowledged_before_the_server_stopped_is_stored(app: dibs.Dib
     assert storm.acknowledged.items() <= tasks.items()
 
 
-def test_what_was_acknowledged_before_kill_9_is_stored_and_repeating_all_is_exactly_once(
+def test_tasks_acknowledged_before_kill_9_are_stored_and_repeating_all_requests_stores_each_once(
     url: str, app: dibs.Dibs, tmp_path: Path
 ) -> None:
     headers = {"X-API-Key": app.create_key("storm", ["enqueue"], rate_limit="none").key}
@@ -282,7 +286,7 @@ def test_several_processes_share_a_port_and_one_that_is_killed_is_started_again(
             os.kill(pid, 0)
 
 
-def test_several_processes_stop_like_one(url: str, app: dibs.Dibs, tmp_path: Path) -> None:
+def test_several_server_processes_stop_like_one(url: str, app: dibs.Dibs, tmp_path: Path) -> None:
     with server_process(url, tmp_path, "--no-keys", "--processes", "2") as process:
         until(lambda: len(process.voices()) == 2, 60)
         with process.connect() as waiting, process.connect() as writing, no_writes(url) as let_go:
@@ -300,7 +304,7 @@ def test_several_processes_stop_like_one(url: str, app: dibs.Dibs, tmp_path: Pat
 
 @linux
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_processes_of_a_supervisor_that_was_killed_stop_as_well(url: str, app: dibs.Dibs, tmp_path: Path) -> None:
+def test_server_processes_stop_when_their_supervisor_is_killed(url: str, app: dibs.Dibs, tmp_path: Path) -> None:
     with server_process(url, tmp_path, "--no-keys", "--processes", "2") as process:
         process.process.kill()
         process.ends()
@@ -322,7 +326,9 @@ def cluster() -> Iterator[Cluster]:
         shutil.rmtree(folder)
 
 
-def test_a_store_that_goes_away_is_told_to_who_probes_and_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+def test_readiness_reports_an_outage_of_the_store_and_a_write_waits_for_its_end(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     with server_process(cluster.url, tmp_path, "--no-keys") as process:
         assert ask(process, "GET", "/ready").status == 200
         first = ask(process, "POST", "/api/tasks", {"task_type": "resize"})
@@ -342,7 +348,7 @@ def test_a_store_that_goes_away_is_told_to_who_probes_and_waited_for(cluster: Cl
         assert "Traceback" not in process.log
 
 
-def test_requests_are_refused_while_the_store_is_away_and_served_when_it_is_there(tmp_path: Path) -> None:
+def test_requests_are_refused_during_an_outage_of_the_store_and_served_after_it(tmp_path: Path) -> None:
     file = tmp_path / "dibs.db"
     file.mkdir()  # nothing that could be opened
     config = ServerConfig(port=0, keys=False)

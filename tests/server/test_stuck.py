@@ -1,4 +1,4 @@
-"""A server stays alive beside slow validations, says so when it is stuck, and ends when it is asked to."""
+"""A server stays alive during slow validations, reports when it is stuck, and ends on SIGTERM."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ BETWEEN = 0.05
 """Seconds between two looks at how long others wait: without a pause the looks alone keep a processor busy."""
 
 
-def test_a_server_answers_others_while_it_validates(server: Served, http: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_server_answers_other_requests_during_a_slow_validation(
+    server: Served, http: httpx.Client, app: dibs.Dibs
+) -> None:
     app.register_type("endless", ENDLESS)
     app.register_type("tree", TREE)
     longest = 0.0
@@ -79,7 +81,7 @@ def test_a_server_answers_others_while_it_validates(server: Served, http: httpx.
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
-def test_sigterm_ends_a_server_that_validates(url: str, app: dibs.Dibs, tmp_path: Path) -> None:
+def test_sigterm_ends_a_server_during_a_slow_validation(url: str, app: dibs.Dibs, tmp_path: Path) -> None:
     app.register_type("endless", ENDLESS)
     with server_process(url, tmp_path, "--no-keys", "--grace", "1") as process, slow_requests(process.url, 8):
         children = until(lambda: children_of(process.process.pid))
@@ -107,7 +109,7 @@ def on_loop(server: Served, work: Callable[[], object]) -> None:
     task.get_loop().call_soon_threadsafe(work)
 
 
-def test_ready_says_that_the_event_loop_was_stuck(
+def test_readiness_reports_that_the_event_loop_was_stuck(
     serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(liveness, "STUCK", 0.5)
@@ -124,8 +126,10 @@ def test_ready_says_that_the_event_loop_was_stuck(
     until(lambda: "time.sleep(2.0)" in caplog.text)
 
 
-def test_ready_says_that_no_thread_answers(serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "PATIENCE", 0.3)
+def test_readiness_reports_that_no_thread_answers(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT", 0.3)
     server = serve(keys=False)
     client, free, full = server.client(), threading.Event(), threading.Event()
 
@@ -149,10 +153,10 @@ def test_ready_says_that_no_thread_answers(serve: Callable[..., Served], monkeyp
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_ready_says_that_nothing_can_be_written(
+def test_readiness_reports_that_the_store_cannot_be_written(
     serve: Callable[..., Served], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "PATIENCE", 0.3)
+    monkeypatch.setattr(health, "ANSWER_TIMEOUT", 0.3)
     client = serve(keys=False).client()
     assert client.get("/ready").status_code == 200
     with no_writes(url):

@@ -1,6 +1,6 @@
-"""Tenants: a key that is limited to queues neither sees nor changes anything of other queues, whatever it asks for.
+"""Tenants: an API key that is limited to queues neither sees nor changes anything of other queues.
 
-Every endpoint of the API and every page of the dashboard is asked, so that a new one cannot be forgotten.
+Every endpoint of the API and every page of the dashboard is tested, so that a new one cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def tenant(open_app: Callable[..., Any], url: str, clock: Clock) -> Any:
     return open_app(url, clock=clock)
 
 
-def test_what_happens_in_other_queues_changes_nothing_of_what_a_limited_key_is_told(
+def test_changes_in_other_queues_change_no_response_to_a_limited_key(
     lodge: Callable[..., Served], tenant: Any, clock: Clock
 ) -> None:
     ours = fill(tenant, "ours", name="lion")
@@ -162,9 +162,7 @@ def test_what_happens_in_other_queues_changes_nothing_of_what_a_limited_key_is_t
     assert differences(alone, among) == {}
 
 
-def test_a_limited_key_is_not_told_how_many_tasks_of_other_queues_were_looked_through(
-    keyed: Served, app: dibs.Dibs
-) -> None:
+def test_responses_to_a_limited_key_do_not_count_searched_tasks_of_other_queues(keyed: Served, app: dibs.Dibs) -> None:
     fill(app, SECRET, name=SECRET)
     with closing(Visitor(keyed.url)) as visitor:
         visitor.sign_in(keyed.key("admin", queues=["ours"]).key)
@@ -223,7 +221,7 @@ def body_of(endpoint: Endpoint) -> dict[str, Any] | None:
     return {**found, "queue": "ours"} if "queue" in fields else found
 
 
-def test_to_a_limited_key_what_is_foreign_does_not_exist_at_any_endpoint(keyed: Served, app: dibs.Dibs) -> None:
+def test_foreign_resources_do_not_exist_for_a_limited_key_at_any_endpoint(keyed: Served, app: dibs.Dibs) -> None:
     theirs = fill(app, SECRET, name=SECRET)
     client, before = keyed.client("admin", queues=["ours"]), foreign(app, theirs)
     asked = [each for each in ENDPOINTS if each.path not in STREAMS]
@@ -253,7 +251,7 @@ FORMS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def test_to_a_limited_key_what_is_foreign_does_not_exist_at_any_page(keyed: Served, app: dibs.Dibs) -> None:
+def test_foreign_resources_do_not_exist_for_a_limited_key_on_any_page(keyed: Served, app: dibs.Dibs) -> None:
     app.pause(SECRETS)
     theirs = fill(app, SECRET, name=SECRET)
     with closing(Visitor(keyed.url)) as visitor:
@@ -318,7 +316,7 @@ def test_a_heartbeat_of_a_limited_key_changes_no_worker_of_another_queue(keyed: 
     assert sorted(worker.state for worker in app.workers()) == ["active", "active", "gone"]
 
 
-def test_the_next_due_task_of_another_queue_is_not_told(keyed: Served, app: dibs.Dibs) -> None:
+def test_the_next_due_time_for_a_limited_key_ignores_other_queues(keyed: Served, app: dibs.Dibs) -> None:
     app.enqueue("t", queue=SECRET, delay=100)
     limited = keyed.client("work", queues=["ours"])
     assert limited.get("/api/tasks/next-due").json() == {"seconds": None}
@@ -339,7 +337,7 @@ def test_a_workflow_without_tasks_is_in_the_default_queue(keyed: Served, app: di
     assert keyed.client("enqueue", queues=["default"]).post("/api/workflows", json=nested).status_code == 201
 
 
-def test_a_stream_of_events_has_none_of_other_queues(keyed: Served, app: dibs.Dibs) -> None:
+def test_an_event_stream_of_a_limited_key_has_no_events_of_other_queues(keyed: Served, app: dibs.Dibs) -> None:
     fill(app, SECRET, name=SECRET)
     task = app.enqueue("t", queue="ours")
     client = keyed.client("read", queues=["ours"])

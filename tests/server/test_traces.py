@@ -1,4 +1,4 @@
-"""The API takes the span of who asks from the body or, like everybody on the web, from the header of the request."""
+"""The API takes the trace context of a task from the body or from the header of the request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def create(http: httpx.Client, header: str | None = None, **body: Any) -> Any:
     )
 
 
-def test_the_trace_of_the_body_goes_before_that_of_the_header(http: httpx.Client) -> None:
+def test_the_traceparent_in_the_body_precedes_that_in_the_header(http: httpx.Client) -> None:
     assert create(http, traceparent=TRACE)["traceparent"] == TRACE
     assert create(http, header=TRACE)["traceparent"] == TRACE
     assert create(http, header=OTHER, traceparent=TRACE)["traceparent"] == TRACE
@@ -39,13 +39,15 @@ def test_a_worker_is_given_the_trace_with_the_task(http: httpx.Client) -> None:
     assert [task.get("traceparent") for task in exchanged["tasks"]] == [None]
 
 
-def test_tasks_of_a_batch_have_each_their_own_or_that_of_the_header(http: httpx.Client) -> None:
+def test_tasks_of_a_batch_have_their_own_traceparent_or_that_of_the_header(http: httpx.Client) -> None:
     tasks = [{"task_type": "a", "traceparent": TRACE}, {"task_type": "b"}]
     answer = http.post("/api/tasks/batch", json={"tasks": tasks}, headers={"traceparent": OTHER}).json()
     assert [task["traceparent"] for task in answer["tasks"]] == [TRACE, OTHER]
 
 
-def test_the_steps_of_a_workflow_have_each_their_own_or_that_of_the_header(http: httpx.Client, app: dibs.Dibs) -> None:
+def test_the_steps_of_a_workflow_have_their_own_traceparent_or_that_of_the_header(
+    http: httpx.Client, app: dibs.Dibs
+) -> None:
     inner = {"name": "inner", "steps": [{"task_type": "b"}]}
     graph = {
         "name": "outer",
@@ -63,12 +65,12 @@ def test_the_steps_of_a_workflow_have_each_their_own_or_that_of_the_header(http:
 
 
 @pytest.mark.parametrize("header", ["", "nonsense", TRACE.upper(), f"01{TRACE[2:]}", f"{TRACE}-more", "00-" + "0" * 60])
-def test_a_header_that_is_no_traceparent_is_passed_over(http: httpx.Client, header: str) -> None:
+def test_a_malformed_traceparent_in_the_header_is_ignored(http: httpx.Client, header: str) -> None:
     assert "traceparent" not in create(http, header=header)
 
 
 @pytest.mark.parametrize("wrong", ["", "nonsense", TRACE.upper(), f"01{TRACE[2:]}", f"{TRACE}\n", 7])
-def test_a_body_with_what_is_no_traceparent_is_refused(http: httpx.Client, wrong: Any) -> None:
+def test_a_malformed_traceparent_in_the_body_is_refused(http: httpx.Client, wrong: Any) -> None:
     answer = http.post("/api/tasks", json={"task_type": "resize", "traceparent": wrong})
     assert answer.status_code == 400
     assert "traceparent" in answer.json()["error"]

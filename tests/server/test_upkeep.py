@@ -1,4 +1,4 @@
-"""A server keeps the house by itself: no worker is needed for what time alone brings about."""
+"""A server does upkeep by itself: transitions that depend on time need no worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dibs.server.config import ServerConfig
 from dibs.server.run import serving
 from dibs.store.open import open_store
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import NOTHING, keep
+from tests.helpers.retention import NOTHING, keep
 from tests.helpers.tasks import task_in
 from tests.helpers.waiting import until
 from tests.server.conftest import Served
@@ -35,7 +35,7 @@ def test_a_task_becomes_pending_when_it_is_due(serve: Serve, timed: dibs.Dibs, c
     until(lambda: timed.get(task.id).state == "pending")
 
 
-def test_a_task_comes_back_when_its_lease_ran_out(serve: Serve, timed: dibs.Dibs, clock: Clock) -> None:
+def test_a_task_is_recovered_when_its_lease_ran_out(serve: Serve, timed: dibs.Dibs, clock: Clock) -> None:
     serve(clock=clock, upkeep=True, upkeep_every=0.1)
     task = timed.enqueue("resize")
     timed.claim("worker-1", lease=30)
@@ -51,14 +51,14 @@ def test_a_schedule_ticks(serve: Serve, timed: dibs.Dibs, clock: Clock) -> None:
     until(lambda: timed.list_tasks(type="resize"))
 
 
-def test_what_is_past_its_retention_goes(serve: Serve, app: dibs.Dibs) -> None:
+def test_tasks_past_their_retention_are_pruned(serve: Serve, app: dibs.Dibs) -> None:
     done = task_in(app, "completed")
     keep(app, **NOTHING, history=0, workers=0)
     serve(upkeep=True, upkeep_every=0.1)
     until(lambda: app.get(done.id) is None)
 
 
-def test_a_server_that_is_told_not_to_keep_the_house_does_not(serve: Serve) -> None:
+def test_a_server_with_upkeep_disabled_does_no_upkeep(serve: Serve) -> None:
     serve(upkeep=False)
     assert keepers() == []
 
@@ -70,7 +70,7 @@ def test_the_upkeep_ends_with_the_server(url: str) -> None:
     assert keepers() == []
 
 
-def test_a_server_is_not_among_the_workers(serve: Serve, app: dibs.Dibs) -> None:
+def test_a_server_that_does_upkeep_is_not_listed_as_a_worker(serve: Serve, app: dibs.Dibs) -> None:
     done = task_in(app, "completed")
     keep(app, **NOTHING, history=0, workers=0)
     serve(upkeep=True, upkeep_every=0.1)

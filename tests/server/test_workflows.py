@@ -106,13 +106,13 @@ def test_a_graph_is_stored_and_its_steps_wait_for_their_parents(http: httpx.Clie
     assert claim(http)["workflow_id"] == workflow["id"]
 
 
-def test_names_that_are_made_up_pass_over_those_that_are_given(http: httpx.Client) -> None:
+def test_generated_step_names_skip_given_names(http: httpx.Client) -> None:
     workflow = start(http, {"task_type": "t"}, {"task_type": "t"}, {"task_type": "t", "name": "t-2"})
 
     assert step_names(http, workflow["id"]) == ["t", "t-3", "t-2"]
 
 
-def test_the_same_key_with_the_same_graph_answers_with_the_workflow_that_is_there(http: httpx.Client) -> None:
+def test_the_same_key_with_the_same_graph_returns_the_existing_workflow(http: httpx.Client) -> None:
     workflow = start(http, *DIAMOND, idempotency_key="order-7")
     again = http.post("/api/workflows", json={"name": "order", "steps": DIAMOND, "idempotency_key": "order-7"})
 
@@ -170,7 +170,7 @@ def test_a_graph_that_could_not_run_to_its_end_is_refused(steps: list[Any], http
         "q",
     ],
 )
-def test_what_a_graph_cannot_say_is_refused(body: dict[str, Any], http: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_graph_with_invalid_fields_is_refused(body: dict[str, Any], http: httpx.Client, app: dibs.Dibs) -> None:
     assert http.post("/api/workflows", json=body).status_code == 400
     assert app.list_tasks() == []
 
@@ -198,7 +198,7 @@ def test_workflows_that_are_nested_too_deeply_are_refused(http: httpx.Client, ap
 # Running
 
 
-def test_a_step_reads_what_its_parents_came_to(http: httpx.Client) -> None:
+def test_a_step_reads_the_results_of_its_parents(http: httpx.Client) -> None:
     start(http, {"task_type": "fetch"}, {"task_type": "merge", "after": ["fetch"]})
     fetch = claim(http)
     complete(http, fetch, result={"rows": 3})
@@ -209,7 +209,7 @@ def test_a_step_reads_what_its_parents_came_to(http: httpx.Client) -> None:
     assert http.get(f"/api/tasks/{fetch['id']}/results").json() == {"results": []}
 
 
-def test_a_step_adds_steps_when_it_completes_and_who_waits_for_it_waits_for_these(http: httpx.Client) -> None:
+def test_a_step_adds_steps_when_it_completes_and_its_children_wait_for_these(http: httpx.Client) -> None:
     workflow = start(http, {"task_type": "fetch"}, {"task_type": "merge", "after": ["fetch"]})
     done = complete(http, claim(http), steps=[{"task_type": "render"}, {"task_type": "render", "after": ["render"]}])
 
@@ -242,7 +242,7 @@ def test_a_step_adds_steps_of_its_own_type_to_any_depth(http: httpx.Client) -> N
         complete(http, task)
 
 
-def test_of_many_outcomes_one_with_bad_steps_is_refused_by_itself(http: httpx.Client) -> None:
+def test_an_outcome_with_bad_steps_in_a_batch_is_refused_alone(http: httpx.Client) -> None:
     start(http, {"task_type": "a"}, {"task_type": "b"})
     first, second = claim(http), claim(http)
     bad = [{"workflow": {"name": "inner", "steps": [{"task_type": "t", "after": ["nobody"]}]}}]
@@ -259,7 +259,7 @@ def test_of_many_outcomes_one_with_bad_steps_is_refused_by_itself(http: httpx.Cl
     assert http.get(f"/api/tasks/{first['id']}").json()["task"]["status"] == "claimed"
 
 
-def test_steps_are_added_from_outside_under_names_that_are_free(http: httpx.Client) -> None:
+def test_steps_added_by_a_request_get_unused_names(http: httpx.Client) -> None:
     workflow = start(http, {"task_type": "render"})
     path = f"/api/workflows/{workflow['id']}/steps"
 
@@ -270,7 +270,7 @@ def test_steps_are_added_from_outside_under_names_that_are_free(http: httpx.Clie
     assert (again.status_code, again.json()["code"]) == (400, "invalid_graph")
 
 
-def test_of_many_who_add_steps_without_names_at_once_each_gets_names_that_are_free(http: httpx.Client) -> None:
+def test_concurrent_requests_that_add_steps_without_names_get_different_names(http: httpx.Client) -> None:
     workflow = start(http, {"task_type": "render"})
     path = f"/api/workflows/{workflow['id']}/steps"
     with ThreadPoolExecutor(8) as callers:
@@ -290,7 +290,7 @@ def test_of_many_who_add_steps_without_names_at_once_each_gets_names_that_are_fr
         ("/api/schedules", {"name": "nightly", "cron": "0 0 * * *", "task_type": "dibs.workflow"}),
     ],
 )
-def test_nobody_makes_a_task_that_passes_for_a_sub_workflow(
+def test_a_task_with_the_reserved_type_of_sub_workflows_is_refused(
     path: str, body: dict[str, Any], http: httpx.Client, app: dibs.Dibs
 ) -> None:
     answer = http.post(path, json=body)
@@ -298,7 +298,7 @@ def test_nobody_makes_a_task_that_passes_for_a_sub_workflow(
     assert app.list_tasks() == []
 
 
-def test_nobody_speaks_for_a_workflow(http: httpx.Client) -> None:
+def test_the_worker_id_of_sub_workflows_is_refused_everywhere(http: httpx.Client) -> None:
     workflow = start(http, {"name": "pages", "workflow": {"name": "pages", "steps": [{"task_type": "render"}]}})
     [gate] = http.get(f"/api/workflows/{workflow['id']}/steps").json()["steps"]
     who, place = {"worker_id": gate["worker_id"]}, f"/api/tasks/{gate['task_id']}"
@@ -317,7 +317,7 @@ def test_nobody_speaks_for_a_workflow(http: httpx.Client) -> None:
     assert http.get(place).json()["task"]["status"] == "claimed"
 
 
-def test_a_workflow_is_cancelled_and_goes_on_from_there(http: httpx.Client) -> None:
+def test_a_cancelled_workflow_is_retried_from_where_it_stopped(http: httpx.Client) -> None:
     workflow = start(http, {"task_type": "fetch"}, {"task_type": "merge", "after": ["fetch"]})
     place = f"/api/workflows/{workflow['id']}"
     assert http.post(f"{place}/retry").json()["code"] == "workflow_state"
@@ -327,7 +327,7 @@ def test_a_workflow_is_cancelled_and_goes_on_from_there(http: httpx.Client) -> N
     assert claim(http)["task_type"] == "fetch"
 
 
-def test_an_unknown_workflow_is_not_found_whatever_is_asked_of_it(http: httpx.Client) -> None:
+def test_an_unknown_workflow_is_not_found_by_every_endpoint(http: httpx.Client) -> None:
     assert wish(http, 99).status_code == 404  # which is recorded
     for path in ("", "/steps", "/context", "/attempts"):
         answer = http.get(f"/api/workflows/99{path}")
@@ -366,7 +366,7 @@ def test_one_processor_gets_the_finalization_and_ends_the_workflow(http: httpx.C
     assert status(http, workflow["id"]) == "completed"
 
 
-def test_every_answer_to_a_wish_has_its_status(http: httpx.Client) -> None:
+def test_every_reply_to_a_finalization_claim_has_its_status(http: httpx.Client) -> None:
     ready, early = due(http), start(http, {"task_type": "fetch"})
 
     answers = [
@@ -390,7 +390,7 @@ def test_every_answer_to_a_wish_has_its_status(http: httpx.Client) -> None:
     assert (over.status_code, over.json()["reason"]) == (409, "already_complete")
 
 
-def test_a_claim_is_extended_and_given_up_by_its_owner_alone(http: httpx.Client) -> None:
+def test_only_the_owner_renews_and_releases_a_finalization_claim(http: httpx.Client) -> None:
     workflow = due(http)
     token = wish(http, workflow["id"]).json()["token"]
 
@@ -407,7 +407,7 @@ def test_a_claim_is_extended_and_given_up_by_its_owner_alone(http: httpx.Client)
 
 
 @pytest.mark.parametrize("verb", ["renew", "release"])
-def test_renewing_and_releasing_name_the_token(http: httpx.Client, verb: str) -> None:
+def test_renewing_and_releasing_a_finalization_need_the_token(http: httpx.Client, verb: str) -> None:
     workflow = due(http)
     wish(http, workflow["id"])
 
@@ -433,7 +433,7 @@ def test_a_zombie_is_refused_with_its_old_token(lodge: Callable[..., Served], cl
     assert finalize(http, workflow["id"], new, by="p2").json()["status"] == "completed"
 
 
-def test_every_wish_is_recorded_with_its_reason(http: httpx.Client) -> None:
+def test_every_finalization_claim_is_recorded_with_its_reason(http: httpx.Client) -> None:
     workflow = due(http)
     wish(http, workflow["id"])
     wish(http, workflow["id"], by="p2")
@@ -444,7 +444,7 @@ def test_every_wish_is_recorded_with_its_reason(http: httpx.Client) -> None:
     assert told[1][3] == "p1"
 
 
-def test_a_server_finalizes_what_is_reported_to_it_at_once(serve: Callable[..., Served]) -> None:
+def test_a_server_finalizes_a_workflow_at_once_after_its_last_outcome(serve: Callable[..., Served]) -> None:
     http = serve(upkeep=True, upkeep_every=3600).client()
     alone = start(http, {"task_type": "fetch"})
     run_all(http, 1)
@@ -464,21 +464,21 @@ def test_a_server_finalizes_what_is_reported_to_it_at_once(serve: Callable[..., 
     assert re.fullmatch(r"server-\d+-[0-9a-f]+", attempt["processor_id"])
 
 
-def test_a_server_finalizes_at_once_what_has_no_steps(serve: Callable[..., Served]) -> None:
+def test_a_server_finalizes_a_workflow_without_steps_at_once(serve: Callable[..., Served]) -> None:
     http = serve(upkeep=True, upkeep_every=3600).client()
     workflow = start(http)
 
     until(lambda: status(http, workflow["id"]) == "completed")
 
 
-def test_a_server_that_is_told_not_to_keep_the_house_does_not_finalize(http: httpx.Client) -> None:
+def test_a_server_with_upkeep_disabled_does_not_finalize(http: httpx.Client) -> None:
     workflow = due(http)
 
     assert http.get(f"/api/workflows/{workflow['id']}/attempts").json() == {"attempts": []}
     assert http.get("/api/finalizations/due").json() == {"workflows": [workflow["id"]]}
 
 
-def test_upkeep_by_hand_answers_how_many(lodge: Callable[..., Served], clock: Clock) -> None:
+def test_a_request_for_workflow_upkeep_returns_the_count(lodge: Callable[..., Served], clock: Clock) -> None:
     http = lodge(clock=clock).client()
     workflow = start(http, {"task_type": "fetch"}, deadline_seconds=60)
     assert http.post("/api/upkeep/expire-workflows").json() == {"success": True, "count": 0}
@@ -492,7 +492,7 @@ def test_upkeep_by_hand_answers_how_many(lodge: Callable[..., Served], clock: Cl
 # Checkpoints
 
 
-def test_what_a_task_kept_is_there_for_its_next_attempt(http: httpx.Client) -> None:
+def test_a_checkpoint_is_available_to_the_next_attempt(http: httpx.Client) -> None:
     http.post("/api/tasks", json={"task_type": "t"})
     task = claim(http)
     place = f"/api/tasks/{task['id']}/checkpoints"
@@ -505,7 +505,7 @@ def test_what_a_task_kept_is_there_for_its_next_attempt(http: httpx.Client) -> N
     assert http.get(place).json() == {"checkpoints": {"downloaded": {"size": 2.0}}}
 
 
-def test_a_stale_token_keeps_nothing(http: httpx.Client) -> None:
+def test_a_stale_token_stores_no_checkpoint(http: httpx.Client) -> None:
     http.post("/api/tasks", json={"task_type": "t"})
     task = claim(http)
     http.post(f"/api/tasks/{task['id']}/release", json={"worker_id": WORKER, "token": task["token"]})
@@ -532,7 +532,7 @@ def anyone(keyed: Served) -> httpx.Client:
     return keyed.client("admin")
 
 
-def test_a_limited_key_starts_workflows_in_its_queues_alone(limited: httpx.Client, app: dibs.Dibs) -> None:
+def test_a_limited_key_starts_workflows_only_in_its_queues(limited: httpx.Client, app: dibs.Dibs) -> None:
     ours, theirs = {"task_type": "t", "queue": "ours"}, {"task_type": "t", "queue": "theirs"}
     for body in (
         {"steps": [ours, theirs]},
@@ -549,7 +549,7 @@ def test_a_limited_key_starts_workflows_in_its_queues_alone(limited: httpx.Clien
     assert (done.status_code, done.json()["code"]) == (403, "queue_not_allowed")
 
 
-def test_to_a_limited_key_a_workflow_with_a_foreign_queue_does_not_exist(
+def test_a_workflow_that_has_a_foreign_queue_does_not_exist_for_a_limited_key(
     limited: httpx.Client, anyone: httpx.Client
 ) -> None:
     mixed = start(anyone, {"task_type": "t", "queue": "ours"}, {"task_type": "t", "queue": "theirs"})
@@ -564,7 +564,7 @@ def test_to_a_limited_key_a_workflow_with_a_foreign_queue_does_not_exist(
     assert limited.get("/api/workflows").json()["workflows"] == []
 
 
-def test_a_wish_for_a_foreign_workflow_is_answered_like_one_for_none(
+def test_a_finalization_claim_of_a_foreign_workflow_is_answered_like_one_of_an_unknown_workflow(
     limited: httpx.Client, anyone: httpx.Client
 ) -> None:
     theirs = start(anyone, {"task_type": "t", "queue": "theirs"})
@@ -576,7 +576,7 @@ def test_a_wish_for_a_foreign_workflow_is_answered_like_one_for_none(
     assert anyone.get(f"/api/workflows/{theirs['id']}/attempts").json() == {"attempts": []}
 
 
-def test_a_limited_key_works_on_workflows_of_its_queues(limited: httpx.Client) -> None:
+def test_a_limited_key_runs_and_finalizes_workflows_of_its_queues(limited: httpx.Client) -> None:
     workflow = start(limited, {"task_type": "t", "queue": "ours"})
     run_all(limited, 1)
     token = wish(limited, workflow["id"]).json()["token"]
@@ -586,7 +586,7 @@ def test_a_limited_key_works_on_workflows_of_its_queues(limited: httpx.Client) -
     assert limited.get(f"/api/workflows/{workflow['id']}/attempts").json()["attempts"][0]["claimed"]
 
 
-def test_a_key_of_a_foreign_workflow_is_free(limited: httpx.Client, anyone: httpx.Client) -> None:
+def test_the_idempotency_key_of_a_foreign_workflow_is_not_in_use(limited: httpx.Client, anyone: httpx.Client) -> None:
     theirs = start(anyone, {"task_type": "t", "queue": "theirs"}, idempotency_key="order-7")
     mixed = start(anyone, {"task_type": "t", "queue": "theirs"}, OURS, idempotency_key="order-7")
     body = {"name": "order", "steps": [{"task_type": "t", "queue": "ours"}], "idempotency_key": "order-7"}
@@ -596,7 +596,7 @@ def test_a_key_of_a_foreign_workflow_is_free(limited: httpx.Client, anyone: http
     assert answer.json()["workflow"]["id"] not in (theirs["id"], mixed["id"])
 
 
-def test_a_workflow_that_grew_into_a_foreign_queue_is_not_shown_by_its_key(
+def test_a_workflow_that_grew_into_a_foreign_queue_is_not_returned_for_its_idempotency_key(
     limited: httpx.Client, anyone: httpx.Client
 ) -> None:
     body = {"name": "order", "steps": [{"task_type": "t", "queue": "ours"}], "idempotency_key": "order-7"}
@@ -609,9 +609,7 @@ def test_a_workflow_that_grew_into_a_foreign_queue_is_not_shown_by_its_key(
     assert "theirs" not in answer.text
 
 
-def test_a_limited_key_adds_no_step_that_would_read_what_is_foreign(
-    limited: httpx.Client, anyone: httpx.Client
-) -> None:
+def test_a_limited_key_cannot_add_a_step_with_a_foreign_parent(limited: httpx.Client, anyone: httpx.Client) -> None:
     secret = {"name": "secret", "task_type": "t", "queue": "theirs"}
     start(anyone, {"name": "open", "task_type": "t", "queue": "ours"}, secret, {"name": "last", **OURS})
     complete(limited, claim(limited))
@@ -634,7 +632,9 @@ def test_a_limited_key_adds_no_step_that_would_read_what_is_foreign(
     assert complete(limited, task, steps=steps).json()["repeated"]
 
 
-def test_why_a_step_waits_names_no_foreign_step_to_a_limited_key(limited: httpx.Client, anyone: httpx.Client) -> None:
+def test_the_explanation_of_a_step_names_no_foreign_step_to_a_limited_key(
+    limited: httpx.Client, anyone: httpx.Client
+) -> None:
     secrets = [{"name": f"secret-{n}", "task_type": "t", "queue": "theirs"} for n in range(2)]
     after = ["open", "secret-0", "secret-1"]
     workflow = start(anyone, {"name": "open", **OURS}, *secrets, {"name": "last", **OURS, "after": after})
@@ -645,7 +645,7 @@ def test_why_a_step_waits_names_no_foreign_step_to_a_limited_key(limited: httpx.
     assert "secret-1" in anyone.get(place).text
 
 
-def test_a_limited_key_retries_no_step_whose_workflow_has_foreign_ones(
+def test_a_limited_key_retries_no_step_whose_workflow_has_foreign_steps(
     limited: httpx.Client, anyone: httpx.Client, app: dibs.Dibs
 ) -> None:
     inner = {"name": "inner", "workflow": {"name": "inner", "steps": [{"name": "deep", **OURS}]}}
@@ -665,7 +665,7 @@ def test_a_limited_key_retries_no_step_whose_workflow_has_foreign_ones(
     assert status(anyone, own["id"]) == "running"
 
 
-def test_a_limited_key_cancels_no_workflow_with_foreign_steps_by_the_task_that_stands_for_it(
+def test_a_limited_key_cannot_cancel_a_sub_workflow_with_foreign_steps_by_the_task_of_its_step(
     limited: httpx.Client, anyone: httpx.Client
 ) -> None:
     first = {"name": "first", **OURS}
@@ -681,7 +681,7 @@ def test_a_limited_key_cancels_no_workflow_with_foreign_steps_by_the_task_that_s
     assert limited.post(f"/api/tasks/{tasks_of(anyone, own)['inner']}/cancel").status_code == 200
 
 
-def test_a_limited_key_redrives_no_step_whose_workflow_has_foreign_ones(keyed: Served, anyone: httpx.Client) -> None:
+def test_a_limited_key_redrives_no_step_whose_workflow_has_foreign_steps(keyed: Served, anyone: httpx.Client) -> None:
     limited = keyed.client("admin", queues=["ours"])
     once = {**OURS, "max_attempts": 1}
     theirs = {"task_type": "t", "queue": "theirs"}
@@ -712,7 +712,7 @@ COUNTED = "finalization_claim_"
 REASON = COUNTED + 'contention_by_reason_total{reason="%s"}'
 
 
-def test_metrics_tell_how_finalization_claims_fare(lodge: Callable[..., Served]) -> None:
+def test_metrics_count_finalization_claims_by_reply(lodge: Callable[..., Served]) -> None:
     before = lodge().client().get("/metrics").text
     http = lodge().client()  # a page holds for a second: this server has none yet
     workflow = due(http)
@@ -748,7 +748,7 @@ def test_metrics_tell_how_finalization_claims_fare(lodge: Callable[..., Served])
     assert [grown[line] for line in list(grown)[10:]] == [2, 1, 2, 1, 1, 1, 2, 2]
 
 
-def test_every_metric_of_finalization_says_what_it_is(http: httpx.Client) -> None:
+def test_every_metric_of_finalization_has_a_help_text(http: httpx.Client) -> None:
     page = http.get("/metrics").text
 
     names = [family.name for family in metrics.FINALIZATION_FAMILIES]
@@ -757,5 +757,5 @@ def test_every_metric_of_finalization_says_what_it_is(http: httpx.Client) -> Non
         assert re.search(rf"^# HELP {name} \S", page, re.MULTILINE), name
 
 
-def test_a_limited_key_is_not_told_what_others_finalize(limited: httpx.Client) -> None:
+def test_a_limited_key_gets_no_metrics_of_finalization(limited: httpx.Client) -> None:
     assert "finalization" not in limited.get("/metrics").text

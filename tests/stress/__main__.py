@@ -1,7 +1,7 @@
-"""Every fault, one after the other, and one table in the end: `python -m tests.stress --minutes 30`.
+"""Runs every fault in turn and prints one table at the end: `python -m tests.stress --minutes 30`.
 
 The minutes are for all scenarios together. A scenario is played for a minute at most on a database, then again on a
-fresh one, so what the checker must remember stays bounded however long the run is. Each play prints its seed.
+new one, so that the memory of the checker stays bounded in a run of any length. Each play prints its seed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.stress.found import all_scenarios
-from tests.stress.grounds import Grounds, serving
+from tests.stress.databases import Grounds, serving
 from tests.stress.scenario import ENGINES, Scenario, Stage, Tally, folder_of, perform
+from tests.stress.scenarios import all_scenarios
 from tests.stress.table import Table
 
 A_PLAY = 60.0

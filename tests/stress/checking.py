@@ -1,7 +1,7 @@
-"""The verdict on a run: what everybody was told and what the store says, read once and compared.
+"""The verdict on a run: the replies that processes got and the content of the store, read once and compared.
 
-The rules are those of dibs.observe.verify; here they are counted as the table shows them, and what only a run
-of processes can show is added: acknowledged tasks that are not stored, keys of two tasks, refusals that were none.
+The rules are those of dibs.observe.verify. Here they are counted as the table shows them, and violations that only a
+run of processes can show are added: acknowledged tasks that are not stored, keys of two tasks, false refusals.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import dibs
 from dibs import Event, State, Task, Verdict
 from dibs.model.history import HistoryEntry
 from dibs.observe.verify import Acknowledged, Code, Violation, verify
-from tests.stress.told import ENQUEUED, REFUSED, acknowledged, lines
+from tests.stress.reply_log import ENQUEUED, REFUSED, acknowledged, lines
 
 PAGE = 1000
 

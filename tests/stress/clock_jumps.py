@@ -1,6 +1,6 @@
-"""Clocks jump by an hour, forwards and backwards: those of clients, of the server, and of the database's own machine.
+"""Clocks jump by an hour, forwards and backwards: the clocks of clients, of the server, and of the database machine.
 
-Promise 10. A client's clock must not matter at all. Where the database's clock jumps, leases end early or late and a
+Promise 10. The clock of a client must not matter. If the clock of the database jumps, leases end early or late and a
 task may run again, but is never completed twice. On SQLite there is one clock for all: that of the machine.
 """
 

@@ -1,7 +1,7 @@
-"""Clocks that jump: libfaketime shows a process the real time and an offset, which is read anew from a file each time.
+"""Clocks that jump: libfaketime gives a process the real time plus an offset, which is read from a file each time.
 
-The monotonic clock is left alone. Under libfaketime 0.9.10 `time.sleep` of Python then fails (its clock_nanosleep takes
-an absolute monotonic time for a faked one), so Python programs are run by this module, which sleeps in another way:
+The monotonic clock is not changed. With libfaketime 0.9.10 `time.sleep` of Python then fails (its clock_nanosleep uses
+an absolute monotonic time as a faked one), so Python programs are run by this module, which sleeps in another way:
 `python tests/stress/clocks.py python -m tests.stress.members …`.
 """
 

@@ -1,8 +1,8 @@
-"""Pages of the file are overwritten: whoever comes across one is told so, no answer is wrong, and the doctor finds it.
+"""Pages of the file are overwritten: a read of such a page is an error, no result is wrong, and the doctor finds it.
 
-Promises 1 and 3. While hands go on, a backup of the file is taken as a disk might give it back: some of its pages are
-zeros or noise. Every task that was acknowledged before is either read as it was or refused with an error that names the
-damage; the doctor says so, also where no read has come across it; the backup without the damage has everything.
+Promises 1 and 3. While workers continue, a backup of the file is made that looks like that of a bad disk: some pages
+are zeros or noise. Every task that was acknowledged before is either read unchanged or refused with an error that names
+the damage. The doctor reports the damage, also if no read has met it. The backup without the damage is complete.
 """
 
 from __future__ import annotations

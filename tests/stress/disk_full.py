@@ -1,7 +1,7 @@
-"""The disk is full: nothing is acknowledged that does not fit, nothing is lost, and all goes on when there is space.
+"""The disk is full: a write that does not fit is not acknowledged, no task is lost, and work continues with new space.
 
-Promises 1, 3 and 9. The file lies on a small disk of its own in memory, which shrinks to what is used and grows again.
-Where mounting one is not allowed, some writes of a hand fail as on a full disk.
+Promises 1, 3 and 9. The file is on a small disk of its own in memory, which shrinks to the used size and grows again.
+If mounting one is not allowed, some writes of a worker fail as on a full disk.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.helpers.waiting import until
-from tests.stress.crew import PATIENCE, Crew, Member
+from tests.stress.process_group import PATIENCE, Crew, Member
+from tests.stress.reply_log import TROUBLE
 from tests.stress.scenario import Scenario, Stage, main
 from tests.stress.syscalls import failing, injected
-from tests.stress.told import TROUBLE
 
 ROOMY = 2**30
 

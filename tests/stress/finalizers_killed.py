@@ -1,7 +1,7 @@
-"""Workflows whose last steps race, and whose finalizers are killed: each is finalized once, and never forgotten.
+"""The last steps of workflows end concurrently and finalizers are killed: each workflow is finalized once.
 
-Promise 8, with 2 to 5. Processors start workflows, end their steps and finalize what is then due; kill -9 may hit
-any of it.
+Promise 8, with 2 to 5. Processors start workflows, finish their steps and finalize the workflows that are then due;
+kill -9 may come at any point.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import dibs
 from dibs import Claim, Completed, Event, FinalizationLost, Finished, NewStep, NewTask, NewWorkflow
 from dibs.model.finalization import ClaimReason
-from tests.helpers.workflow_books import Books
+from tests.helpers.workflow_consistency import Books
 from tests.stress.members import MAX_ATTEMPTS, Hand, Role, let_go
 from tests.stress.scenario import Scenario, Stage, main
 

@@ -1,13 +1,13 @@
-"""fsync fails: a write that the disk did not confirm is not acknowledged, and whoever asks again is told the truth.
+"""fsync fails: a write that the disk did not confirm is not acknowledged, and a repeated request gets a true reply.
 
-Promises 1 and 9. Of one hand every few fsyncs fail. SQLite has written the transaction by then, and takes it back; but
-if everybody dies before the next write covers it, the next to open the file finds it there and takes it for committed.
-So the answer is "unknown"; and now and then all are killed, so that it is found.
+Promises 1 and 9. For one worker some fsyncs fail. SQLite has written the transaction by then, and undoes it. But if all
+processes die before the next write covers it, the next process that opens the file finds it and treats it as committed.
+So the outcome is "unknown"; and now and then all processes are killed, so that this case occurs.
 """
 
 from __future__ import annotations
 
-from tests.stress.crew import Crew
+from tests.stress.process_group import Crew
 from tests.stress.scenario import Scenario, Stage, main
 from tests.stress.syscalls import failing, injected
 

@@ -1,7 +1,7 @@
-"""Handlers that hold the interpreter's lock in a regular expression gone wild: no lease is lost, nothing runs twice.
+"""Handlers that hold the interpreter lock in a slow regular expression: no lease is lost, no task runs twice.
 
-Promises 2 to 4. In a child process a handler may do so for longer than a lease; in a thread for a part of one, since
-its worker cannot renew meanwhile.
+Promises 2 to 4. In a child process a handler may do so for longer than a lease; in a thread for a part of a lease,
+because its worker cannot renew meanwhile.
 """
 
 from __future__ import annotations

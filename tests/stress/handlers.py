@@ -1,4 +1,4 @@
-"""What real workers run in a stress run. Each says that it runs, under which token, before it does anything else."""
+"""The handlers of real workers in a stress run. Each records its token before it does anything else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import dibs
 from dibs import Event
-from tests.stress.told import told_by
+from tests.stress.reply_log import told_by
 
 app = dibs.Dibs("sqlite:///nowhere.db")  # who works says which store: app.use_url
 

@@ -1,8 +1,8 @@
-"""A reader that does not end: the write-ahead log grows behind it, work goes on, and the log shrinks once it is gone.
+"""A reader that does not end: the write-ahead log grows, work continues, and the log shrinks after the reader ends.
 
-Promises 3 and 5. Somebody reads in a transaction that stays open, as a backup or a forgotten shell does. What is
-written from then on cannot be moved into the file. Workers must neither wait for the reader nor fail; when it ends,
-upkeep moves everything into the file, and the log is written from its beginning again.
+Promises 3 and 5. A read transaction stays open, as that of a backup or a forgotten shell. Later writes cannot be moved
+into the file. Workers must neither wait for the reader nor fail. When the reader ends, upkeep moves everything into the
+file, and the log is written from its beginning again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.helpers.databases import sqlite_path
 from tests.helpers.waiting import until
 from tests.helpers.wal import written_and_moved
-from tests.stress.crew import PATIENCE
+from tests.stress.process_group import PATIENCE
 from tests.stress.scenario import Scenario, Stage, main
 
 UPKEEP = 0.2

@@ -1,4 +1,4 @@
-"""What the processes of a crew do, each until it is told to stop or dies: work by hand, work as a worker, or send.
+"""The programs of the processes in a stress run, each until it is stopped or dies: plain worker, real worker, sender.
 
 Alone, under another program: `python -m tests.stress.members '{"kind": "hand", …}'`.
 """
@@ -39,7 +39,7 @@ from dibs import (
     State,
     StoreError,
 )
-from tests.stress.told import ENQUEUED, REFUSED, TROUBLE, Told
+from tests.stress.reply_log import ENQUEUED, REFUSED, TROUBLE, Told
 
 T = TypeVar("T")
 

@@ -1,15 +1,15 @@
-"""A partition: some clients are cut off from the store, in one direction or both, until their leases have run out.
+"""A network partition: some clients lose the store, in one direction or both, until their leases have run out.
 
-Promises 2 to 5 and 9. Nobody is told: connections stay open, and what was sent arrives when the line heals, or never.
-Others take over meanwhile; who comes back with an old token is refused, and goes on with new work.
+Promises 2 to 5 and 9. No error is reported: connections stay open, and sent messages arrive when the partition ends, or
+never. Other workers take over; a client that returns with an old token is refused, and continues with new work.
 """
 
 from __future__ import annotations
 
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
-from tests.stress.crew import Crew
-from tests.stress.line import ANSWERS, REQUESTS, Line
+from tests.stress.link import ANSWERS, REQUESTS, Line
+from tests.stress.process_group import Crew
 from tests.stress.scenario import Scenario, Stage, main
 
 LEASE, UPKEEP = 1.0, 0.2

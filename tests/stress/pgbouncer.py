@@ -1,6 +1,6 @@
-"""PgBouncer in transaction mode with two sessions for everybody; now and then it is killed and comes back.
+"""PgBouncer in transaction mode with two sessions for all clients; now and then it is killed and started again.
 
-Promises 1 to 4, 6 and 9. Every transaction may run in another session: nothing may depend on one.
+Promises 1 to 4, 6 and 9. Every transaction may run in another session: nothing may depend on the session.
 """
 
 from __future__ import annotations

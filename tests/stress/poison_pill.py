@@ -1,6 +1,6 @@
-"""Handlers that kill their process: each such task ends in the dead letter after its attempts, the others complete.
+"""Handlers that kill their process: each such task reaches the dead letter after its attempts, the others complete.
 
-Promises 3 and 7. Some take the whole worker along, with all that it had claimed; some only their child process.
+Promises 3 and 7. Some kill the whole worker, with all its claimed tasks; some kill only their child process.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import dibs
 from dibs import State, Task
 from tests.helpers.waiting import until
 from tests.stress.checking import stored
-from tests.stress.crew import Crew
 from tests.stress.handlers import nap, poison, poison_apart
+from tests.stress.process_group import Crew
 from tests.stress.scenario import Scenario, Stage, main
 
 ATTEMPTS = 3

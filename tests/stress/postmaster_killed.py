@@ -1,7 +1,7 @@
-"""PostgreSQL dies every few seconds (kill -9 of the postmaster or a backend, a power cut, a restart) and comes back.
+"""PostgreSQL dies every few seconds (kill -9 of the postmaster or a backend, a power cut, a restart) and starts again.
 
-Promises 1 to 4, 6 and 9. What was acknowledged was on the disk; whoever asked in that moment does not know, asks again,
-and gets the same task, claim and outcome; workers go on by themselves.
+Promises 1 to 4, 6 and 9. Acknowledged writes were on the disk. The outcome of a request at that time is unknown; its
+repetition gets the same task, claim and outcome. Workers continue without help.
 """
 
 from __future__ import annotations

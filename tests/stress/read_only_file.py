@@ -1,8 +1,8 @@
-"""The file cannot be written: whoever is restarted meanwhile says so and writes nothing, and goes on by itself later.
+"""The file cannot be written: a process that starts meanwhile reports it, writes nothing, and continues later.
 
-Promises 1 and 3. The usual cause: a file that has another owner after it was restored. The hands are ended (politely,
-or with kill -9, which leaves a write-ahead log behind), the file and its folder become read-only, new hands start.
-They are told what is wrong, and not a byte changes; once the file can be written again, the same hands go on.
+Promises 1 and 3. The usual cause is a file that has another owner after it was restored. The workers are ended (with a
+signal, or with kill -9, which leaves a write-ahead log), the file and its folder become read-only, new workers start.
+They report the reason, and not a byte changes; once the file can be written again, the same workers continue.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 
 from tests.helpers.waiting import until
-from tests.stress.crew import PATIENCE, Crew
 from tests.stress.disk_full import seconds_until_all_go_on, troubles
+from tests.stress.process_group import PATIENCE, Crew
 from tests.stress.scenario import Scenario, Stage, main
 
 WITHOUT_PRIVILEGES = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")

@@ -1,7 +1,7 @@
-"""Every session ends, and the new ones are read-only, as on a node that was demoted; a moment later it can be written.
+"""Every session ends, and new sessions are read-only, as on a demoted node; soon the server can be written again.
 
-Promises 1 to 4, 6 and 9. A write that is refused as read-only changed nothing. Its session is closed, for it would stay
-read-only for as long as it lives, and the call is repeated on another.
+Promises 1 to 4, 6 and 9. A write that is refused as read-only changed nothing. Its session is closed, because it would
+stay read-only, and the call is repeated on another session.
 """
 
 from __future__ import annotations

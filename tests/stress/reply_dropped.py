@@ -1,12 +1,12 @@
-"""The connection is cut after COMMIT and before the answer, or before the request arrives: unknown is safe to repeat.
+"""The connection is cut after COMMIT and before the reply, or before the request arrives: a repetition is safe.
 
-Promises 6 and 9. Members ask again with the same key, token or request, and must come to the same task, claim and
-outcome; a worker must notice by itself, and go on.
+Promises 6 and 9. Processes repeat the request with the same key, token or request id, and must get the same task, claim
+and outcome; a worker must notice the fault and continue without help.
 """
 
 from __future__ import annotations
 
-from tests.stress.line import ANSWERS, REQUESTS, Line
+from tests.stress.link import ANSWERS, REQUESTS, Line
 from tests.stress.scenario import Scenario, Stage, main
 
 LEASE = 2.0

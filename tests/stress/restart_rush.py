@@ -1,7 +1,7 @@
-"""Everything comes back at once: fifty workers on a hundred thousand tasks that came due while nobody was there.
+"""Everything restarts together: fifty workers on a hundred thousand tasks that became due during an outage.
 
-Promises 2 to 5. Among the tasks are those that the dead still hold, and those that were scheduled; in the middle of the
-rush all workers are killed and started again.
+Promises 2 to 5. Some of the tasks are still claimed by dead workers, and some were scheduled; during the rush all
+workers are killed and started again.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import dibs
 from dibs import Event, NewTask
 from dibs.observe.verify import Acknowledged
 from tests.helpers.waiting import until
-from tests.stress.crew import Crew
 from tests.stress.handlers import nap
+from tests.stress.process_group import Crew
 from tests.stress.scenario import Scenario, Stage, main
 
 SHORT, BRIEF, LONG = (4, 300), (50, 10_000), (50, 100_000)

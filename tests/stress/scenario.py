@@ -1,4 +1,4 @@
-"""A scenario is one fault, played on one engine until its time is over, and judged by what was told and stored."""
+"""A scenario is one fault, played on one engine for a time, and checked by the replies and the content of the store."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import dibs
 from dibs import Completed
 from dibs.observe.verify import Acknowledged, dump
-from tests.helpers.books import percentile
+from tests.helpers.consistency import percentile
 from tests.stress.checking import Findings, check, pages
-from tests.stress.crew import Crew
+from tests.stress.process_group import Crew
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
-"""The primary freezes (SIGSTOP), its synchronous standby is promoted, and clients that name both go on with that.
+"""The primary freezes (SIGSTOP), its synchronous standby is promoted, and clients that name both continue with that.
 
-Promises 1 to 4, 6 and 9. A frozen server still acknowledges packets, so nothing but a bound on replies tells that it
-is gone. What was acknowledged had reached the standby; what was under way is unknown, asked again, and found.
+Promises 1 to 4, 6 and 9. A frozen server still acknowledges packets, so that only a bound on replies detects it.
+Acknowledged writes had reached the standby; the outcome of running requests is unknown, and a repetition finds it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`dibs server` is killed with kill -9 in a storm of enqueues, and started again at the same port.
+"""`dibs server` is killed with kill -9 under many enqueues, and started again on the same port.
 
-Promises 1, 4, 6 and 9. What it had answered with success is stored; what it had not is asked again with the same key,
-token or request, and done once.
+Promises 1, 4, 6 and 9. Acknowledged requests are stored; the others are repeated with the same key, token or request
+id, and done once.
 """
 
 from __future__ import annotations

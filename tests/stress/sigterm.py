@@ -1,6 +1,6 @@
-"""Workers that are asked to stop, with and without enough grace: what they do not end is given back at once, for free.
+"""Workers get SIGTERM, with a long and a short grace period: unfinished tasks are released at once and not charged.
 
-Promises 2 to 4: no lease runs out, no attempt is spent, and the worker's exit code is 0.
+Promises 2 to 4: no lease runs out, no attempt is spent, and the exit code of the worker is 0.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""A slow line: every message takes its time, in each direction, now more and now less. Leases are kept all the same.
+"""A slow connection: every message is delayed in each direction, by varying times. Leases are still kept.
 
-Promises 2 to 5. What takes longer than a lease is taken over by others, and refused when it comes in late.
+Promises 2 to 5. A task that takes longer than its lease is taken over by another worker, and the late outcome is
+refused.
 """
 
 from __future__ import annotations
 
-from tests.stress.crew import PATIENCE
-from tests.stress.line import Line
+from tests.stress.link import Line
+from tests.stress.process_group import PATIENCE
 from tests.stress.scenario import Scenario, Stage, main
 
 LEASE, UPKEEP = 1.5, 0.3

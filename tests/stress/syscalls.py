@@ -1,4 +1,4 @@
-"""System calls that fail as told: what a process runs under, and how often it happened."""
+"""System calls that fail on request: the tracer that runs a process, and how often a call failed."""
 
 from __future__ import annotations
 

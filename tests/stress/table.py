@@ -1,4 +1,4 @@
-"""The one table of a stress run: a line for each fault and engine, as text for a terminal or Markdown for the docs."""
+"""The table of a stress run: a row for each fault and engine, as text for a terminal or Markdown for the docs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.books import percentile
+from tests.helpers.consistency import percentile
 from tests.stress.scenario import Tally
 
 HEAD = (

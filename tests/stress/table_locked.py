@@ -1,6 +1,6 @@
-"""Somebody locks the tasks (LOCK TABLE on PostgreSQL, the write lock of a SQLite file) for half a minute and more.
+"""The tasks are locked (LOCK TABLE on PostgreSQL, the write lock of a SQLite file) for half a minute and more.
 
-Promises 1 to 5. Everybody waits, some give up and ask again, every lease runs out; then all goes on as before.
+Promises 1 to 5. All calls wait, some give up and are repeated, every lease runs out; then everything continues.
 """
 
 from __future__ import annotations

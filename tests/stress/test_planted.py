@@ -69,7 +69,7 @@ def run(recorded: Recording) -> Recording:
     return Recording(recorded.folder, list(recorded.history), list(recorded.tasks), copy.deepcopy(recorded.heard))
 
 
-def test_the_run_itself_is_without_fault_and_everything_was_looked_at(run: Recording) -> None:
+def test_the_recorded_run_has_no_violation_and_is_fully_checked(run: Recording) -> None:
     found = run.verdict()
     assert (found.problems, found.lost, found.doubled, found.honoured) == ([], 0, 0, 0)
     assert found.operations == len(run.history) + len(run.heard.told) + len(run.heard.refused)
@@ -146,7 +146,7 @@ def leave_the_result_of_a_stale_token(run: Recording) -> None:
         leave_the_result_of_a_stale_token,
     ],
 )
-def test_a_stale_write_that_was_honoured_is_found(run: Recording, plant: Callable[[Recording], None]) -> None:
+def test_a_stale_write_that_was_accepted_is_found(run: Recording, plant: Callable[[Recording], None]) -> None:
     plant(run)
     assert run.verdict().honoured >= 1
 
@@ -169,7 +169,9 @@ def give_one_key_to_two_tasks(run: Recording) -> None:
 @pytest.mark.parametrize(
     "plant", [forget_what_was_acknowledged, give_one_token_to_two_workers, give_one_key_to_two_tasks]
 )
-def test_whatever_else_was_told_and_is_not_so_is_found(run: Recording, plant: Callable[[Recording], None]) -> None:
+def test_every_other_acknowledged_reply_that_is_not_true_is_found(
+    run: Recording, plant: Callable[[Recording], None]
+) -> None:
     plant(run)
     assert run.verdict().problems != []
 
@@ -182,7 +184,7 @@ def test_a_row_that_vanished_from_the_database_is_found(run: Recording, tmp_path
         assert check(app, tmp_path / "copy").lost >= 1
 
 
-def test_a_run_without_its_fault_shows_nothing_and_so_fails() -> None:
+def test_a_run_without_its_fault_fails() -> None:
     tally = a_tally()
     tally.add(Findings())
     assert tally.problems == ["the fault never happened, so nothing is shown"]

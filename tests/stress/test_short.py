@@ -1,4 +1,4 @@
-"""Each scenario of the stress run for a moment: its fault happens, and everything that it promises holds."""
+"""Each scenario of the stress run for a short time: its fault happens, and all its promises hold."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from tests import matrix
 from tests.conftest import SERVED
-from tests.stress.found import all_scenarios
 from tests.stress.scenario import ENGINES, Scenario, Stage, perform
+from tests.stress.scenarios import all_scenarios
 
 SEED = 7
 
@@ -31,7 +31,9 @@ PLAYS = [(each, engine) for each in all_scenarios() for engine in engines_of(eac
 @pytest.mark.parametrize(
     ("scenario", "engine"), PLAYS, ids=[f"{scenario.name}-{engine}" for scenario, engine in PLAYS], indirect=["engine"]
 )
-def test_nothing_is_lost_doubled_or_honoured_though_stale(scenario: Scenario, engine: str, stage_of: Any) -> None:
+def test_no_task_is_lost_or_doubled_and_no_stale_write_is_accepted(
+    scenario: Scenario, engine: str, stage_of: Any
+) -> None:
     if missing := scenario.missing():
         assert not os.environ.get("CI"), f"{scenario.name} needs {missing}"
         pytest.skip(f"needs {', '.join(missing)}")
@@ -40,7 +42,7 @@ def test_nothing_is_lost_doubled_or_honoured_though_stale(scenario: Scenario, en
     assert tally.problems == []
 
 
-def test_every_scenario_says_what_it_is_about() -> None:
+def test_every_scenario_has_a_description() -> None:
     for scenario in all_scenarios():
         assert set(scenario.engines) <= set(ENGINES), scenario
         assert set(scenario.promises) <= set(range(1, 11)), scenario
@@ -54,7 +56,7 @@ def stage_of(engine: str, url: str, tmp_path: Path, request: pytest.FixtureReque
     made: list[Stage] = []
 
     def stage(scenario: Scenario) -> Stage:
-        serve = request.getfixturevalue("house").serving if engine in SERVED else None
+        serve = request.getfixturevalue("server_host").serving if engine in SERVED else None
         made.append(Stage(scenario, engine, url, tmp_path, seed=SEED, serve=serve))
         return made[-1]
 

@@ -1,8 +1,8 @@
-"""Somebody keeps a transaction open for minutes: vacuum can clean up nothing, and claims walk over what is dead.
+"""A transaction stays open for minutes: vacuum can remove nothing, and claims pass over dead index entries.
 
 Promises 2 and 3, and the cost of a claim before, during and after, in the notes. PostgreSQL keeps the index entries of
-finished tasks while that transaction could still look at them, so claims slow down with every task that is done; once
-it has ended and vacuum has been there, they must be as quick as before.
+finished tasks while that transaction could still see them, so that claims slow down with every completed task. After
+its end and a vacuum, claims must be as fast as before.
 """
 
 from __future__ import annotations

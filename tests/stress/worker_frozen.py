@@ -1,15 +1,15 @@
-"""Workers frozen past the end of their leases, and thawed: others have taken over, and what they still say is refused.
+"""Workers are frozen past the end of their leases: other workers have taken over, and late writes are refused.
 
-Promises 2 to 5. A frozen worker holds its claims and knows nothing of the time that has passed.
+Promises 2 to 5. A frozen worker holds its claims and does not notice the time that has passed.
 """
 
 from __future__ import annotations
 
 import dibs
 from tests.helpers.waiting import until
-from tests.stress.crew import Member
+from tests.stress.process_group import Member
+from tests.stress.reply_log import REFUSED
 from tests.stress.scenario import Scenario, Stage, main
-from tests.stress.told import REFUSED
 
 LEASE, UPKEEP = 0.5, 0.2
 TRIES = 10

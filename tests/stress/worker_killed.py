@@ -1,6 +1,6 @@
-"""Workers killed with kill -9 at random moments: what they held is taken over, nothing is lost, nothing done twice.
+"""Workers are killed with kill -9 at random times: other workers take over, no task is lost, none is completed twice.
 
-Promises 1 to 5. The hands also enqueue, so each kill may hit an enqueue, a claim, a renewal or an outcome.
+Promises 1 to 5. The workers also enqueue, so that each kill may hit an enqueue, a claim, a renewal or an outcome.
 """
 
 from __future__ import annotations

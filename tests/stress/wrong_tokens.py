@@ -1,7 +1,7 @@
-"""Wrong tokens, other workers' tasks, replayed requests, many at once: every one is refused and changes nothing.
+"""Wrong tokens, tasks of other workers, replayed requests, many at a time: each is refused and changes nothing.
 
-Promises 2, 4 and 9. Intruders look at what is claimed and write about it with all that is nearly right; the workers say
-each outcome up to three times, which is answered each time and written once.
+Promises 2, 4 and 9. Intruders read the claimed tasks and write with nearly right claims. The workers send each outcome
+up to three times; each gets a reply, and the outcome is written once.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from dibs import ClaimLost, ClaimRef, Completed, DibsError, Outcome, Released, Task, TaskNotFound
 from tests.stress.members import Member, Role, let_go, refusal
+from tests.stress.reply_log import REFUSED, lines
 from tests.stress.scenario import Scenario, Stage, main
-from tests.stress.told import REFUSED, lines
 
 HONOURED = "honoured"
 """What an intruder was told that must have been refused."""

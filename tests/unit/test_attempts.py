@@ -1,4 +1,4 @@
-"""The attempts that the dashboard draws are those that the history tells of."""
+"""The attempts that the dashboard draws are those of the history."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_claim_is_an_attempt_with_the_wait_before_it() -> None:
     assert told(*names) == [(1, "failed", 1.0, 1.0), (2, "completed", 1.0, 1.0)]
 
 
-def test_one_that_runs_has_no_outcome_and_goes_on_until_now() -> None:
+def test_a_running_attempt_has_no_outcome_and_lasts_until_now() -> None:
     assert told("enqueued", "claimed", now=10) == [(1, None, 1.0, 9.0)]
     assert told("enqueued", "claimed", "asked", now=10) == [(1, None, 1.0, 9.0)]
 
@@ -65,28 +65,28 @@ def test_attempts_keep_their_numbers_where_the_beginning_of_the_history_is_missi
     assert [each.number for each in left if each.token] == [each.token for each in left if each.token]
 
 
-def test_a_task_that_waits_for_another_attempt_has_one_without_a_run() -> None:
+def test_a_task_that_waits_for_its_next_attempt_has_an_attempt_without_a_run() -> None:
     assert told("enqueued", "claimed", "failed", now=10) == [(1, "failed", 1.0, 1.0), (2, None, 0.0, None)]
     assert told("later", now=10) == [(1, None, 0.0, None)]
 
 
 @pytest.mark.parametrize("name", ["lost", "released"])
-def test_a_task_that_came_back_was_an_attempt_as_well(name: str) -> None:
+def test_a_recovered_or_released_claim_is_an_attempt_as_well(name: str) -> None:
     outcome = {"lost": "recovered", "released": "released"}[name]
     assert told("enqueued", "claimed", name, "claimed", "completed")[0] == (1, outcome, 1.0, 1.0)
 
 
-def test_what_was_retried_by_hand_goes_on_counting() -> None:
+def test_the_attempts_of_a_retried_task_continue_their_numbers() -> None:
     numbers = [each[0] for each in told("enqueued", "claimed", "dead", "retried", "claimed", "completed", "pruned")]
     assert numbers == [1, 2]
 
 
-def test_the_error_of_each_attempt_is_its_own() -> None:
+def test_each_attempt_has_its_own_error() -> None:
     attempts = attempts_of(past("enqueued", "claimed", "failed", "promoted", "claimed", "completed"), START)
     assert [each.error for each in attempts] == [{"type": "E", "message": "broken"}, None]
 
 
-def test_pieces_follow_each_other_on_the_line_and_stay_on_it() -> None:
+def test_the_bars_of_a_timeline_follow_each_other_and_stay_inside() -> None:
     line = timeline_of(attempts_of(past("enqueued", "claimed", "failed", "promoted", "claimed", "completed"), START))
     assert line is not None
     assert line.seconds == 5.0
@@ -100,7 +100,7 @@ def test_pieces_follow_each_other_on_the_line_and_stay_on_it() -> None:
     ]
 
 
-def test_a_moment_can_be_seen_beside_a_year() -> None:
+def test_a_short_bar_is_visible_beside_a_very_long_one() -> None:
     entries = past("enqueued", "claimed", "completed", every=0.001)
     late = [*entries[:1], *(_later(entry) for entry in entries[1:])]
     line = timeline_of(attempts_of(late, START))
@@ -116,19 +116,19 @@ def _later(entry: HistoryEntry) -> HistoryEntry:
     return HistoryEntry(*fields)
 
 
-def test_the_wait_for_its_time_is_not_drawn_before_the_first_attempt() -> None:
+def test_the_delay_before_the_first_attempt_is_not_drawn() -> None:
     line = timeline_of(attempts_of(past("later", "promoted", "claimed", "completed"), START))
     assert line is not None
     assert [bar.kind for _, bars in line.rows for bar in bars] == ["pending", "completed"]
 
 
-def test_of_very_many_attempts_the_last_are_drawn() -> None:
+def test_of_very_many_attempts_only_the_last_are_drawn() -> None:
     names = ["enqueued", *(["claimed", "lost"] * 500)]
     line = timeline_of(attempts_of(past(*names), START))
     assert line is not None
     assert (len(line.rows), line.left_out) == (MAX_DRAWN, 501 - MAX_DRAWN)
 
 
-def test_without_an_attempt_there_is_no_line() -> None:
+def test_a_task_without_an_attempt_has_no_timeline() -> None:
     assert timeline_of(attempts_of(past("enqueued"), START)) is None
     assert timeline_of(attempts_of([], START)) is None

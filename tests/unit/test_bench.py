@@ -1,4 +1,4 @@
-"""The benchmark's own promises: every peer can be made and measured, what is wrong is found, no part is overwritten."""
+"""The benchmark: every peer can be installed and measured, errors are found, no part is overwritten."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUEUES = Path(__file__).parent.parent.parent / "bench" / "queues"
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: f"{peer.name}-{peer.engine}")
-def test_every_peer_has_pinned_versions_and_an_adapter_with_all_that_is_measured(peer: Peer) -> None:
+def test_every_peer_has_pinned_versions_and_an_adapter_for_every_measurement(peer: Peer) -> None:
     functions = _functions(QUEUES / f"{peer.module}.py")
 
     assert version_of(peer.venv, peer.package, (3, 11))
@@ -35,7 +35,7 @@ def test_no_adapter_needs_dibs() -> None:
     assert [path.name for path, names in modules.items() if "dibs" in names] == []
 
 
-def test_the_latest_run_of_a_part_counts_and_the_other_parts_stay() -> None:
+def test_the_latest_run_of_a_part_replaces_the_older_one_and_other_parts_stay() -> None:
     first = _report("monday", _line("drain", "SQLite", 1.0), _line("idle", "SQLite", 2.0))
     second = _report("tuesday", _line("drain", "SQLite", 3.0))
 
@@ -53,7 +53,7 @@ def test_a_run_that_failed_gives_no_figure() -> None:
     assert _line("drain", "SQLite", 5.0, failed=True).median("per_second") is None
 
 
-def test_a_task_that_ran_twice_or_never_is_found_on_the_board(tmp_path: Path) -> None:
+def test_the_benchmark_finds_a_task_that_ran_twice_or_never(tmp_path: Path) -> None:
     board = Board(tmp_path / "board", tasks=3, seats=2)
     board.seat(0).ran(0)
     board.seat(1).ran(0)

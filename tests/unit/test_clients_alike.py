@@ -1,4 +1,4 @@
-"""Dibs and AsyncDibs are the same client, called and awaited: name by name, parameter by parameter, word by word."""
+"""Dibs and AsyncDibs have the same methods, parameters and docstrings; one is called, the other is awaited."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def test_both_have_the_same_public_names_in_the_same_order() -> None:
     assert len(VERBS) > 30
 
 
-def test_both_are_documented_by_the_same_words() -> None:
+def test_both_have_the_same_class_docstring() -> None:
     assert Dibs.__doc__ == AsyncDibs.__doc__ == ClientBase.__doc__
 
 
 @for_each("name", VERBS)
-def test_a_verb_has_the_same_parameters_defaults_and_annotations(name: str) -> None:
+def test_a_method_has_the_same_parameters_defaults_and_annotations(name: str) -> None:
     assert described(getattr(Dibs, name)) == described(getattr(AsyncDibs, name))
 
 
 @for_each("name", VERBS)
-def test_a_verb_has_the_same_docstring_and_it_has_one(name: str) -> None:
+def test_a_method_has_a_docstring_and_both_are_the_same(name: str) -> None:
     assert getattr(Dibs, name).__doc__ == getattr(AsyncDibs, name).__doc__
     assert getattr(Dibs, name).__doc__
 
 
 @for_each("name", VERBS)
-def test_a_verb_is_awaited_in_one_and_called_in_the_other(name: str) -> None:
+def test_a_method_is_awaited_in_the_async_client_and_called_in_the_sync_client(name: str) -> None:
     assert inspect.iscoroutinefunction(getattr(AsyncDibs, name))
     assert not inspect.iscoroutinefunction(getattr(Dibs, name))
 
 
 @for_each("name", VERBS)
-def test_a_verb_annotates_everything_it_takes_and_gives(name: str) -> None:
+def test_a_method_annotates_its_parameters_and_its_return_value(name: str) -> None:
     unknown = [each[0] for each in described(getattr(Dibs, name))[1:] if each[3] is inspect.Parameter.empty]
     assert unknown == []
 
@@ -67,6 +67,6 @@ def test_both_are_context_managers(called: str, awaited: str) -> None:
     assert inspect.iscoroutinefunction(vars(AsyncDibs)[awaited])
 
 
-def test_what_does_not_touch_the_store_is_shared() -> None:
+def test_methods_that_do_not_use_the_store_are_shared() -> None:
     for name in ("on", "signed", "__init__", "__repr__"):
         assert getattr(Dibs, name) is getattr(AsyncDibs, name) is getattr(ClientBase, name)

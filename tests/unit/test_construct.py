@@ -1,4 +1,4 @@
-"""Generated constructors: fields go by their names, and a field that is missing is noticed at import."""
+"""Generated constructors: fields are assigned by name, and a missing field is an error at import."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class PointBody(msgspec.Struct, frozen=True, kw_only=True):
     x: int
 
 
-def test_fields_go_by_their_names_whatever_their_order() -> None:
+def test_fields_are_assigned_by_name_in_any_order() -> None:
     to_wire = constructor(WirePoint, source=Point, y=str)
     assert to_wire(Point(1, 2, "n")) == WirePoint(y="2", x=1, note="n")
 
 
-def test_a_field_that_takes_keywords_only_is_given_by_keyword() -> None:
+def test_a_keyword_only_field_is_passed_by_keyword() -> None:
     assert constructor(PointBody, source=Point)(Point(1, 2)) == PointBody(x=1, y=2)
 
 
@@ -51,11 +51,11 @@ def test_none_is_not_converted_and_is_absent_on_the_wire() -> None:
     assert to_model(to_wire(Point(1)), True) == Point(1, marked=True)
 
 
-def test_a_field_that_the_source_lacks_is_an_error_at_once() -> None:
+def test_a_field_that_the_source_does_not_have_is_an_error_at_once() -> None:
     with pytest.raises(TypeError, match="WirePoint has no field marked, which Point needs"):
         constructor(Point, source=WirePoint)
 
 
-def test_a_conversion_of_no_field_is_an_error_at_once() -> None:
+def test_a_conversion_for_an_unknown_field_is_an_error_at_once() -> None:
     with pytest.raises(TypeError, match="PointBody has no field z"):
         constructor(PointBody, source=Point, z=str)

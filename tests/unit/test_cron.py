@@ -1,4 +1,4 @@
-"""Cron: which moment comes next, also around daylight saving, leap days and a zone that nobody knows."""
+"""Cron: the next tick, also around daylight saving, on leap days and with an unknown time zone."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def in_berlin(expression: str, first: str, last: str) -> list[str]:
         ("@annually", "2025-06-15 12:00:00", "2026-01-01 00:00:00"),
     ],
 )
-def test_the_next_tick_in_utc(expression: str, after: str, tick: str) -> None:
+def test_the_next_tick_in_utc_is_computed(expression: str, after: str, tick: str) -> None:
     assert next_after(expression, "UTC", utc(after)) == utc(tick)
 
 
-def test_a_tick_is_in_utc_whatever_zone_the_question_comes_from() -> None:
+def test_a_tick_is_in_utc_for_a_start_in_any_time_zone() -> None:
     asked = datetime(2025, 6, 15, 8, 0, tzinfo=ZoneInfo("America/New_York"))
     tick = next_after("0 18 * * *", BERLIN, asked)
     assert (tick, tick.tzinfo) == (utc("2025-06-15 16:00"), UTC)
@@ -74,24 +74,24 @@ SPRING = "2025-03-29 12:00", "2025-03-31 12:00"
 AUTUMN = "2025-10-25 12:00", "2025-10-27 12:00"
 
 
-def test_a_job_in_the_hour_that_is_skipped_runs_once_right_after_it() -> None:
+def test_a_tick_in_a_skipped_hour_comes_once_right_after_it() -> None:
     assert in_berlin("30 2 * * *", *SPRING) == ["03-30 03:00 CEST", "03-31 02:30 CEST"]
 
 
-def test_several_runs_in_the_hour_that_is_skipped_become_one() -> None:
+def test_several_ticks_in_a_skipped_hour_become_one() -> None:
     assert in_berlin("0,20,40 2 30 3 *", *SPRING) == ["03-30 03:00 CEST"]
 
 
-def test_a_job_in_the_hour_that_comes_twice_runs_the_first_time_only() -> None:
+def test_a_tick_in_a_repeated_hour_comes_the_first_time_only() -> None:
     assert in_berlin("30 2 * * *", *AUTUMN) == ["10-26 02:30 CEST", "10-27 02:30 CET"]
 
 
 @pytest.mark.parametrize("asked", ["00:30", "00:45", "01:00", "01:10", "01:30", "01:45"])
-def test_a_job_at_a_fixed_hour_is_not_run_again_when_asked_in_the_hour_that_comes_twice(asked: str) -> None:
+def test_a_tick_at_a_fixed_hour_is_not_repeated_for_a_start_in_the_repeated_hour(asked: str) -> None:
     assert berlin(next_after("30 2 * * *", BERLIN, utc(f"2025-10-26 {asked}"))) == "10-27 02:30 CET"
 
 
-def test_a_job_of_every_quarter_goes_on_over_the_hour_that_is_skipped() -> None:
+def test_ticks_of_every_quarter_of_an_hour_continue_across_a_skipped_hour() -> None:
     assert in_berlin("*/15 * * * *", "2025-03-30 00:30", "2025-03-30 01:30") == [
         "03-30 01:30 CET",
         "03-30 01:45 CET",
@@ -101,7 +101,7 @@ def test_a_job_of_every_quarter_goes_on_over_the_hour_that_is_skipped() -> None:
     ]
 
 
-def test_a_job_of_every_quarter_runs_in_both_of_the_hours_that_come_twice() -> None:
+def test_ticks_of_every_quarter_of_an_hour_come_in_both_repeated_hours() -> None:
     ticks = in_berlin("*/15 * * * *", "2025-10-26 00:00", "2025-10-26 02:00")
     quarters = ["00", "15", "30", "45"]
     assert ticks == [
@@ -111,12 +111,12 @@ def test_a_job_of_every_quarter_runs_in_both_of_the_hours_that_come_twice() -> N
     ]
 
 
-def test_with_seconds_the_clock_on_the_wall_decides_alone() -> None:
+def test_expressions_with_seconds_follow_the_local_time_only() -> None:
     assert in_berlin("0 30 2 * * *", *SPRING) == ["03-31 02:30 CEST"]
     assert in_berlin("0 30 2 * * *", *AUTUMN) == ["10-26 02:30 CEST", "10-26 02:30 CET", "10-27 02:30 CET"]
 
 
-def test_a_day_has_one_tick_of_a_daily_job_on_each_day_of_the_year() -> None:
+def test_a_daily_expression_has_one_tick_on_each_day_of_the_year() -> None:
     ticks = in_berlin("30 2 * * *", "2025-01-01 00:00", "2025-12-31 12:00")
     assert len({tick[:5] for tick in ticks}) == len(ticks) == 365
 
@@ -124,7 +124,7 @@ def test_a_day_has_one_tick_of_a_daily_job_on_each_day_of_the_year() -> None:
 # Many ticks
 
 
-def test_both_ends_count() -> None:
+def test_ticks_between_two_times_include_both_ends() -> None:
     first, last = utc("2025-06-15 12:00"), utc("2025-06-15 12:10")
     assert ticks_between("*/5 * * * *", "UTC", first, last) == [first, utc("2025-06-15 12:05"), last]
     assert ticks_between("*/5 * * * *", "UTC", first + timedelta(seconds=1), last - timedelta(seconds=1)) == [
@@ -132,16 +132,16 @@ def test_both_ends_count() -> None:
     ]
 
 
-def test_between_two_ticks_there_is_none() -> None:
+def test_there_is_no_tick_between_two_successive_ticks() -> None:
     assert ticks_between("@hourly", "UTC", utc("2025-06-15 12:01"), utc("2025-06-15 12:59"), limit=5) == []
 
 
-def test_a_limit_keeps_the_newest() -> None:
+def test_a_limit_keeps_the_newest_ticks() -> None:
     ticks = ticks_between("@hourly", "UTC", utc("2025-06-15 00:00"), utc("2025-06-15 12:30"), limit=2)
     assert ticks == [utc("2025-06-15 11:00"), utc("2025-06-15 12:00")]
 
 
-def test_the_newest_ticks_of_years_are_found_without_walking_through_all_of_them() -> None:
+def test_the_newest_ticks_of_many_years_are_found_without_computing_all() -> None:
     started = time.monotonic()
     ticks = ticks_between("* * * * * *", BERLIN, utc("2005-06-15 00:00"), utc("2025-06-15 00:00"), limit=1000)
     assert time.monotonic() - started < 10  # one by one they would take hours
@@ -152,7 +152,7 @@ def test_the_newest_ticks_of_years_are_found_without_walking_through_all_of_them
 
 
 @pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 30-31 2 *", "0 0 0 30 2 *"])
-def test_a_schedule_that_never_fires_is_refused_as_such(expression: str) -> None:
+def test_a_cron_expression_that_never_fires_is_refused(expression: str) -> None:
     with pytest.raises(InvalidValue, match="never fires"):
         check_cron(expression)
 
@@ -173,25 +173,25 @@ def test_a_schedule_that_never_fires_is_refused_as_such(expression: str) -> None
         ("@reboot", "number of fields"),
     ],
 )
-def test_what_is_no_cron_expression_is_refused_with_an_example(expression: str, complaint: str) -> None:
+def test_an_invalid_cron_expression_is_refused_with_an_example(expression: str, complaint: str) -> None:
     with pytest.raises(InvalidValue, match=f"not a cron expression: .*{complaint}") as refused:
         check_cron(expression)
     assert "*/5 * * * *" in refused.value.hint
 
 
 @pytest.mark.parametrize("expression", ["", None, 5, "* * * * *\n", "0 " * 200])
-def test_an_expression_is_a_short_line(expression: object) -> None:
+def test_a_cron_expression_is_a_short_single_line(expression: object) -> None:
     with pytest.raises(InvalidValue, match="cron expression"):
         check_cron(expression)
 
 
 @pytest.mark.parametrize("expression", [*NICKNAMES, "*/5 * * * *", "0 0 29 2 *", "*/10 * * * * *", "0 0 30 2 MON"])
-def test_what_fires_is_accepted_as_it_is(expression: str) -> None:
+def test_a_valid_cron_expression_is_returned_unchanged(expression: str) -> None:
     assert check_cron(expression) == expression
 
 
 @pytest.mark.parametrize("name", ["Berlin", "Europe", "/etc/localtime", "../UTC", "Mars/Olympus"])
-def test_a_time_zone_that_nobody_knows_is_refused(name: str) -> None:
+def test_an_unknown_time_zone_is_refused(name: str) -> None:
     with pytest.raises(InvalidValue, match="time zone") as refused:
         check_timezone(name)
     assert refused.value.hint
@@ -216,7 +216,7 @@ def test_utc_needs_no_database_of_time_zones(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["", None, 1])
-def test_a_time_zone_is_a_name(name: object) -> None:
+def test_a_time_zone_must_be_a_name(name: object) -> None:
     with pytest.raises(InvalidValue, match="time zone"):
         check_timezone(name)
 
@@ -273,7 +273,7 @@ def test_the_next_tick_is_later_in_every_time_zone(expression: str, zone: str, m
 @settings(deadline=None)
 @given(EXPRESSIONS, st.sampled_from(ZONES), MOMENTS, st.timedeltas(timedelta(0), timedelta(days=3)), st.integers(1, 9))
 @example("30 2 * * *", BERLIN, datetime(2025, 10, 25, tzinfo=UTC), timedelta(days=1, hours=1, minutes=10), 1)
-def test_the_newest_ticks_are_the_last_ones_of_the_walk(
+def test_the_newest_ticks_are_the_last_of_all_ticks(
     expression: str, zone: str, first: datetime, span: timedelta, limit: int
 ) -> None:
     walked = []

@@ -1,4 +1,4 @@
-"""How finalization claims are counted: every answer once, under a reason that is one of few."""
+"""Counters of finalization claims: every reply once, with one of a few reasons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def claim(reason: ClaimReason) -> FinalizationClaim:
 
 
 @pytest.mark.parametrize("reason", ClaimReason)
-def test_a_claim_is_counted_by_its_answer(reason: ClaimReason) -> None:
+def test_a_finalization_claim_is_counted_by_its_reply(reason: ClaimReason) -> None:
     grown = watch("finalization_claim_")
     metrics.count_finalization_claim(claim(reason), 0.01)
     label = "other" if reason in (ClaimReason.NOT_FOUND, ClaimReason.NOT_CLAIMED) else reason
@@ -25,7 +25,7 @@ def test_a_claim_is_counted_by_its_answer(reason: ClaimReason) -> None:
     assert grown() == {f"finalization_claim_{name}": count for name, count in counted.items()}
 
 
-def test_releases_and_extensions_have_counts_of_their_own() -> None:
+def test_releases_and_extensions_are_counted_separately() -> None:
     grown = watch("finalization_claim_")
     metrics.count_finalization_release(False, 0.01)
     metrics.count_finalization_extension(claim(ClaimReason.EXTENDED), 0.01)

@@ -1,4 +1,4 @@
-"""A workflow is written down in memory and checked there: what could not run to its end never reaches a store."""
+"""A workflow is written and checked in memory: a graph that could not run to its end never reaches a store."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_steps_are_named_by_their_type_and_then_numbered(flow: Flow) -> None:
     assert flow.step("render").name == "render-6"
 
 
-def test_a_number_is_part_of_the_longest_name_there_may_be(flow: Flow) -> None:
+def test_a_number_fits_into_the_longest_allowed_name(flow: Flow) -> None:
     longest = "x" * MAX_NAME
     assert [flow.step(longest).name for _ in range(3)] == [longest, f"{longest[:-2]}-2", f"{longest[:-2]}-3"]
 
 
-def test_a_diamond_is_what_was_written(flow: Flow, stored: list[NewWorkflow]) -> None:
+def test_a_diamond_is_stored_as_it_was_written(flow: Flow, stored: list[NewWorkflow]) -> None:
     with flow:
         fetched = flow.step(fetch, "http://here")
         parts = [flow.step(render, after=fetched, page=n) for n in range(3)]
@@ -85,14 +85,14 @@ def test_a_diamond_is_what_was_written(flow: Flow, stored: list[NewWorkflow]) ->
     assert (new.finalizer.type, new.finalizer.params) == ("notify", {"name": "all"})
 
 
-def test_options_of_a_handler_are_those_of_its_task(flow: Flow) -> None:
+def test_options_of_a_handler_apply_to_its_step(flow: Flow) -> None:
     flow.step(render.options(queue="quick", priority=3, delay=60), page=1)
     [step] = flow.new().steps
     assert step.task is not None
     assert (step.task.queue, step.task.priority, step.task.delay, step.task.max_attempts) == ("quick", 3, 60, 7)
 
 
-def test_a_sub_flow_is_a_step_that_others_come_after(flow: Flow) -> None:
+def test_a_sub_flow_is_a_step_that_can_have_children(flow: Flow) -> None:
     fetched = flow.step(fetch, "x")
     with flow.workflow("pages", after=fetched, on_failure="continue", deadline=60) as pages:
         first = pages.step(render, page=1)
@@ -138,14 +138,14 @@ def test_an_unknown_parent_is_refused_before_anything_is_stored(
     assert stored == []
 
 
-def test_a_circle_is_shown_and_refused(flow: Flow, stored: list[NewWorkflow]) -> None:
+def test_a_cycle_is_refused_and_shown(flow: Flow, stored: list[NewWorkflow]) -> None:
     flow.step(fetch, "x", after="render")
     with pytest.raises(InvalidGraph, match="wait for each other: fetch → render → fetch"), flow:
         flow.step(render, after="fetch")
     assert stored == []
 
 
-def test_a_name_is_given_once(flow: Flow) -> None:
+def test_a_step_name_must_be_unique(flow: Flow) -> None:
     flow.options(name="a").step(render)
     with pytest.raises(InvalidGraph, match="Two steps are named 'a'"):
         flow.options(name="a").step(fetch, "x")
@@ -153,7 +153,7 @@ def test_a_name_is_given_once(flow: Flow) -> None:
         flow.options(name="a").workflow("pages")
 
 
-def test_a_step_of_another_flow_is_no_parent(flow: Flow) -> None:
+def test_a_step_of_another_flow_is_refused_as_a_parent(flow: Flow) -> None:
     other = Flow(NewWorkflow(name="other"), print)
     foreign = other.step(fetch, "x")
     flow.step(fetch, "x")  # of the same name
@@ -168,7 +168,7 @@ def test_a_step_of_another_flow_is_no_parent(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("after", [5, render, [None], [["render"]]])
-def test_what_is_no_step_is_no_parent(flow: Flow, after: Any) -> None:
+def test_a_value_that_is_not_a_step_is_refused_as_a_parent(flow: Flow, after: Any) -> None:
     with pytest.raises(InvalidValue, match="is not a step"):
         flow.step(render, after=after)
 
@@ -179,7 +179,7 @@ def test_a_parent_named_twice_is_refused(flow: Flow) -> None:
         flow.step(render, after=[fetched, "fetch"])
 
 
-def test_wrong_arguments_are_told_where_they_are_given(flow: Flow) -> None:
+def test_wrong_arguments_are_refused_where_they_are_given(flow: Flow) -> None:
     with pytest.raises(InvalidValue, match="fetch: missing a required argument"):
         flow.step(fetch)
     with pytest.raises(InvalidValue, match="must be passed by name"):
@@ -193,14 +193,14 @@ def test_wrong_arguments_are_told_where_they_are_given(flow: Flow) -> None:
     assert flow.new().steps == []
 
 
-def test_a_parameter_named_after_is_given_by_its_place(flow: Flow) -> None:
+def test_a_parameter_with_the_name_after_is_passed_by_position(flow: Flow) -> None:
     flow.step(notify, "ops", "noon", after=flow.step(fetch, "x"))
     step = flow.new().steps[1]
     assert step.task is not None
     assert (step.task.params, step.after) == ({"name": "ops", "after": "noon"}, ["fetch"])
 
 
-def test_there_is_one_finalizer(flow: Flow) -> None:
+def test_a_second_finalizer_is_refused(flow: Flow) -> None:
     flow.finalize(fetch, "x")
     with pytest.raises(InvalidGraph, match="already has a finalizer: 'fetch'"):
         flow.finalize(render)
@@ -210,7 +210,7 @@ def test_there_is_one_finalizer(flow: Flow) -> None:
     ("options", "match"),
     [({"name": ""}, "name of a workflow"), ({"on_failure": "no"}, "on_failure"), ({"deadline": -1}, "deadline")],
 )
-def test_wrong_options_are_told_before_the_block(options: dict[str, Any], match: str) -> None:
+def test_wrong_options_are_refused_before_the_block(options: dict[str, Any], match: str) -> None:
     with pytest.raises(InvalidValue, match=match):
         app.workflow(**{"name": "order", **options})
 
@@ -284,7 +284,7 @@ def test_an_async_flow_is_entered_with_async_with() -> None:
     asyncio.run(main())
 
 
-def test_ten_thousand_steps_are_written_in_no_time(flow: Flow) -> None:
+def test_ten_thousand_steps_are_written_quickly(flow: Flow) -> None:
     last: StepRef | None = None
     for _ in range(10_000):
         last = flow.step(render, after=last)
@@ -312,7 +312,7 @@ def test_results_are_a_mapping_by_name_in_order() -> None:
     assert (len(results), len(Results()), dict(Results())) == (5, 0, {})
 
 
-def test_the_result_of_a_step_that_is_no_parent_is_refused_with_the_names_of_those_that_are() -> None:
+def test_the_result_of_a_step_that_is_not_a_parent_is_refused_with_the_names_of_the_parents() -> None:
     one = Results([StepResult(1, "fetch", "fetch", State.COMPLETED)])
     many = Results([StepResult(n, f"page-{n}", "page", State.COMPLETED) for n in range(11)])
     for results, said in ((one, "after 'fetch'. "), (many, "'page-9', …. "), (Results(), "after no step. ")):
@@ -321,7 +321,7 @@ def test_the_result_of_a_step_that_is_no_parent_is_refused_with_the_names_of_tho
         assert ("far" in results, results.get("far", 5)) == (False, 5)
 
 
-def test_a_new_step_is_a_task_or_a_workflow() -> None:
+def test_a_new_step_needs_either_a_task_or_a_workflow() -> None:
     with pytest.raises(InvalidValue, match="either a task or a workflow"):
         NewStep(name="empty")
 

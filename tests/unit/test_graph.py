@@ -1,4 +1,4 @@
-"""The picture of a graph in the dashboard: nothing over anything else, every line forward, the same every time."""
+"""The drawing of a graph in the dashboard: no overlaps, every edge forward, the same drawing every time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def assert_sound(layout: Layout, parents: Sequence[Sequence[int]]) -> None:
 
 @settings(deadline=None)  # a machine may be busy
 @given(graphs())
-def test_no_box_is_over_another_and_every_line_goes_forward(parents: list[list[int]]) -> None:
+def test_no_box_overlaps_another_and_every_edge_goes_forward(parents: list[list[int]]) -> None:
     assert_sound(lay_out(parents, sizes(parents)), parents)
 
 
@@ -72,7 +72,7 @@ def test_the_same_graph_is_drawn_the_same(parents: list[list[int]]) -> None:
 
 
 @given(graphs(24))
-def test_a_line_that_is_left_out_says_nothing_new(parents: list[list[int]]) -> None:
+def test_an_edge_that_is_left_out_is_redundant(parents: list[list[int]]) -> None:
     """Whatever came before a node still does."""
     assert everything_before(direct(parents)) == everything_before(parents)
     assert layers_of(direct(parents)) == layers_of(parents)
@@ -87,7 +87,7 @@ def everything_before(parents: Sequence[Sequence[int]]) -> list[set[int]]:
 
 @settings(deadline=None)  # a machine may be busy
 @given(graphs())
-def test_a_line_past_a_layer_is_over_no_box_of_it(parents: list[list[int]]) -> None:
+def test_an_edge_across_a_layer_overlaps_no_box(parents: list[list[int]]) -> None:
     layout = lay_out(parents, sizes(parents))
     for line in layout.edges:
         for (x, y), (to_x, to_y) in pairwise(line.points[1:-1]):
@@ -96,14 +96,14 @@ def test_a_line_past_a_layer_is_over_no_box_of_it(parents: list[list[int]]) -> N
                 assert not any(box.y < y < box.y + box.height for box in passed)
 
 
-def test_what_crosses_as_it_was_written_does_not_as_it_is_drawn() -> None:
+def test_edges_that_cross_in_the_written_order_do_not_cross_in_the_drawing() -> None:
     parents: list[list[int]] = [[], [], [], [2], [1], [0]]
     boxes = lay_out(parents, sizes(parents)).boxes
     tops = sorted(range(3), key=lambda node: boxes[node].y)
     assert [5 - node for node in tops] == sorted(range(3, 6), key=lambda node: boxes[node].y)
 
 
-def test_nothing_is_drawn_of_nothing() -> None:
+def test_an_empty_graph_is_drawn_empty() -> None:
     assert lay_out([], []) == Layout(0.0, 0.0, (), ())
 
 
@@ -138,7 +138,7 @@ def crowd(count: int) -> list[Step]:
 
 @pytest.mark.parametrize("count", [3, 24, 100, 121, 1000, 10_000])
 @pytest.mark.parametrize("shape", [fan_out, chain, chaos, crowd])
-def test_however_many_steps_there_are_few_boxes_show_them_all(shape: object, count: int) -> None:
+def test_any_number_of_steps_is_shown_in_few_boxes(shape: object, count: int) -> None:
     steps = shape(count)  # type: ignore[operator]
     groups = fold_within(steps, MOST, TALLEST)
     assert len(groups) <= MOST
@@ -159,13 +159,13 @@ def test_a_hundred_steps_of_any_kind_are_drawn_one_by_one() -> None:
     assert all(not group.folded for group in fold_within(steps, MOST, TALLEST))
 
 
-def test_a_wide_fan_out_is_one_box_between_its_ends() -> None:
+def test_a_wide_fan_out_is_one_box() -> None:
     fetch, pages, merge = fold_within(fan_out(1000), MOST, TALLEST)
     assert (fetch.name, len(pages.steps), merge.after) == ("fetch-1", 998, [1])
     assert pages.name == "page"
 
 
-def test_the_largest_picture_takes_a_moment() -> None:
+def test_the_largest_drawing_is_computed_quickly() -> None:
     began = time.perf_counter()
     steps = chaos(10_000)
     made = time.perf_counter()

@@ -1,4 +1,4 @@
-"""@app.task: what may be a handler, what it may be called with, and what is refused where the mistake is."""
+"""@app.task: which functions may be handlers, which arguments they take, and errors where the mistake is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def app(tmp_path: Path) -> Iterator[Dibs]:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_handler_is_called_like_the_function_it_was(app: Dibs) -> None:
+def test_a_handler_can_be_called_like_its_function(app: Dibs) -> None:
     @app.task
     def add(a: int, b: int = 1) -> int:
         """Adds."""
@@ -41,7 +41,7 @@ def test_a_handler_is_called_like_the_function_it_was(app: Dibs) -> None:
     assert (add.__name__, add.__doc__) == ("add", "Adds.")
 
 
-def test_the_function_says_where_it_runs_unless_it_is_told(app: Dibs) -> None:
+def test_the_lane_of_a_handler_follows_from_its_function_by_default(app: Dibs) -> None:
     @app.task
     def plain() -> None: ...
 
@@ -73,7 +73,7 @@ def test_a_coroutine_function_cannot_run_in_a_thread(app: Dibs) -> None:
         async def coroutine() -> None: ...
 
 
-def test_two_handlers_of_one_name_are_refused(app: Dibs) -> None:
+def test_two_handlers_with_one_name_are_refused(app: Dibs) -> None:
     @app.task
     def job() -> None: ...
 
@@ -84,14 +84,14 @@ def test_two_handlers_of_one_name_are_refused(app: Dibs) -> None:
 
 
 @pytest.mark.parametrize("options", [{"max_attempts": 0}, {"timeout": -1}, {"name": ""}, {"backoff": 3}])
-def test_wrong_options_are_told_at_the_declaration(app: Dibs, options: dict[str, Any]) -> None:
+def test_wrong_options_are_refused_at_the_declaration(app: Dibs, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
 
         @app.task(**options)
         def job() -> None: ...
 
 
-def test_an_unknown_option_is_told_at_the_declaration(app: Dibs) -> None:
+def test_an_unknown_option_is_refused_at_the_declaration(app: Dibs) -> None:
     with pytest.raises(TypeError, match="retries"):
 
         @app.task(retries=3)  # type: ignore[call-overload]
@@ -142,7 +142,7 @@ def test_a_call_that_does_not_fit_is_refused_when_it_is_made(
             refused(*args, **kwargs)
 
 
-def test_a_context_is_given_and_not_asked_for(app: Dibs) -> None:
+def test_a_context_is_passed_by_the_worker_and_not_by_the_caller(app: Dibs) -> None:
     @app.task
     def by_name(ctx, n=1): ...  # type: ignore[no-untyped-def]
 
@@ -161,7 +161,7 @@ def test_a_context_is_given_and_not_asked_for(app: Dibs) -> None:
     assert own.new(2, 3).params == {"n": 2, "ctx": 3}
 
 
-def test_without_annotations_whatever_is_json_is_taken(app: Dibs) -> None:
+def test_without_annotations_any_json_is_accepted(app: Dibs) -> None:
     @app.task
     def loose(a, b=None): ...  # type: ignore[no-untyped-def]
 
@@ -175,7 +175,7 @@ def test_annotations_that_only_a_type_checker_can_resolve_check_nothing(app: Dib
     assert odd.new(a=1).params == {"a": 1}
 
 
-def test_options_make_another_handler_and_leave_the_first(app: Dibs) -> None:
+def test_options_return_a_new_handler_and_leave_the_first_unchanged(app: Dibs) -> None:
     @app.task(max_attempts=4)
     def job() -> None: ...
 
@@ -194,7 +194,7 @@ def test_enqueue_hands_one_new_task_to_the_store(app: Dibs, tmp_path: Path) -> N
     assert isinstance(app._store.queue.enqueue([job.new(1)]), Operation)
 
 
-def test_a_scheduled_handler_must_not_want_arguments(app: Dibs) -> None:
+def test_a_scheduled_handler_must_not_require_arguments(app: Dibs) -> None:
     with pytest.raises(InvalidValue, match="missing a required argument"):
 
         @app.task(schedule="@daily")
@@ -203,6 +203,6 @@ def test_a_scheduled_handler_must_not_want_arguments(app: Dibs) -> None:
     assert not app.handlers
 
 
-def test_the_first_calls_of_a_handler_may_come_to_many_threads_at_once() -> None:
+def test_the_first_calls_of_a_handler_may_be_concurrent() -> None:
     done = subprocess.run([sys.executable, "-m", "tests.helpers.first_calls"], cwd=ROOT, check=False, timeout=60)
     assert done.returncode == 0

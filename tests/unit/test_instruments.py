@@ -1,4 +1,4 @@
-"""Counters and histograms: nothing is lost where many count at once, and no name of a task makes them grow for ever."""
+"""Counters and histograms: no count is lost under concurrency, and the number of series is bounded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dibs.observe import instruments
 from dibs.observe.instruments import BUCKETS, OTHER, Counter, Histogram, Label
 
 
-def test_a_time_falls_into_the_first_bucket_that_is_wide_enough() -> None:
+def test_a_duration_is_counted_in_the_first_bucket_that_contains_it() -> None:
     histogram = Histogram("seconds", "How long.")
     for seconds in (0.001, 0.09, 11.0):
         histogram.add(seconds)
@@ -20,14 +20,14 @@ def test_a_time_falls_into_the_first_bucket_that_is_wide_enough() -> None:
     assert sum(counts) == 3
 
 
-def test_several_that_took_as_long_are_counted_at_once() -> None:
+def test_several_equal_durations_are_counted_in_one_call() -> None:
     histogram = Histogram("seconds", "How long.")
     histogram.add(0.5, times=4)
     [(*counts, total)] = histogram.read().values()
     assert (sum(counts), total) == (4, 2.0)
 
 
-def test_nothing_is_lost_where_many_count_at_once() -> None:
+def test_no_count_is_lost_under_concurrency() -> None:
     counter = Counter("some", "Some.", Label("queue", most=3))
     names = ["a", "b", "c", "d"]
     threads = [threading.Thread(target=lambda: [counter.add(names[n % 4]) for n in range(2000)]) for _ in range(8)]
@@ -41,20 +41,20 @@ def test_nothing_is_lost_where_many_count_at_once() -> None:
     assert read[OTHER,] == [4000]
 
 
-def test_what_can_be_foreseen_begins_at_zero() -> None:
+def test_known_label_values_begin_at_zero() -> None:
     assert Counter("some", "Some.").read() == {(): [0]}
     assert Counter("some", "Some.", Label("reason", "a", "b")).read() == {("a",): [0], ("b",): [0]}
     assert Counter("some", "Some.", Label("queue", most=3)).read() == {}
 
 
-def test_values_that_nobody_foresaw_are_other() -> None:
+def test_unknown_label_values_are_counted_as_other() -> None:
     counter = Counter("some", "Some.", Label("reason", "a"))
     counter.add("b")
     counter.add("c", times=2)
     assert counter.read() == {("a",): [0], (OTHER,): [3]}
 
 
-def test_only_the_first_names_of_a_label_are_told_apart_in_all_its_families() -> None:
+def test_a_label_has_a_limited_number_of_values_across_all_its_families() -> None:
     queue = Label("queue", most=2)
     one, two = Counter("one", "One.", queue), Counter("two", "Two.", queue)
     one.add("a")
@@ -65,7 +65,7 @@ def test_only_the_first_names_of_a_label_are_told_apart_in_all_its_families() ->
     assert two.read() == {("b",): [1], ("a",): [1]}
 
 
-def test_a_family_has_only_so_many_lines_however_its_names_are_combined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_family_has_a_limited_number_of_series(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instruments, "MAX_SERIES", 5)
     counter = Counter("some", "Some.", Label("queue", most=10), Label("type", most=10))
     for queue in "abcdefgh":

@@ -1,4 +1,4 @@
-"""The words of API keys: what a key looks like, what counts as one, and that nothing ever shows its secret."""
+"""The text of API keys: its format, its parser, and that nothing ever shows its secret."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def a_key(**changes: Any) -> ApiKey:
 # Minting
 
 
-def test_a_minted_key_is_split_into_what_it_was_joined_from() -> None:
+def test_a_new_key_is_parsed_into_its_parts() -> None:
     key_id, secret, digest = mint()
     assert split(join(key_id, secret)) == (key_id, secret)
     assert digest == hashlib.sha256(secret.encode()).hexdigest()
     assert is_key_id(key_id)
 
 
-def test_no_two_minted_keys_share_anything() -> None:
+def test_two_new_keys_share_no_part() -> None:
     minted = [mint() for _ in range(1000)]
     for part in range(3):
         assert len({each[part] for each in minted}) == 1000
@@ -63,7 +63,7 @@ def test_a_secret_has_256_bits_and_no_character_that_would_split_it() -> None:
 
 
 @given(some.one_of(some.text(), some.binary(), some.integers(), some.none(), some.floats(), some.lists(some.text())))
-def test_garbage_of_any_kind_is_no_key(text: Any) -> None:
+def test_malformed_text_is_not_parsed_as_a_key(text: Any) -> None:
     assert split(text) is None
 
 
@@ -90,7 +90,7 @@ WHOLE = join("abcdefghijkl", SECRET)
         "dibs_" + "a" * 1_000_000,
     ],
 )
-def test_what_only_looks_like_a_key_is_none(text: str) -> None:
+def test_text_that_resembles_a_key_is_not_parsed_as_a_key(text: str) -> None:
     assert split(text) is None
 
 
@@ -107,17 +107,17 @@ def test_a_secret_matches_its_own_digest_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("scope", Scope)
-def test_admin_may_do_everything(scope: Scope) -> None:
+def test_the_scope_admin_allows_everything(scope: Scope) -> None:
     assert a_key(scopes=(Scope.ADMIN,)).allows(scope)
 
 
 @pytest.mark.parametrize("scope", [Scope.ENQUEUE, Scope.WORK, Scope.ADMIN])
-def test_a_key_may_do_nothing_but_what_its_scopes_say(scope: Scope) -> None:
+def test_a_key_allows_only_its_scopes(scope: Scope) -> None:
     assert a_key().allows(Scope.READ)
     assert not a_key().allows(scope)
 
 
-def test_a_key_limited_to_queues_serves_no_other() -> None:
+def test_a_key_limited_to_queues_covers_no_other_queue() -> None:
     limited = a_key(queues=("mail",))
     assert limited.serves("mail")
     assert not limited.serves("mail2")
@@ -147,18 +147,18 @@ def test_neither_the_key_nor_its_digest_is_shown() -> None:
 
 
 @pytest.mark.parametrize("text", ["1/second", "600/minute", "100/minute", "5000/hour", "1000000/day"])
-def test_a_rate_limit_is_written_as_it_was_read(text: str) -> None:
+def test_a_rate_limit_is_formatted_as_it_was_parsed(text: str) -> None:
     limit = read_limit(text)
     assert limit is not None
     assert str(limit) == write_limit(limit) == text
 
 
-def test_no_limit_is_a_word_of_its_own() -> None:
+def test_the_word_none_means_no_rate_limit() -> None:
     assert read_limit("none") is None
     assert write_limit(None) == "none"
 
 
-def test_the_standard_is_a_hundred_a_minute() -> None:
+def test_the_standard_rate_is_a_hundred_a_minute() -> None:
     assert STANDARD_LIMIT == read_limit("100/minute") == RateLimit(100, 60.0)
 
 
@@ -167,7 +167,7 @@ def test_the_standard_is_a_hundred_a_minute() -> None:
     ["", "600", "/minute", "0/minute", "-1/minute", "1.5/minute", "600/min", "600/ minute", "٣/minute", "1/minute\n",
      "9999999999/minute", "None", None, 600, b"600/minute", "9" * 5000 + "/minute"],
 )  # fmt: skip
-def test_what_is_no_rate_limit_is_refused(text: Any) -> None:
+def test_a_malformed_rate_limit_is_refused(text: Any) -> None:
     with pytest.raises(InvalidValue):
         read_limit(text)
 
@@ -206,7 +206,7 @@ def test_a_rate_limit_out_of_bounds_is_refused(values: Any) -> None:
     ],
     ids=str,
 )
-def test_a_key_that_makes_no_sense_is_refused(changes: dict[str, Any]) -> None:
+def test_an_invalid_description_of_a_key_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         NewKey(**{"name": "ci", "scopes": ["read"], **changes})
 

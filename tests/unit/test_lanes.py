@@ -1,4 +1,4 @@
-"""A lane claims ahead what is over soon, and what begins slowly is not."""
+"""A lane claims short tasks ahead; a task that starts slowly is not short."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def wink() -> None: ...
 
 @pytest.mark.parametrize("handler", [blink, wink])
 @pytest.mark.parametrize(("seconds", "is_short"), [(0.0, True), (SHORT_TASK_SECONDS + 0.01, False)])
-def test_the_time_until_a_task_may_begin_counts_as_its_own(handler: Any, seconds: float, is_short: bool) -> None:
+def test_the_time_until_a_task_may_start_counts_for_its_duration(handler: Any, seconds: float, is_short: bool) -> None:
     """The start of a suspect is noted in the store, which can take long where many wait for it."""
     ended = threading.Semaphore(0)
 

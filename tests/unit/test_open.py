@@ -1,4 +1,4 @@
-"""From a URL to a store: what names none is refused, with a hint at what does."""
+"""From a URL to a store: a URL that names no store is refused with a hint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dibs.store.open import sqlite_file
         ("postgresql://localhost/queue.db", None),
     ],
 )
-def test_a_url_names_a_file_from_here_or_from_the_root(url: str, path: str | None) -> None:
+def test_a_url_names_a_relative_or_absolute_file(url: str, path: str | None) -> None:
     assert sqlite_file(url) == (path and Path(path))
 
 
@@ -37,6 +37,6 @@ def test_a_url_names_a_file_from_here_or_from_the_root(url: str, path: str | Non
     ],
 )
 @pytest.mark.parametrize("client", [dibs.Dibs, dibs.AsyncDibs])
-def test_what_names_no_store_is_refused_and_told_what_would(client: Any, url: Any) -> None:
+def test_a_url_that_names_no_store_is_refused_with_a_hint(client: Any, url: Any) -> None:
     with pytest.raises(dibs.InvalidValue, match=r"Use sqlite:///file\.db"):
         client(url)

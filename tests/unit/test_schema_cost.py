@@ -1,4 +1,4 @@
-"""The estimate of validation work: small for ordinary schemas, large or unbounded for those that may be slow."""
+"""The estimate of validation work: small for ordinary schemas, large or unbounded for schemas that may be slow."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_estimate_itself_is_short_for_a_large_recursive_schema() -> None:
     assert time.process_time() - began < 2.0
 
 
-def test_a_process_that_ended_while_it_was_idle_is_replaced() -> None:
+def test_a_validation_process_that_ended_while_it_was_idle_is_replaced() -> None:
     processes = Processes()
     try:
         assert processes.ask("{}", "{}", decided=False, seconds=10).valid
@@ -88,7 +88,7 @@ def test_a_process_that_ended_while_it_was_idle_is_replaced() -> None:
         processes.close()
 
 
-def test_a_validation_that_takes_too_much_time_ends_its_process_alone() -> None:
+def test_a_validation_that_takes_too_long_ends_only_its_own_process() -> None:
     processes = Processes()
     try:
         with pytest.raises(TooSlow, match="longer than"):
@@ -106,7 +106,7 @@ def fresh_processes() -> Iterator[Processes]:
     fresh.close()
 
 
-def test_the_time_that_a_process_takes_to_start_is_not_charged_to_the_params(
+def test_the_start_of_a_validation_process_does_not_count_for_the_time_limit(
     fresh_processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "PROGRAM", f"import time; time.sleep(2); {processes.PROGRAM}")
@@ -115,7 +115,7 @@ def test_the_time_that_a_process_takes_to_start_is_not_charged_to_the_params(
 
 
 @pytest.mark.parametrize("program", ["raise SystemExit", "import time; time.sleep(60)"], ids=["ends", "hangs"])
-def test_a_process_that_does_not_start_is_an_error_and_not_started_for_ever(
+def test_a_validation_process_that_cannot_start_is_an_error_without_endless_retries(
     fresh_processes: Processes, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     monkeypatch.setattr(processes, "PROGRAM", program)
@@ -126,7 +126,7 @@ def test_a_process_that_does_not_start_is_an_error_and_not_started_for_ever(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the limits of another process")
-def test_a_process_that_validates_may_use_half_a_gibibyte() -> None:
+def test_a_validation_process_may_use_half_a_gibibyte() -> None:
     import resource
 
     processes = Processes()

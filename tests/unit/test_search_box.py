@@ -1,4 +1,4 @@
-"""The search box of the dashboard: words with a colon are filters, the rest is a text."""
+"""The search box of the dashboard: words with a colon are filters, the rest is text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dibs.server.dashboard.search import TaskListQuery, TaskQuery, format_text, 
         ("   ", {}),
     ],
 )
-def test_the_box_is_read_as_it_is_written(words: str, said: dict[str, str]) -> None:
+def test_the_search_box_is_parsed_into_filters_and_text(words: str, said: dict[str, str]) -> None:
     assert parse_search(words) == said
 
 
@@ -53,18 +53,18 @@ def test_the_box_is_read_as_it_is_written(words: str, said: dict[str, str]) -> N
         "<b>",
     ],
 )
-def test_a_text_is_shown_so_that_it_is_read_again_as_the_same(text: str) -> None:
+def test_a_formatted_search_is_parsed_into_the_same_search(text: str) -> None:
     assert parse_search(format_text(text)) == {"text": text}
 
 
-def test_what_is_written_goes_before_what_was_chosen() -> None:
+def test_words_in_the_search_box_precede_chosen_filters() -> None:
     asked = TaskListQuery(q="state:failed order", state=State.PENDING, queue="mail").parsed()
     assert asked == TaskListQuery(state=State.FAILED, queue="mail", text="order")
     assert asked.address() == "/tasks?state=failed&queue=mail&text=order"
 
 
 @pytest.mark.parametrize("words", ["state:broken", "last:year", "within:x"])
-def test_a_word_that_nobody_knows_is_refused_with_those_that_there_are(words: str) -> None:
+def test_an_unknown_word_is_refused_with_the_list_of_known_words(words: str) -> None:
     with pytest.raises(InvalidValue, match="is not a") as refused:
         TaskListQuery(q=words).parsed()
     assert "Use one of" in (refused.value.hint or "")
@@ -78,13 +78,13 @@ def test_the_same_word_twice_is_refused(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["id:abc", "id:1.5", 'id:""', 'queue:""', 'state:failed text:""'])
-def test_a_word_without_sense_is_refused_and_never_left_out(words: str) -> None:
+def test_an_invalid_word_is_refused_and_never_ignored(words: str) -> None:
     with pytest.raises(InvalidValue, match=r"is not a|has no value") as refused:
         parse_search(words)
     assert refused.value.hint
 
 
-def test_there_is_a_way_back_through_the_pages() -> None:
+def test_a_page_of_a_search_links_to_the_pages_before() -> None:
     first = TaskListQuery(state=State.FAILED)
     assert first.newer() is None
     assert first.older(90) == "/tasks?state=failed&cursor=90&trail=0"
@@ -96,6 +96,6 @@ def test_there_is_a_way_back_through_the_pages() -> None:
     assert TaskListQuery(cursor=40, trail="<script>").newer() == "/tasks"
 
 
-def test_a_wish_is_told_in_the_words_of_the_box() -> None:
+def test_a_query_is_formatted_in_the_words_of_the_search_box() -> None:
     words = TaskQuery(state=State.FAILED, type="send email", text="a").as_text()
     assert parse_search(words) == {"state": "failed", "type": "send email", "text": "a"}

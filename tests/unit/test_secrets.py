@@ -99,7 +99,7 @@ def test_an_error_about_a_key_shows_no_secret(key: Any) -> None:
     assert SECRET not in shown(refused.value)
 
 
-def test_a_key_is_not_shown_where_another_store_does_not_want_it() -> None:
+def test_the_error_about_a_key_for_a_store_without_keys_does_not_show_the_key() -> None:
     with pytest.raises(dibs.InvalidValue) as refused:
         dibs.Dibs("sqlite:///dibs.db", api_key=KEY)
     assert SECRET not in shown(refused.value)
@@ -115,11 +115,11 @@ def test_a_key_is_not_shown_where_another_store_does_not_want_it() -> None:
         ),
     ],
 )
-def test_what_holds_a_key_or_a_session_does_not_show_it(make: Callable[[], Any]) -> None:
+def test_the_repr_of_an_object_with_a_key_or_a_session_does_not_show_it(make: Callable[[], Any]) -> None:
     assert SECRET not in repr(make())
 
 
-def test_a_failure_that_is_stored_shows_no_secret() -> None:
+def test_a_stored_failure_shows_no_secret() -> None:
     def connect(url: str) -> None:
         raise ConnectionError(f"cannot reach {url} with {KEY}")
 

@@ -1,4 +1,4 @@
-"""How a server is set up: what makes no sense is refused before anything begins."""
+"""The configuration of a server: invalid settings are refused before the server starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dibs.server.config import ServerConfig
     ],
     ids=str,
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         ServerConfig(**settings)
 

@@ -1,4 +1,4 @@
-"""The SQL sections: the same statements in both engines, each explained, each used, none made of user input."""
+"""The SQL sections: the same statements in both engines, each explained, each used, none built from user input."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_every_statement_states_its_promise() -> None:
     assert [each.name for _, each in sections() if each.kind == "name" and "Promise:" not in each.comment] == []
 
 
-def test_every_placeholder_is_a_fragment_or_a_known_word() -> None:
+def test_every_placeholder_is_a_fragment_or_a_known_parameter_word() -> None:
     unknown = {
         f"{engine}: {each.name} uses {word}"
         for engine, each in sections()
@@ -260,7 +260,7 @@ def test_every_outcome_has_its_statement() -> None:
 # What the SQL is made of
 
 
-def test_no_sql_is_put_together_from_values() -> None:
+def test_no_sql_is_built_from_values() -> None:
     assembled = {
         ast.unparse(node)
         for _, tree in modules(SOURCE)
@@ -272,7 +272,7 @@ def test_no_sql_is_put_together_from_values() -> None:
     assert assembled == ASSEMBLED
 
 
-def test_what_is_executed_is_never_made_on_the_spot() -> None:
+def test_no_executed_sql_is_built_in_place() -> None:
     made = {
         ast.unparse(node.args[0])
         for _, tree in modules(SOURCE)
@@ -285,7 +285,7 @@ def test_what_is_executed_is_never_made_on_the_spot() -> None:
     assert made <= ASSEMBLED
 
 
-def test_the_words_of_a_list_are_only_the_names_of_its_filters() -> None:
+def test_the_sql_of_a_list_contains_only_the_names_of_its_filters() -> None:
     from dibs.model.search import TaskFilter
     from dibs.store.operations.inspect import Inspect
 

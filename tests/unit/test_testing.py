@@ -1,4 +1,4 @@
-"""dibs.testing: users' tests run on a real queue of their own, and only the clock is not real."""
+"""dibs.testing: tests of users run on a real queue of their own, with a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_each_block_has_a_queue_of_its_own_also_inside_another(app: App) -> None
 # The clock
 
 
-def test_the_clock_stands_still_until_it_is_turned(app: App, box: Sandbox) -> None:
+def test_the_clock_stands_still_until_it_is_advanced(app: App, box: Sandbox) -> None:
     task = now(app.enqueue("work"))
     assert task.created_at == box.clock.now == box.clock.now
     box.clock.advance(90)
@@ -103,7 +103,7 @@ def test_the_clock_refuses_what_it_cannot_show(turn: Callable[[Clock], None]) ->
 # Run one handler
 
 
-def test_run_now_gives_the_result_as_it_is_stored(app: App, box: Sandbox) -> None:
+def test_run_now_returns_the_result_as_it_is_stored(app: App, box: Sandbox) -> None:
     @app.task
     def pair(first: int, second: str = "two") -> Any:
         return (first, second, uuid.UUID(int=5))
@@ -112,7 +112,7 @@ def test_run_now_gives_the_result_as_it_is_stored(app: App, box: Sandbox) -> Non
     assert box.run_now(pair, second="zwei", first=1)[1] == "zwei"
 
 
-def test_run_now_hands_the_arguments_over_as_json_and_back(app: App, box: Sandbox) -> None:
+def test_run_now_converts_the_arguments_to_json_and_back(app: App, box: Sandbox) -> None:
     received: list[Any] = []
 
     @app.task
@@ -148,7 +148,7 @@ def test_run_now_runs_coroutine_functions(app: App, box: Sandbox) -> None:
     assert box.run_now(work, 4) == 5
 
 
-def test_run_now_runs_handlers_of_child_processes_here(app: App, box: Sandbox) -> None:
+def test_run_now_runs_handlers_of_child_processes_in_this_process(app: App, box: Sandbox) -> None:
     called: list[int] = []
 
     @app.task(lane="process")
@@ -223,7 +223,7 @@ def test_run_now_does_not_wait_for_a_delay(app: App, box: Sandbox) -> None:
     assert (task.queue, task.priority) == ("slow", 3)
 
 
-def test_progress_and_the_wish_to_stop_are_seen_at_once(box: Sandbox, app: App) -> None:
+def test_progress_and_cancel_requests_are_visible_at_once(box: Sandbox, app: App) -> None:
     other = dibs.Dibs(app.url, clock=box.clock)
 
     @app.task
@@ -245,7 +245,7 @@ def test_progress_and_the_wish_to_stop_are_seen_at_once(box: Sandbox, app: App) 
 # Run what waits
 
 
-def test_drain_runs_everything_in_the_order_of_a_worker_also_what_tasks_enqueue() -> None:
+def test_drain_runs_all_tasks_in_the_order_of_a_worker_also_tasks_that_tasks_enqueue() -> None:
     app = dibs.Dibs()
     seen: list[str] = []
 
@@ -270,7 +270,7 @@ def test_drain_runs_everything_in_the_order_of_a_worker_also_what_tasks_enqueue(
         assert verify(app.all_history()).violations == []
 
 
-def test_a_task_that_has_fallen_due_takes_its_place_in_the_order(app: App, box: Sandbox) -> None:
+def test_a_task_that_becomes_due_takes_its_place_in_the_order(app: App, box: Sandbox) -> None:
     seen: list[int] = []
 
     @app.task
@@ -284,7 +284,7 @@ def test_a_task_that_has_fallen_due_takes_its_place_in_the_order(app: App, box: 
     assert seen == [2, 1]
 
 
-def test_drain_leaves_to_others_what_has_no_handler_or_a_paused_queue(app: App, box: Sandbox) -> None:
+def test_drain_leaves_tasks_without_a_handler_and_tasks_of_paused_queues(app: App, box: Sandbox) -> None:
     @app.task
     def work() -> None: ...
 
@@ -295,7 +295,7 @@ def test_drain_leaves_to_others_what_has_no_handler_or_a_paused_queue(app: App, 
     assert [task.state for task in box.enqueued()] == [State.PENDING, State.PENDING]
 
 
-def test_drain_says_when_there_is_no_handler_at_all(box: Sandbox) -> None:
+def test_drain_refuses_an_app_without_handlers(box: Sandbox) -> None:
     with pytest.raises(dibs.InvalidValue, match="no handlers"):
         box.drain()
 
@@ -312,7 +312,7 @@ def flaky(app: App, failures: int) -> Any:
     return work
 
 
-def test_a_retry_stays_scheduled_until_the_clock_says_so(app: App, box: Sandbox) -> None:
+def test_a_retry_stays_scheduled_until_the_clock_is_advanced(app: App, box: Sandbox) -> None:
     now(flaky(app, failures=1).enqueue())
     assert box.drain() == []
     [waiting] = box.enqueued()
@@ -323,7 +323,7 @@ def test_a_retry_stays_scheduled_until_the_clock_says_so(app: App, box: Sandbox)
     assert (done.result, done.attempts) == ("at last", 2)
 
 
-def test_drain_with_advance_turns_the_clock_on_until_all_is_done(app: App, box: Sandbox) -> None:
+def test_drain_with_advance_advances_the_clock_until_all_tasks_are_done(app: App, box: Sandbox) -> None:
     began = box.clock.now
     work = flaky(app, failures=2)
     now(work.options(delay=3600).enqueue())
@@ -333,13 +333,13 @@ def test_drain_with_advance_turns_the_clock_on_until_all_is_done(app: App, box: 
     box.assert_nothing_enqueued()
 
 
-def test_drain_gives_tasks_that_ended_badly_as_well(app: App, box: Sandbox) -> None:
+def test_drain_returns_failed_tasks_as_well(app: App, box: Sandbox) -> None:
     now(flaky(app, failures=3).enqueue())
     [dead] = box.drain(advance=True)
     assert (dead.state, dead.error.message) == (State.FAILED, "failure 2")
 
 
-def test_drain_with_advance_takes_over_what_a_dead_worker_held(app: App, box: Sandbox) -> None:
+def test_drain_with_advance_recovers_tasks_of_a_dead_worker(app: App, box: Sandbox) -> None:
     work = flaky(app, failures=0)
     task = now(work.enqueue())
     now(app.claim("dead-worker", lease=60))
@@ -358,7 +358,7 @@ def test_drain_can_raise_the_first_failure(app: App, box: Sandbox) -> None:
     assert box.drain(advance=True, raise_errors=True)[0].result == "at last"
 
 
-def test_a_snoozing_or_cancelling_task_is_no_failure(app: App, box: Sandbox) -> None:
+def test_a_snoozed_or_cancelled_task_is_not_a_failure(app: App, box: Sandbox) -> None:
     endings: list[Exception] = [dibs.Snooze(60), dibs.Cancel()]
 
     @app.task
@@ -383,7 +383,7 @@ def test_a_task_that_never_ends_fails_the_test_instead_of_hanging_it() -> None:
             box.drain(limit=10)
 
 
-def test_the_limit_may_be_reached(app: App, box: Sandbox) -> None:
+def test_drain_may_run_exactly_as_many_tasks_as_its_limit(app: App, box: Sandbox) -> None:
     work = flaky(app, failures=0)
     now(work.enqueue())
     now(work.enqueue())
@@ -436,7 +436,7 @@ def test_the_async_variants_raise_what_the_handler_raised() -> None:
     asyncio.run(test())
 
 
-def test_a_coroutine_function_cannot_be_waited_for_inside_a_loop_and_the_error_says_what_to_do(app: App) -> None:
+def test_a_coroutine_function_cannot_be_run_inside_a_running_loop_and_the_error_has_a_hint(app: App) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -453,7 +453,7 @@ def test_a_coroutine_function_cannot_be_waited_for_inside_a_loop_and_the_error_s
     asyncio.run(test())
 
 
-def test_a_real_worker_works_in_a_sandbox(app: App, box: Sandbox) -> None:
+def test_a_real_worker_runs_in_a_sandbox(app: App, box: Sandbox) -> None:
     task = now(flaky(app, failures=0).enqueue())
     with app.worker(concurrency=1):
         assert now(app.wait(task.id, timeout=20)).result == "at last"
@@ -462,7 +462,7 @@ def test_a_real_worker_works_in_a_sandbox(app: App, box: Sandbox) -> None:
 # Look
 
 
-def test_enqueued_lists_what_waits_oldest_first(app: App, box: Sandbox) -> None:
+def test_enqueued_lists_waiting_tasks_oldest_first(app: App, box: Sandbox) -> None:
     work = flaky(app, failures=0)
     first, second = now(work.options(delay=60).enqueue()), now(app.enqueue("other"))
     now(app.enqueue("other"))
@@ -473,14 +473,14 @@ def test_enqueued_lists_what_waits_oldest_first(app: App, box: Sandbox) -> None:
         box.enqueued(print)  # type: ignore[arg-type]
 
 
-def test_more_tasks_than_a_page_are_all_seen(app: App, box: Sandbox) -> None:
+def test_enqueued_lists_more_tasks_than_one_page(app: App, box: Sandbox) -> None:
     for _ in range(3):
         now(app.enqueue_many([dibs.NewTask("work")] * 500))
     assert len(box.enqueued()) == 1500
     box.assert_enqueued("work", count=1500)
 
 
-def test_assert_enqueued_is_content_with_what_fits(app: App, box: Sandbox) -> None:
+def test_assert_enqueued_accepts_matching_tasks(app: App, box: Sandbox) -> None:
     @app.task
     def ship(order: int, when: datetime, tags: list[str]) -> None: ...
 
@@ -508,13 +508,13 @@ def test_assert_enqueued_is_content_with_what_fits(app: App, box: Sandbox) -> No
     ],
     ids=str,
 )
-def test_assert_enqueued_is_not_content_with_anything_else(app: App, box: Sandbox, wanted: dict[str, Any]) -> None:
+def test_assert_enqueued_refuses_everything_else(app: App, box: Sandbox, wanted: dict[str, Any]) -> None:
     now(app.enqueue("ship", {"order": 1}, queue="slow", priority=3, key="ship-1"))
     with pytest.raises(AssertionError, match="Expected"):
         box.assert_enqueued("ship", **wanted)
 
 
-def test_a_failed_assertion_says_what_waits_instead(app: App, box: Sandbox) -> None:
+def test_a_failed_assertion_lists_the_waiting_tasks(app: App, box: Sandbox) -> None:
     work = flaky(app, failures=0)
     now(app.enqueue("ship", {"order": 1, "to": "ada"}, queue="slow", priority=3, key="ship-1"))
     box.clock.set(datetime(2030, 1, 1, tzinfo=UTC))
@@ -532,7 +532,7 @@ def test_a_failed_assertion_says_what_waits_instead(app: App, box: Sandbox) -> N
     )
 
 
-def test_assert_nothing_enqueued_says_what_waits(app: App, box: Sandbox) -> None:
+def test_assert_nothing_enqueued_lists_the_waiting_tasks(app: App, box: Sandbox) -> None:
     box.assert_nothing_enqueued()
     with pytest.raises(AssertionError, match=r"found 0.\nNo task is waiting."):
         box.assert_enqueued("ship")

@@ -1,4 +1,4 @@
-"""dibs.testing and workflows: a drain runs a whole workflow in order, with its finalizer, on the test's clock."""
+"""dibs.testing and workflows: drain runs a whole workflow in order, with its finalizer, on the clock of the test."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_drain_runs_a_recursive_crawl(app: dibs.Dibs, box: Sandbox) -> None:
     assert app.wait_workflow(flow.id, 0).state is WorkflowState.COMPLETED
 
 
-def test_a_handler_run_by_itself_has_no_results_and_keeps_its_checkpoints(app: dibs.Dibs, box: Sandbox) -> None:
+def test_a_handler_without_a_workflow_has_no_results_and_keeps_its_checkpoints(app: dibs.Dibs, box: Sandbox) -> None:
     @app.task
     def look(ctx: dibs.Context) -> list[Any]:
         return [dict(ctx.results), ctx.workflow_id, ctx.checkpoint("n", lambda: (1, 2)), ctx.checkpoint("n", dict)]
@@ -81,7 +81,7 @@ def test_a_handler_run_by_itself_has_no_results_and_keeps_its_checkpoints(app: d
     assert asyncio.run(box.run_now_async(look_async)) == [{}, 1]
 
 
-def test_a_deadline_comes_by_the_clock_of_the_test(app: dibs.Dibs, box: Sandbox) -> None:
+def test_a_deadline_follows_the_clock_of_the_test(app: dibs.Dibs, box: Sandbox) -> None:
     @app.task
     def late() -> None: ...
 

@@ -1,4 +1,4 @@
-"""When schedules tick, for people: simple expressions in words, the next ticks, a day in quarters of an hour."""
+"""The timetable of schedules: simple expressions in words, the next ticks, a chart of a day."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def schedule(cron: str, timezone: str = "UTC", **about: Any) -> Schedule:
         ("* * * * * *", "every second"),
     ],
 )
-def test_a_simple_expression_is_said_in_words(cron: str, words: str) -> None:
+def test_a_simple_cron_expression_is_described_in_words(cron: str, words: str) -> None:
     assert in_words(cron) == words
 
 
@@ -83,7 +83,7 @@ def test_a_simple_expression_is_said_in_words(cron: str, words: str) -> None:
         "5 0 * * * *",
     ],
 )
-def test_what_words_would_say_wrongly_or_longer_is_left_as_it_stands(cron: str) -> None:
+def test_a_complex_cron_expression_has_no_description_in_words(cron: str) -> None:
     assert in_words(cron) is None
 
 
@@ -100,7 +100,7 @@ def test_what_words_would_say_wrongly_or_longer_is_left_as_it_stands(cron: str) 
         ("@daily", "Pacific/Auckland"),
     ],
 )
-def test_a_day_has_in_each_quarter_as_many_ticks_as_it_will_have(cron: str, timezone: str) -> None:
+def test_the_chart_of_a_day_counts_the_ticks_of_each_quarter_of_an_hour(cron: str, timezone: str) -> None:
     ticks = ticks_between(cron, timezone, START, START + timedelta(days=1) - timedelta(seconds=1))
     walked = [0] * QUARTERS
     for tick in ticks:
@@ -108,20 +108,20 @@ def test_a_day_has_in_each_quarter_as_many_ticks_as_it_will_have(cron: str, time
     assert ticks_per_quarter_hour(cron, timezone, START, QUARTERS) == walked
 
 
-def test_the_density_of_many_is_the_sum_of_those_that_are_enabled() -> None:
+def test_the_chart_of_several_schedules_is_the_sum_of_the_enabled_ones() -> None:
     plans = [schedule("*/5 * * * *"), schedule("0 * * * *"), schedule("* * * * * *", enabled=False)]
     found = ticks_per_quarter(plans, NOW)
     assert (sum(found), found[:4]) == (12 * 24 + 24, [3, 3, 3, 4])
     assert quarter(NOW, 3) == "22:00"
 
 
-def test_a_schedule_whose_time_zone_is_unknown_here_is_no_reason_to_fail() -> None:
+def test_a_schedule_with_an_unknown_time_zone_does_not_fail_the_chart() -> None:
     odd = schedule("0 3 * * *", "Mars/Olympus")
     assert sum(ticks_per_quarter([odd], NOW)) == 0
     assert next_ticks(odd) == [odd.next_at]
 
 
-def test_the_next_ticks_are_told_by_the_clock_on_its_wall() -> None:
+def test_the_next_ticks_are_shown_in_the_time_zone_of_the_schedule() -> None:
     plan = schedule("0 3 * * *", "Europe/Berlin", next_at=datetime(2026, 11, 16, 2, tzinfo=UTC))
     assert [f"{tick:%d %H:%M}" for tick in next_ticks(plan)] == [
         "16 03:00",

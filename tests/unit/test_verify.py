@@ -13,7 +13,7 @@ import dibs
 from dibs import Event, HistoryEntry, State, Task
 from dibs.errors import InvalidValue
 from dibs.observe.verify import Acknowledged, Code, VerifyReport, Violation, dump, load, verify
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 
 NOW = datetime(2025, 11, 12, 10, 30, 0, 123456, tzinfo=UTC)
 
@@ -105,7 +105,7 @@ FULL_LIFE = history(
 # Good histories
 
 
-def test_a_life_with_every_event_is_clean_and_counted() -> None:
+def test_a_history_with_every_event_is_clean_and_counted() -> None:
     report = verify(FULL_LIFE)
     assert report.violations == []
     assert report.ok
@@ -113,7 +113,7 @@ def test_a_life_with_every_event_is_clean_and_counted() -> None:
     assert (report.operations, report.tasks, report.claims, report.completions) == (24, 1, 6, 1)
 
 
-def test_the_life_of_a_step_is_clean() -> None:
+def test_the_history_of_a_step_is_clean() -> None:
     blocked = entry("enqueued", None, "blocked"), entry("promoted", "blocked", "scheduled")
     again = entry("retried", "failed", "blocked", 1), entry("promoted", "blocked", "pending", 1)
     report = verify(
@@ -131,7 +131,7 @@ def test_the_life_of_a_step_is_clean() -> None:
     assert report.ok, str(report)
 
 
-def test_a_step_is_not_begun_before_its_parents_are_done() -> None:
+def test_a_blocked_step_that_is_claimed_or_completed_is_caught() -> None:
     begun = history(entry("enqueued", None, "blocked"), entry("claimed", "blocked", "claimed", 1, "ann"))
     assert codes(verify(begun)) == [Code.MOVE_NOT_ALLOWED]
     ended = history(entry("enqueued", None, "blocked"), entry("completed", "blocked", "completed", 0))
@@ -142,7 +142,7 @@ def test_an_empty_history_is_clean() -> None:
     assert verify([], tasks=[], acknowledged=[]) == VerifyReport(0, 0, 0, 0, [])
 
 
-def test_tasks_are_judged_apart_however_their_entries_mix() -> None:
+def test_tasks_with_interleaved_entries_are_checked_separately() -> None:
     one = history(ENQUEUED, claimed(1, "ann"), completed(1, "ann"), first_id=1)
     two = history(ENQUEUED, claimed(1, "bob"), completed(1, "bob"), task_id=2, first_id=4)
     mixed = [one[0], two[0], one[1], two[1], two[2], one[2]]
@@ -151,7 +151,7 @@ def test_tasks_are_judged_apart_however_their_entries_mix() -> None:
     assert (report.tasks, report.claims, report.completions) == (2, 2, 2)
 
 
-def test_a_history_is_read_once_as_it_comes() -> None:
+def test_a_history_is_read_once_as_a_stream() -> None:
     entries = iter(FULL_LIFE)
     assert verify(entries).operations == len(FULL_LIFE)
     assert next(entries, None) is None
@@ -241,7 +241,7 @@ def cancel_and_retry(app: dibs.Dibs) -> Iterator[Acknowledged]:
 
 
 @pytest.mark.parametrize("left_out", range(len(FULL_LIFE)), ids=lambda n: FULL_LIFE[n].event.value)
-def test_an_entry_left_out_is_noticed(left_out: int) -> None:
+def test_a_missing_entry_is_noticed(left_out: int) -> None:
     rest = FULL_LIFE[:left_out] + FULL_LIFE[left_out + 1 :]
     same_state = {Event.CANCEL_REQUESTED, Event.IGNORED, Event.DISCARDED, Event.RESTORED}
     silent = FULL_LIFE[left_out].event in same_state  # the task stays where it is, so nothing misses the entry
@@ -252,7 +252,7 @@ def test_a_history_that_does_not_begin_with_enqueued_is_caught() -> None:
     assert codes(verify(history(claimed(1, "ann"), completed(1, "ann")))) == [Code.NO_BEGINNING]
 
 
-def test_a_move_that_is_not_allowed_is_caught() -> None:
+def test_a_transition_that_is_not_allowed_is_caught() -> None:
     report = verify(history(ENQUEUED, entry("claimed", "pending", "completed", 1, "ann")))
     assert codes(report) == [Code.MOVE_NOT_ALLOWED]
     assert (report.violations[0].task_id, report.violations[0].entry_id) == (1, 2)
@@ -263,7 +263,7 @@ def test_retrying_a_completed_task_is_not_allowed() -> None:
     assert codes(verify(entries)) == [Code.MOVE_NOT_ALLOWED]
 
 
-def test_pruning_that_rewrites_the_end_is_not_allowed() -> None:
+def test_pruning_that_changes_the_final_state_is_not_allowed() -> None:
     entries = history(ENQUEUED, claimed(1, "ann"), completed(1, "ann"), entry("pruned", "completed", "failed", 1))
     assert codes(verify(entries)) == [Code.MOVE_NOT_ALLOWED]
 
@@ -273,12 +273,12 @@ def test_a_broken_chain_is_caught() -> None:
     assert codes(verify(entries)) == [Code.BROKEN_CHAIN]
 
 
-def test_a_second_beginning_is_a_broken_chain() -> None:
+def test_a_second_enqueued_entry_is_a_broken_chain() -> None:
     assert codes(verify(history(ENQUEUED, ENQUEUED))) == [Code.BROKEN_CHAIN]
 
 
 @pytest.mark.parametrize("end", [completed(1, "ann"), failed(1, "ann", to="failed")], ids=lambda e: e.event.value)
-def test_life_after_the_end_is_caught(end: HistoryEntry) -> None:
+def test_a_transition_after_the_final_state_is_caught(end: HistoryEntry) -> None:
     assert codes(verify(history(ENQUEUED, claimed(1, "ann"), end, claimed(2, "bob")))) == [Code.LIFE_AFTER_END]
 
 
@@ -287,7 +287,7 @@ def test_a_second_completion_under_the_same_token_is_caught() -> None:
     assert codes(verify(entries)) == [Code.STALE_TOKEN, Code.LIFE_AFTER_END]
 
 
-def test_life_after_pruning_is_caught() -> None:
+def test_a_transition_after_pruning_is_caught() -> None:
     cancelled = entry("cancelled", "pending", "cancelled")
     entries = history(ENQUEUED, cancelled, pruned(0, "cancelled"), retried(0, before="cancelled"))
     assert codes(verify(entries)) == [Code.LIFE_AFTER_PRUNING]
@@ -388,7 +388,7 @@ def test_a_token_that_changes_without_a_claim_is_caught() -> None:
 DONE = history(ENQUEUED, claimed(1, "ann"), completed(1, "ann"))
 
 
-def test_a_task_where_its_history_ends_is_conserved() -> None:
+def test_a_task_in_the_last_state_of_its_history_is_conserved() -> None:
     assert verify(DONE, tasks=[stored("completed", 1)]).ok
 
 
@@ -421,7 +421,7 @@ def test_a_task_with_another_token_than_its_history_says_is_caught() -> None:
 # Planted violations: what clients were told
 
 
-def test_what_clients_were_told_stands_in_the_history() -> None:
+def test_acknowledged_replies_are_found_in_the_history() -> None:
     answers = [said("enqueued", 0, None), said("claimed", 1, "ann"), said("completed", 1, "ann")]
     assert verify(DONE, acknowledged=[*answers, *answers]).ok  # an answer may be told twice
 
@@ -438,7 +438,7 @@ def test_what_clients_were_told_stands_in_the_history() -> None:
     ],
     ids=str,
 )
-def test_an_answer_that_is_not_recorded_is_caught(answer: Acknowledged) -> None:
+def test_an_acknowledged_reply_that_is_not_in_the_history_is_caught(answer: Acknowledged) -> None:
     report = verify(DONE, acknowledged=[answer])
     assert [(violation.code, violation.task_id) for violation in report.violations] == [
         (Code.NOT_RECORDED, answer.task_id)
@@ -450,7 +450,7 @@ def test_a_claim_acknowledged_to_two_workers_is_a_double_claim() -> None:
     assert codes(report) == [Code.DOUBLE_CLAIM, Code.NOT_RECORDED]
 
 
-def test_the_same_token_of_two_tasks_is_no_double_claim() -> None:
+def test_the_same_token_of_two_tasks_is_not_a_double_claim() -> None:
     other = history(*DONE[:1], claimed(1, "bob"), task_id=2, first_id=4)
     assert verify([*DONE, *other], acknowledged=[said("claimed", 1, "ann"), said("claimed", 1, "bob", task_id=2)]).ok
 
@@ -468,7 +468,7 @@ def test_two_acknowledged_completions_with_a_retry_in_between_are_not_doubled() 
     assert Code.DOUBLED_COMPLETION not in codes(verify(entries, acknowledged=TWICE))
 
 
-def test_a_retry_before_or_after_two_completions_excuses_neither() -> None:
+def test_a_retry_before_or_after_two_completions_does_not_justify_the_second() -> None:
     before = history(
         ENQUEUED, entry("cancelled", "pending", "cancelled"), retried(0, "cancelled"), *DONE[1:], claimed(2, "bob")
     )
@@ -491,17 +491,17 @@ def test_an_incomplete_history_still_knows_the_holder_of_a_claim_made_before_it(
     assert codes(verify(history(asked, completed(6, "ann")), complete=False)) == [Code.STALE_TOKEN]
 
 
-def test_an_incomplete_history_is_judged_from_where_it_begins() -> None:
+def test_an_incomplete_history_is_checked_from_its_first_entry() -> None:
     assert codes(verify(history(claimed(7, "ann"), claimed(8, "bob")), complete=False)) == [Code.DOUBLE_CLAIM]
     assert codes(verify(history(released(7, "ann"), claimed(9, "bob")), complete=False)) == [Code.SKIPPED_TOKEN]
 
 
-def test_an_incomplete_history_still_conserves_what_it_knows() -> None:
+def test_an_incomplete_history_still_detects_lost_tasks_that_it_contains() -> None:
     assert verify([], complete=False, tasks=[stored("pending", 0)]).ok
     assert codes(verify(DONE[2:], complete=False, tasks=[])) == [Code.LOST_TASK]
 
 
-def test_an_incomplete_history_confirms_only_what_it_can_know() -> None:
+def test_an_incomplete_history_confirms_only_replies_that_it_covers() -> None:
     rest = history(claimed(2, "bob"), completed(2, "bob"))
     gone = [said("enqueued", 0, None), said("claimed", 1, "ann"), said("claimed", 1, "ann", task_id=9)]
     assert verify(rest, complete=False, acknowledged=gone).ok
@@ -512,7 +512,7 @@ def test_an_incomplete_history_confirms_only_what_it_can_know() -> None:
 # The report
 
 
-def test_a_clean_report_says_what_was_checked() -> None:
+def test_a_clean_report_lists_what_was_checked() -> None:
     assert str(verify(DONE)) == "3 operations on 1 tasks (1 claims, 1 completions): no violation"
 
 
@@ -525,7 +525,7 @@ def test_a_report_lists_each_violation_with_its_task_and_entry() -> None:
     ]
 
 
-def test_a_long_report_shows_how_much_it_leaves_out() -> None:
+def test_a_long_report_counts_the_violations_it_leaves_out() -> None:
     lines = str(VerifyReport(0, 0, 0, 0, [Violation(Code.LOST_TASK, n, "gone") for n in range(25)])).splitlines()
     assert len(lines) == 22
     assert lines[1] == "  task 0: lost_task: gone"
@@ -535,7 +535,7 @@ def test_a_long_report_shows_how_much_it_leaves_out() -> None:
 # Recordings
 
 
-def test_a_recording_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     detailed = msgspec.structs.replace(FULL_LIFE[3], by="key:ops", detail={"message": "two\nlines", "code": [1, None]})
     entries = [*FULL_LIFE[:3], detailed, *FULL_LIFE[4:]]
     assert dump(iter(entries), tmp_path / "run.jsonl") == len(entries)
@@ -557,7 +557,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("line", MALFORMED.values(), ids=MALFORMED.keys())
-def test_a_malformed_line_is_refused_by_its_number(tmp_path: Path, line: bytes) -> None:
+def test_a_malformed_line_is_refused_with_its_number(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "run.jsonl"
     dump(DONE, path)
     path.write_bytes(path.read_bytes() + line + b"\n")

@@ -1,4 +1,4 @@
-"""Every struct of dibs.wire: what is sent as JSON is read as the same, with no field lost or swapped."""
+"""Every struct of dibs.wire: encoding and decoding returns the same object, with no field lost or swapped."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ ANSWERS: list[tuple[Any, Any]] = [
     (finalization.FinalizationClaim, GRANTED),
     (finalization.UnknownWorkflow, GRANTED),
     (finalization.NotClaimed, GRANTED),
-    (finalization.Released, True),
+    (finalization.FinalizationReleased, True),
     (finalization.Finalized, FINALIZED),
     (finalization.Context, CONTEXT),
     (finalization.OneContext, CONTEXT),
@@ -315,7 +315,7 @@ REQUESTS: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]] = [
         (["q"],),
         Filters(queues=["q"], types=["t"], max_attempts_remaining=1, order="lifo", count=4),
     ),
-    (claims.ClaimWish, (CLAIM_REQUEST,), ("w-1", ["q"]), msgspec.structs.replace(CLAIM_REQUEST, wait=0)),
+    (claims.ClaimOptions, (CLAIM_REQUEST,), ("w-1", ["q"]), msgspec.structs.replace(CLAIM_REQUEST, wait=0)),
     (claims.ClaimBody, (CLAIM_REQUEST,), ("w-1", ["q"]), msgspec.structs.replace(CLAIM_REQUEST, wait=0)),
     (
         claims.ClaimByIdBody,
@@ -327,7 +327,7 @@ REQUESTS: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]] = [
     (claims.FailedOutcome, (REF, FAILED), (), FAILED),
     (claims.ReleasedOutcome, (REF, model_claim.Released(4.0)), (), model_claim.Released(4.0)),
     (claims.CancelledOutcome, (REF, Cancelled()), (), Cancelled()),
-    (claims.Noted, (7, True), (), True),
+    (claims.ProgressSaved, (7, True), (), True),
     (claims.Started, (7,), (), None),
     (workflows.FinalizerBody, (dibs.NewTask("end", {"a": 1}),), (), dibs.NewTask("end", {"a": 1})),
     (workflows.StepBody, (STEPS[0],), ("a", 0), STEPS[0]),
@@ -372,31 +372,31 @@ PLAIN: list[Any] = [
     fields.Empty(),
     tasks.DiscardBody.of_ids([1, 2], DeadFilter(queue="q")),
     claims.OneClaim.from_model(REF),
-    claims.OneNote.from_model(REF, 50, "half"),
+    claims.TaskProgress.from_model(REF, 50, "half"),
     claims.Filters(types=["t"], max_attempts_remaining=1, queues=["q"]),
-    claims.NoneAvailable.from_request(claims.ClaimWish(types=["t"])),
+    claims.NoneAvailable.from_request(claims.ClaimOptions(types=["t"])),
     claims.CompleteBody(worker_id="w", token=1, result={"a": 1}),
     claims.FailBody(worker_id="w", token=1, message="m", type="E", traceback="t", retryable=False, retry_in=3.0),
     claims.ReleaseBody(worker_id="w", token=1, delay=3.0),
     claims.FinishBody(worker_id="w", outcomes=[claims.CancelledOutcome.from_model(REF, Cancelled())]),
-    claims.ExchangeBody(worker_id="w", outcomes=[], claim=claims.ClaimWish(count=2)),
+    claims.ExchangeBody(worker_id="w", outcomes=[], claim=claims.ClaimOptions(count=2)),
     claims.RenewBody(worker_id="w", token=1, lease=3.0),
     claims.RenewManyBody(worker_id="w", claims=[claims.OneClaim.from_model(REF)], lease=3.0),
     claims.ProgressBody(worker_id="w", token=1, progress=50, message="half"),
     claims.ClaimsBody(worker_id="w", claims=[claims.OneClaim.from_model(REF)]),
-    claims.NotesBody(worker_id="w", notes=[claims.OneNote.from_model(REF, 50, None)]),
-    claims.Standings([ClaimStatus.HELD, ClaimStatus.LOST]),
+    claims.ProgressManyBody(worker_id="w", notes=[claims.TaskProgress.from_model(REF, 50, None)]),
+    claims.ClaimStatuses([ClaimStatus.HELD, ClaimStatus.LOST]),
     claims.DueIn(3.5),
     claims.CheckpointBody(worker_id="w", token=1, name="n", value={"a": 1}),
     claims.Checkpoints({"n": {"a": 1}}),
-    claims.Kept(True, [1]),
+    claims.KeptCheckpoint(True, [1]),
     history.HistoryQuery(after=3, limit=5),
     history.EventsQuery(types="completed,failed"),
     history.WakeupsQuery(process="p", generation=3, wait=1.5),
     history.Woken("p", 3),
     workflows.Finalization(3, "p", "2025-11-12T10:30:00.000000Z"),
     workflows.WorkflowPage.from_models([WORKFLOW], 1),
-    finalization.WishBody(processor="p", lease=3.0),
+    finalization.ClaimFinalizationBody(processor="p", lease=3.0),
     finalization.HolderBody.from_model("p", 3),
     finalization.ExtendBody.from_model("p", 3, lease=3.0),
     finalization.DueQuery(limit=3),
@@ -417,7 +417,7 @@ ANSWERS_TO_MANY = {
     claims.FinishedAnswers,
     claims.Exchanged,
     claims.RenewedAnswers,
-    claims.NotedAnswers,
+    claims.ProgressSavedAnswers,
     claims.StartedAnswers,
 }
 """Lists of answers and refusals; a client reads each entry on its own."""
@@ -426,8 +426,8 @@ BASES = {
     fields.RequestBody,
     fields.Query,
     tasks.TaskOptions,
-    claims.Ordered,
-    claims.OfClaim,
+    claims.OrderOptions,
+    claims.ClaimHolder,
     claims.ClaimFields,
     history.EntryFields,
     finalization.ProcessorBody,
@@ -446,25 +446,27 @@ def named(case: Any) -> str:
 
 
 @pytest.mark.parametrize(("kind", "thing"), ANSWERS, ids=named)
-def test_an_answer_is_read_as_what_the_server_meant(kind: Any, thing: Any) -> None:
+def test_a_response_is_decoded_into_the_model_that_the_server_encoded(kind: Any, thing: Any) -> None:
     assert sent(kind.from_model(thing)).to_model() == thing
 
 
 @pytest.mark.parametrize(("kind", "made_of", "given", "thing"), REQUESTS, ids=named)
-def test_a_request_is_read_as_what_the_client_meant(kind: Any, made_of: Any, given: Any, thing: Any) -> None:
+def test_a_request_is_decoded_into_the_model_that_the_client_encoded(
+    kind: Any, made_of: Any, given: Any, thing: Any
+) -> None:
     assert sent(kind.from_model(*made_of), kind).to_model(*given) == thing
 
 
 @pytest.mark.parametrize("struct", PLAIN, ids=lambda struct: type(struct).__name__)
-def test_a_struct_is_read_as_it_was_written(struct: Any) -> None:
+def test_a_struct_is_decoded_as_it_was_encoded(struct: Any) -> None:
     assert sent(struct) == struct
 
 
-def test_a_page_of_workflows_is_read_as_workflows() -> None:
+def test_a_page_of_workflows_is_decoded_into_workflows() -> None:
     assert sent(workflows.WorkflowPage.from_models([WORKFLOW], 1)).to_model() == [WORKFLOW]
 
 
-def test_several_claims_are_read_as_claims() -> None:
+def test_several_claims_are_decoded_into_claims() -> None:
     assert sent(claims.Claimed.from_model([CLAIM, CLAIM], several=True)).to_model() == [CLAIM, CLAIM]
 
 
@@ -509,7 +511,7 @@ def test_an_error_is_raised_again_with_its_attributes(error: dibs.DibsError) -> 
     )
 
 
-def test_every_struct_is_sent_here() -> None:
+def test_every_struct_is_covered_by_these_tests() -> None:
     modules = [importlib.import_module(f"dibs.wire.{each.name}") for each in pkgutil.iter_modules(dibs.wire.__path__)]
     structs = {
         struct

@@ -8,7 +8,7 @@ import pytest
 
 import dibs
 from tests.helpers import handlers
-from tests.helpers.hands import Crew, crew
+from tests.helpers.workers import Crew, crew
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Nothing that happens in a child process costs its worker a place, or holds up the end of the program."""
+"""No fault of a child process costs its worker a lane, or delays the exit of the program."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def app(url: str) -> Iterator[dibs.Dibs]:
         yield app
 
 
-def test_a_child_that_is_killed_is_mourned_although_its_own_child_holds_the_pipe(app: dibs.Dibs) -> None:
+def test_the_death_of_a_killed_child_process_is_noticed_although_its_own_child_holds_the_pipe(app: dibs.Dibs) -> None:
     held = broken.leave_a_child_behind.options(timeout=2).enqueue(seconds=30).wait(20)
     assert held.error is not None
     assert (held.state, held.error.type) == (State.FAILED, "TimedOut")
     assert broken.number.enqueue().wait(20).state is State.COMPLETED
 
 
-def test_a_child_that_ends_itself_is_mourned_although_its_own_child_holds_the_pipe(app: dibs.Dibs) -> None:
+def test_the_exit_of_a_child_process_is_noticed_although_its_own_child_holds_the_pipe(app: dibs.Dibs) -> None:
     died = broken.leave_a_child_behind.enqueue(code=3).wait(20)
     assert died.error is not None
     assert (died.error.type, "exit code 3" in died.error.message) == ("ProcessDied", True)
@@ -42,7 +42,7 @@ def test_an_error_whose_text_cannot_be_stored_fails_its_attempt_like_any_other(a
     assert failed.error.message == "no file named \N{REPLACEMENT CHARACTER}\N{SYMBOL FOR NULL}"
 
 
-def test_a_line_that_cannot_be_logged_does_not_fail_its_task(app: dibs.Dibs) -> None:
+def test_a_log_entry_that_cannot_be_formatted_does_not_fail_its_task(app: dibs.Dibs) -> None:
     assert broken.log_what_cannot_be_logged.enqueue().wait(20).result == "logged"
 
 
@@ -54,14 +54,14 @@ def test_a_keyboard_interrupt_of_a_handler_fails_its_attempt_and_not_its_process
     assert broken.number.enqueue().wait(20).result == before
 
 
-def test_the_time_that_a_child_takes_to_start_is_not_its_tasks_time(
+def test_the_start_of_a_child_process_does_not_count_for_the_timeout_of_its_task(
     app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DIBS_TEST_IMPORT_TAKES", "2.5")
     assert broken.number.options(timeout=2, max_attempts=1).enqueue().wait(20).state is State.COMPLETED
 
 
-def test_a_program_that_never_stops_its_worker_ends_all_the_same(url: str) -> None:
+def test_a_program_that_never_stops_its_worker_can_still_exit(url: str) -> None:
     command = [sys.executable, "-m", "tests.helpers.broken", url]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (0, "completed\n"), ended.stderr

@@ -1,4 +1,4 @@
-"""Nothing that a handler raises, returns or is given takes its thread, its event loop or its place along."""
+"""No exception, result or argument of a handler ends its thread, its event loop or its lane."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def contains_itself() -> list[Any]:
     ("does", "error"),
     [(speechless, "Speechless"), (endless, "AttributeError"), (contains_itself, "InvalidValue")],
 )
-def test_what_cannot_even_be_told_fails_the_attempt_and_leaves_its_place_free(
+def test_an_error_or_result_that_cannot_be_formatted_fails_the_attempt_and_frees_the_lane(
     app: dibs.Dibs, does: Callable[[], Any], error: str
 ) -> None:
     @app.task(max_attempts=1)
@@ -82,7 +82,7 @@ def test_what_cannot_even_be_told_fails_the_attempt_and_leaves_its_place_free(
             assert handler.enqueue(fine=True).wait(10).state is State.COMPLETED
 
 
-def test_a_type_that_refuses_its_value_in_its_own_way_fails_the_attempt(app: dibs.Dibs) -> None:
+def test_a_params_type_that_raises_an_unusual_exception_fails_the_attempt(app: dibs.Dibs) -> None:
     @app.task(max_attempts=1)
     def plain(picky: Picky) -> int:
         return picky.size
@@ -99,7 +99,7 @@ def test_a_type_that_refuses_its_value_in_its_own_way_fails_the_attempt(app: dib
             assert handler.enqueue(Picky(3)).wait(10).result == 3
 
 
-def test_a_thread_astray_leaves_every_place_to_others(app: dibs.Dibs) -> None:
+def test_a_thread_that_runs_past_its_timeout_does_not_occupy_a_lane(app: dibs.Dibs) -> None:
     enough = threading.Event()
 
     @app.task(timeout=0.2, max_attempts=1)
@@ -122,7 +122,7 @@ def test_a_thread_astray_leaves_every_place_to_others(app: dibs.Dibs) -> None:
             enough.set()
 
 
-def test_a_lane_that_could_not_start_a_thread_gives_its_tasks_back_and_tries_again(
+def test_a_lane_that_cannot_start_a_thread_releases_its_tasks_and_tries_again(
     app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[str] = []
@@ -145,7 +145,7 @@ def test_a_lane_that_could_not_start_a_thread_gives_its_tasks_back_and_tries_aga
     assert {app.get(task.id).attempts for task in tasks} == {1}
 
 
-def test_a_task_that_was_cancelled_before_it_could_begin_does_not_begin(app: dibs.Dibs) -> None:
+def test_a_task_that_was_cancelled_before_it_started_does_not_run(app: dibs.Dibs) -> None:
     begun: list[str] = []
     blocking, enough = threading.Event(), threading.Event()
 

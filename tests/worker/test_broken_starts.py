@@ -1,4 +1,4 @@
-"""A worker that cannot begin says so at once, leaves nothing behind, and may try again."""
+"""A worker that cannot start reports it at once, leaves no thread, and may be started again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dibs import InvalidValue, State, StoreError
 pytestmark = pytest.mark.own_connections
 
 
-def test_a_worker_that_could_not_begin_leaves_no_thread_and_may_begin_later(tmp_path: Path) -> None:
+def test_a_worker_that_could_not_start_leaves_no_thread_and_may_start_later(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     app = dibs.Dibs(f"sqlite:///{folder}/dibs.db")
 
@@ -47,7 +47,7 @@ def test_a_worker_that_could_not_begin_leaves_no_thread_and_may_begin_later(tmp_
         {"schedule": "@daily", "name": "n" * 250},
     ],
 )
-def test_a_schedule_that_makes_no_sense_is_refused_where_it_is_declared(options: dict[str, Any]) -> None:
+def test_an_invalid_schedule_is_refused_where_it_is_declared(options: dict[str, Any]) -> None:
     app = dibs.Dibs("sqlite:///nowhere.db")
     with pytest.raises(InvalidValue):
 

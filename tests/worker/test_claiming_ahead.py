@@ -1,4 +1,4 @@
-"""Claiming ahead: very short tasks in batches, long ones only when they can begin, and nobody waits for ever."""
+"""Claiming ahead: very short tasks in batches, long tasks only when they can start, and no task is starved."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import dibs
 from dibs import Event, State
 from tests.helpers import ahead
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import doze, heard, nap, persist, say
-from tests.helpers.hands import Crew
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 
 def test_very_short_tasks_are_claimed_in_batches_after_the_first(app: dibs.Dibs, hands: Crew) -> None:
@@ -30,7 +30,7 @@ def test_very_short_tasks_are_claimed_in_batches_after_the_first(app: dibs.Dibs,
     assert hand.exit_code() == 0
 
 
-def test_long_tasks_are_claimed_only_when_they_can_begin(app: dibs.Dibs, hands: Crew) -> None:
+def test_long_tasks_are_claimed_only_when_they_can_start(app: dibs.Dibs, hands: Crew) -> None:
     takes = 0.15
     app.enqueue_many([handler.new(seconds=takes) for handler in (nap, doze) for _ in range(16)])
     hands.hire(concurrency=2)
@@ -53,7 +53,7 @@ def test_a_long_task_is_not_starved_by_a_stream_of_short_ones(app: dibs.Dibs, ha
     assert app.wait(long.id, 10).state is State.COMPLETED
 
 
-def test_tasks_claimed_ahead_that_cannot_begin_soon_are_given_back(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+def test_tasks_claimed_ahead_that_cannot_start_soon_are_released(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
     hands.hire(concurrency=1, worker_id="stuck").wait_until_ready(app)
     held, behind = ahead.hold(app, tmp_path)
     hands.hire(concurrency=1, worker_id="free")

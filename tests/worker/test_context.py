@@ -1,4 +1,4 @@
-"""What a handler is told about its attempt, what it says while it runs, and what its caller gets back."""
+"""The context of a handler: its attempt, its progress and log, and the result for its caller."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 from dibs import AsyncDibs, Backoff, Context, Dibs, NewTask, PollerConfig, State, TaskPoller, WaitTimeout
 from tests.helpers import handlers
 from tests.helpers.handlers import say
-from tests.helpers.hands import Crew
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def app(url: str) -> Iterator[Dibs]:
         yield app
 
 
-def test_the_context_knows_the_task_the_token_and_the_attempt(app: Dibs) -> None:
+def test_the_context_has_the_task_the_token_and_the_attempt(app: Dibs) -> None:
     @app.task(max_attempts=3, backoff=Backoff(0.01, 0.01))
     def look(ctx: Context, n: int) -> dict[str, Any]:
         if ctx.attempt < 3:
@@ -63,7 +63,7 @@ def test_a_completed_task_shows_the_last_progress_of_its_handler(
     url: str, way: str, lane: str, request: pytest.FixtureRequest
 ) -> None:
     with contextlib.ExitStack() as closing:
-        place = url if way == "direct" else closing.enter_context(request.getfixturevalue("house").serving(url))
+        place = url if way == "direct" else closing.enter_context(request.getfixturevalue("server_host").serving(url))
         app = closing.enter_context(Dibs(place))
 
         def far(ctx: Context, n: int) -> None:
@@ -118,7 +118,7 @@ def test_tasks_that_report_no_progress_cost_no_statement_for_it(app: Dibs, monke
     assert "progress" not in ran
 
 
-def test_progress_beyond_its_bounds_is_the_handler_s_own_failure(app: Dibs) -> None:
+def test_progress_out_of_bounds_raises_in_the_handler(app: Dibs) -> None:
     @app.task(max_attempts=1)
     def far(ctx: Context) -> None:
         ctx.progress(101)
@@ -148,7 +148,7 @@ class Box:
     label: str = "none"
 
 
-def test_arguments_arrive_as_what_they_were_annotated(app: Dibs) -> None:
+def test_arguments_are_converted_to_their_annotated_types(app: Dibs) -> None:
     arrived: list[Any] = []
     moment, name = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), UUID(int=7)
 
@@ -161,7 +161,7 @@ def test_arguments_arrive_as_what_they_were_annotated(app: Dibs) -> None:
     assert arrived == [(Box(1, "x"), moment, name, [Box(2)], 0.5)]
 
 
-def test_options_of_one_call_do_not_stay(app: Dibs) -> None:
+def test_options_apply_to_one_call_only(app: Dibs) -> None:
     @app.task(priority=1, max_attempts=7, timeout=30)
     def job(n: int = 0) -> None: ...
 
@@ -187,7 +187,7 @@ def test_new_tasks_are_enqueued_many_at_once(app: Dibs) -> None:
         assert [task.wait(10).result for task in tasks] == [factor * n for n in range(50) for factor in (2, 3)]
 
 
-def test_waiting_for_a_task_gives_up_in_time(app: Dibs) -> None:
+def test_waiting_for_a_task_gives_up_after_its_timeout(app: Dibs) -> None:
     with pytest.raises(WaitTimeout, match="still pending"):
         app.enqueue("nobody").wait(0.05)
 
@@ -212,7 +212,7 @@ def test_a_task_of_the_async_client_is_awaited(url: str) -> None:
     assert asyncio.run(main()) == [8, 1.5, 2]
 
 
-def test_a_child_process_tells_its_progress_and_its_log(url: str, hands: Crew, tmp_path: Any) -> None:
+def test_a_child_process_reports_its_progress_and_its_log(url: str, hands: Crew, tmp_path: Any) -> None:
     from tests.helpers import handlers
 
     with handlers.at(url) as app:

@@ -76,7 +76,9 @@ def any_url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_ctrl_c_shows_the_line_of_the_script_and_little_of_the_library(any_url: str, call: str, tmp_path: Path) -> None:
+def test_the_traceback_of_ctrl_c_shows_the_line_of_the_script_and_little_of_the_library(
+    any_url: str, call: str, tmp_path: Path
+) -> None:
     template, code = CALLS[call]
     script = tmp_path / "script.py"
     script.write_text(template.format(call=code))
@@ -117,7 +119,7 @@ def own_handler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own_handler")
-def test_what_a_handler_of_the_signal_raises_reaches_the_program(tmp_path: Path) -> None:
+def test_an_exception_raised_by_a_signal_handler_reaches_the_program(tmp_path: Path) -> None:
     with dibs.Dibs(f"sqlite:///{tmp_path}/dibs.db") as app:
         task = app.enqueue("resize")
         timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])

@@ -14,7 +14,7 @@ from tests.helpers.waiting import until
 pytestmark = pytest.mark.own_connections
 
 
-def test_a_with_block_works_for_as_long_as_it_lasts(url: str) -> None:
+def test_a_worker_runs_for_as_long_as_its_with_block(url: str) -> None:
     with Dibs(url) as app:
         add = declare_add(app)
         before = set(threading.enumerate())
@@ -28,7 +28,7 @@ def test_a_with_block_works_for_as_long_as_it_lasts(url: str) -> None:
         assert [info.state for info in app.workers()] == [WorkerState.GONE]
 
 
-def test_leaving_the_block_waits_for_what_runs(url: str) -> None:
+def test_leaving_the_with_block_waits_for_running_tasks(url: str) -> None:
     with Dibs(url) as app:
         began, go = threading.Event(), threading.Event()
 
@@ -45,7 +45,7 @@ def test_leaving_the_block_waits_for_what_runs(url: str) -> None:
         assert app.wait(task.id, 0).result == "done"
 
 
-def test_inside_async_with_coroutines_run_on_the_caller_s_own_loop(url: str) -> None:
+def test_inside_async_with_coroutines_run_on_the_callers_event_loop(url: str) -> None:
     async def main() -> None:
         async with AsyncDibs(url) as app:
 
@@ -67,7 +67,7 @@ def test_inside_async_with_coroutines_run_on_the_caller_s_own_loop(url: str) -> 
     asyncio.run(main())
 
 
-def test_leaving_async_with_lets_coroutines_end_and_releases_those_that_do_not(url: str) -> None:
+def test_leaving_async_with_waits_for_coroutines_and_releases_unfinished_tasks(url: str) -> None:
     async def main() -> list[Any]:
         async with AsyncDibs(url) as app:
             both_began = asyncio.Barrier(3)
@@ -185,7 +185,7 @@ def test_run_in_a_thread_that_is_not_the_main_one_ends_with_stop(url: str) -> No
         assert codes == [0]
 
 
-def test_stopping_twice_is_stopping_once(url: str) -> None:
+def test_stopping_a_worker_twice_is_the_same_as_once(url: str) -> None:
     with Dibs(url) as app:
         declare_add(app)
 
@@ -197,7 +197,7 @@ def test_stopping_twice_is_stopping_once(url: str) -> None:
             assert worker.stop() == 0
 
 
-def test_a_worker_that_never_started_can_be_stopped_and_one_that_did_not_started_again(url: str) -> None:
+def test_a_worker_that_never_started_can_be_stopped_and_a_started_worker_cannot_be_started_again(url: str) -> None:
     with Dibs(url) as app:
         declare_add(app)
         assert app.worker().stop() == 0
@@ -205,7 +205,7 @@ def test_a_worker_that_never_started_can_be_stopped_and_one_that_did_not_started
             worker.start()
 
 
-def test_a_burst_ends_when_nothing_is_left(url: str) -> None:
+def test_a_burst_ends_when_no_task_is_left(url: str) -> None:
     with Dibs(url) as app:
         add = declare_add(app)
 
@@ -219,7 +219,7 @@ def test_a_burst_ends_when_nothing_is_left(url: str) -> None:
         assert app.worker(burst=True).run() == 0  # nothing at all
 
 
-def test_a_worker_without_handlers_says_so(url: str) -> None:
+def test_a_worker_without_handlers_is_refused_with_a_message(url: str) -> None:
     with Dibs(url) as app, pytest.raises(InvalidValue, match=r"@app\.task"):
         app.worker()
 

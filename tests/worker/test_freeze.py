@@ -1,4 +1,4 @@
-"""Promise 4: a worker that slept through the end of its lease changes nothing when it wakes up, and works on."""
+"""Promise 4: a worker that was frozen past the end of its lease changes nothing when it continues, and works again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import dibs
 from tests.helpers import ahead
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import heard, nap, persist, say
-from tests.helpers.hands import Crew
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 
-def test_a_thawed_worker_changes_nothing_about_a_task_that_another_has_done(
+def test_a_thawed_worker_does_not_change_a_task_that_another_worker_completed(
     app: dibs.Dibs, hands: Crew, tmp_path: Path
 ) -> None:
     task = persist.enqueue(folder=str(tmp_path))
@@ -43,7 +43,7 @@ def test_a_thawed_worker_changes_nothing_about_a_task_that_another_has_done(
     assert_balanced(app)
 
 
-def test_a_thawed_worker_does_not_begin_what_it_has_lost(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+def test_a_thawed_worker_does_not_start_tasks_whose_claims_it_lost(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
     frozen = hands.hire(lease=1, concurrency=1)
     frozen.wait_until_ready(app)
     held, behind = ahead.hold(app, tmp_path)

@@ -1,4 +1,4 @@
-"""Promises 3 to 5: workers killed at random moments lose nothing, complete nothing twice, and delay it little."""
+"""Promises 3 to 5: workers killed at random times lose no task, complete none twice, and cause little delay."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import dibs
 from dibs import Event, NewTask
 from tests import matrix
-from tests.helpers.books import assert_balanced, percentile
+from tests.helpers.consistency import assert_balanced, percentile
 from tests.helpers.handlers import doze, heard, nap, remain
-from tests.helpers.hands import Crew, Hand
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew, Hand
 
 WORKERS, A_ROUND = 4, 100
 ROUNDS = 20 if matrix.is_stress() else 12
@@ -26,7 +26,7 @@ SLACK = 10.0
 """Seconds that a slow machine may add."""
 
 
-def test_workers_killed_at_random_moments_lose_nothing_and_do_nothing_twice(app: dibs.Dibs, hands: Crew) -> None:
+def test_workers_killed_at_random_times_lose_no_task_and_complete_none_twice(app: dibs.Dibs, hands: Crew) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -47,7 +47,7 @@ def test_workers_killed_at_random_moments_lose_nothing_and_do_nothing_twice(app:
     assert percentile(claimable, 0.99) < LEASE + UPKEEP + SLACK
 
 
-def test_a_killed_worker_takes_its_child_processes_along(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+def test_the_child_processes_of_a_killed_worker_exit(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
     hand = hands.hire(lease=2, upkeep_every=0.5)
     task = remain.options(max_attempts=5).enqueue(folder=str(tmp_path))
     child = int(until(lambda: heard(tmp_path, "remain.1.began"), 30))

@@ -1,4 +1,4 @@
-"""The store is away for a while: the same worker process goes on by itself afterwards, and nothing is lost."""
+"""An outage of the store: the same worker process continues afterwards, and no task is lost."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 import dibs
 from tests.helpers import handlers
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.databases import sqlite_path
 from tests.helpers.handlers import doze, heard, nap, persist, say
-from tests.helpers.hands import crew
 from tests.helpers.postgres import Cluster, new_data_folder
 from tests.helpers.waiting import until
+from tests.helpers.workers import crew
 
 pytestmark = pytest.mark.own_connections
 
@@ -60,7 +60,7 @@ def test_a_worker_drains_the_queue_after_postgresql_died_and_came_back(cluster: 
         assert_balanced(app)
 
 
-def test_a_worker_goes_on_after_the_sqlite_file_was_locked_for_longer_than_a_lease(tmp_path: Path) -> None:
+def test_a_worker_continues_after_the_sqlite_file_was_locked_for_longer_than_a_lease(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/dibs.db"
     with handlers.at(url) as app, crew(url) as hands:
         hand = hands.hire(lease=1, upkeep_every=0.2, concurrency=4)

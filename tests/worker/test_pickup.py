@@ -1,4 +1,4 @@
-"""A task begins soon: when it is enqueued from another process, and when its time has come."""
+"""A task starts soon after it is enqueued by another process, and soon after its time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import psycopg
 import pytest
 
 import dibs
-from tests.helpers.books import percentile
+from tests.helpers.consistency import percentile
 from tests.helpers.handlers import nap
-from tests.helpers.hands import Crew
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 HOURS = 3600.0
 
 
-def test_a_worker_that_has_long_been_idle_needs_no_poll_to_pick_up_a_task(app: dibs.Dibs, hands: Crew) -> None:
+def test_a_worker_that_has_been_idle_for_long_is_woken_for_a_task_without_polling(app: dibs.Dibs, hands: Crew) -> None:
     hand = hands.hire(poll=HOURS)
     hand.wait_until_ready(app)
     # Its looks come after 0.25, 0.5, 1, 2, ... seconds: the next is so far away that only a wake-up can be in time.
@@ -36,7 +36,7 @@ def test_a_worker_that_has_long_been_idle_needs_no_poll_to_pick_up_a_task(app: d
     assert max(latencies) < 1
 
 
-def test_a_delayed_task_begins_close_to_its_time(app: dibs.Dibs, hands: Crew) -> None:
+def test_a_delayed_task_starts_close_to_its_time(app: dibs.Dibs, hands: Crew) -> None:
     hands.hire(poll=HOURS, upkeep_every=HOURS).wait_until_ready(app)
     tasks = [nap.options(delay=delay).enqueue() for delay in (0.3, 0.9, 1.7)]
     late = []
@@ -48,13 +48,15 @@ def test_a_delayed_task_begins_close_to_its_time(app: dibs.Dibs, hands: Crew) ->
     assert all(0 <= each < 5 for each in late)  # it never looks by itself, so late by little means: it knew
 
 
-def test_a_task_that_was_there_before_the_worker_is_found(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+def test_a_task_that_was_enqueued_before_the_worker_started_is_claimed(
+    app: dibs.Dibs, hands: Crew, tmp_path: Path
+) -> None:
     task = nap.enqueue()
     hands.hire(poll=HOURS)
     app.wait(task.id, 30)
 
 
-def test_a_worker_that_got_less_than_it_has_room_for_does_not_ask_again_at_once(
+def test_a_worker_that_claimed_fewer_tasks_than_requested_does_not_claim_again_at_once(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, Any]] = []
@@ -79,7 +81,7 @@ def test_a_worker_that_got_less_than_it_has_room_for_does_not_ask_again_at_once(
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_what_a_process_tells_others_does_not_wake_itself_a_second_time(url: str) -> None:
+def test_a_process_ignores_its_own_notifications(url: str) -> None:
     with dibs.Dibs(url) as app, psycopg.connect(url, autocommit=True) as other:
         wakeups = app._store.wakeups
         other.execute("LISTEN dibs")

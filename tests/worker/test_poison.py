@@ -1,4 +1,4 @@
-"""Promise 7: a task that kills its worker reaches the dead letter, and takes nobody with it."""
+"""Promise 7: a task that kills its worker reaches the dead letter, and no other task does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 import dibs
 from dibs import Backoff, State
-from tests.helpers.books import all_tasks, assert_balanced
+from tests.helpers.consistency import all_tasks, assert_balanced
 from tests.helpers.handlers import die_apart, mark, renamed, toil
-from tests.helpers.hands import Crew
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 
-def test_a_task_that_kills_its_child_process_does_not_harm_the_worker(app: dibs.Dibs, hands: Crew) -> None:
+def test_a_task_that_kills_its_child_process_does_not_end_the_worker(app: dibs.Dibs, hands: Crew) -> None:
     hand = hands.hire(children=1)
     poison = die_apart.options(max_attempts=3, backoff=Backoff(0.01, 0.01)).enqueue()
     dead = app.wait(poison.id, 30)
@@ -52,7 +52,9 @@ def test_a_task_that_kills_its_worker_ends_in_the_dead_letter_and_its_neighbours
     assert_balanced(app, [State.COMPLETED, State.FAILED])
 
 
-def test_a_handler_that_no_child_process_finds_is_a_dead_letter_that_says_so(app: dibs.Dibs, hands: Crew) -> None:
+def test_a_handler_that_child_processes_cannot_import_fails_permanently_with_a_message(
+    app: dibs.Dibs, hands: Crew
+) -> None:
     hands.hire(children=1)
     dead = app.wait(renamed.enqueue().id, 30)
     assert (dead.state, dead.attempts) == (State.FAILED, 1)

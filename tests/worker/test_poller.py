@@ -1,4 +1,4 @@
-"""The plain loop: each task reaches the callback once, and nothing a callback does ends the loop."""
+"""The poller: each task reaches the callback once, and nothing a callback does ends the loop."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_failing_callback_fails_its_task_and_not_the_loop(app: dibs.Dibs) -> N
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_the_endings_end_a_task_as_in_a_worker(
+def test_retry_snooze_permanent_and_cancel_end_a_task_as_in_a_worker(
     app: dibs.Dibs, ending: Exception, state: State, attempts: int, last_events: list[str]
 ) -> None:
     task = app.enqueue("work")
@@ -173,7 +173,7 @@ def test_the_endings_end_a_task_as_in_a_worker(
         assert ended.attempts == attempts
 
 
-def test_a_result_that_is_not_json_fails_the_task_for_good(app: dibs.Dibs) -> None:
+def test_a_result_that_is_not_json_fails_the_task_permanently(app: dibs.Dibs) -> None:
     strange, huge = app.enqueue("work"), app.enqueue("work")
     results = iter([object(), 2**70])
     with Polling(app, lambda task: next(results)):
@@ -202,7 +202,7 @@ def order_of(app: dibs.Dibs, **options: Any) -> list[Any]:
     ],
     ids=str,
 )
-def test_the_newest_comes_first_within_a_priority_unless_told_otherwise(
+def test_the_newest_task_of_a_priority_is_claimed_first_by_default(
     app: dibs.Dibs, options: dict[str, Any], expected: list[str]
 ) -> None:
     assert order_of(app, **options) == expected
@@ -222,7 +222,7 @@ def test_only_tasks_of_its_queues_and_types_are_claimed(app: dibs.Dibs) -> None:
 # Pauses
 
 
-def test_pauses_grow_up_to_the_longest() -> None:
+def test_pauses_between_polls_grow_up_to_the_maximum() -> None:
     config = PollerConfig(poll_interval=4, max_backoff=10, backoff_multiplier=1.5)
     assert [config.pause(looks) for looks in (1, 2, 3, 4, 100_000)] == [4, 6, 9, 10, 10]
     assert PollerConfig().pause(1) == 5
@@ -269,7 +269,7 @@ def test_the_lease_is_renewed_while_the_callback_runs(app: dibs.Dibs) -> None:
     assert (done.state, done.token) == (State.COMPLETED, 1)
 
 
-def test_the_heart_beats_while_the_callback_runs(app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_are_sent_while_the_callback_runs(app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poller, "HEARTBEAT_INTERVAL", 0.05)
     task = app.enqueue("work")
 
@@ -282,14 +282,14 @@ def test_the_heart_beats_while_the_callback_runs(app: dibs.Dibs, monkeypatch: py
         assert finished(app, task).state is State.COMPLETED
 
 
-def test_a_heartbeat_can_be_given_by_hand(app: dibs.Dibs) -> None:
+def test_a_heartbeat_can_be_sent_by_a_call(app: dibs.Dibs) -> None:
     by_hand = TaskPoller(app, "poller-1", PollerConfig(queues=["slow"], types=["work"]))
     by_hand.update_heartbeat()
     [worker] = app.workers()
     assert (worker.id, worker.queues, worker.types) == ("poller-1", ["slow"], ["work"])
 
 
-def test_a_callback_sees_that_its_task_should_stop(app: dibs.Dibs) -> None:
+def test_a_callback_sees_the_cancel_request_of_its_task(app: dibs.Dibs) -> None:
     task = app.enqueue("work")
 
     def callback(task: Task, context: dibs.Context) -> None:
@@ -301,7 +301,7 @@ def test_a_callback_sees_that_its_task_should_stop(app: dibs.Dibs) -> None:
         assert finished(app, task).state is State.CANCELLED
 
 
-def test_a_task_fails_at_its_timeout_and_what_the_callback_did_later_is_not_counted(
+def test_a_task_fails_at_its_timeout_and_a_later_result_of_the_callback_is_dropped(
     app: dibs.Dibs, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = app.enqueue("work", timeout=0.1, max_attempts=1)
@@ -398,7 +398,7 @@ def test_an_outage_does_not_end_the_loop_and_the_outcome_is_written_after_it(
 # Stopping
 
 
-def test_stop_lets_the_current_task_end_and_claims_no_other(app: dibs.Dibs) -> None:
+def test_stop_lets_the_current_task_finish_and_claims_no_other(app: dibs.Dibs) -> None:
     first, second = app.enqueue("work", priority=1), app.enqueue("work")
     stopping = TaskPoller(app, "poller-1", QUICK)
 
@@ -417,20 +417,20 @@ def test_stop_ends_a_long_pause(app: dibs.Dibs) -> None:
     assert polling.ran == 0
 
 
-def test_a_poller_that_was_stopped_before_it_began_runs_nothing(app: dibs.Dibs) -> None:
+def test_a_poller_that_was_stopped_before_it_started_runs_nothing(app: dibs.Dibs) -> None:
     app.enqueue("work")
     stopped = TaskPoller(app, "poller-1", QUICK)
     stopped.stop()
     assert stopped.poll_loop(lambda task: None) == 0
 
 
-def test_a_poller_that_leaves_says_goodbye(app: dibs.Dibs) -> None:
+def test_a_poller_that_ends_reports_that_it_left(app: dibs.Dibs) -> None:
     app.enqueue("work")
     run_all(app, lambda task: None)
     assert [(worker.id, worker.state) for worker in app.workers()] == [("poller-1", dibs.WorkerState.GONE)]
 
 
-def test_an_interrupted_callback_gives_its_task_back(app: dibs.Dibs) -> None:
+def test_an_interrupted_callback_releases_its_task(app: dibs.Dibs) -> None:
     task = app.enqueue("work")
 
     def callback(task: Task) -> None:
@@ -453,7 +453,7 @@ print("ran", poller.poll_loop(lambda task: print("task", task.id, flush=True)))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGTERM")
-def test_a_signal_handler_may_stop_it(app: dibs.Dibs, url: str) -> None:
+def test_a_signal_handler_may_stop_a_poller(app: dibs.Dibs, url: str) -> None:
     task = app.enqueue("work")
     command = [sys.executable, "-W", "error", "-c", PROGRAM, url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
@@ -486,7 +486,7 @@ def test_a_signal_handler_may_stop_it(app: dibs.Dibs, url: str) -> None:
     ],
     ids=str,
 )
-def test_a_strange_value_is_refused(options: dict[str, Any]) -> None:
+def test_an_invalid_option_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(dibs.InvalidValue):
         PollerConfig(**options)
 
@@ -496,6 +496,6 @@ def test_an_unknown_option_is_refused() -> None:
         PollerConfig(interval=5)  # type: ignore[call-arg]
 
 
-def test_a_strange_worker_id_is_refused(app: dibs.Dibs) -> None:
+def test_an_invalid_worker_id_is_refused(app: dibs.Dibs) -> None:
     with pytest.raises(dibs.InvalidValue, match="worker id"):
         TaskPoller(app, "poller 1")

@@ -1,4 +1,4 @@
-"""Whatever a handler raises, returns or does not understand is the end of its attempt, and of nothing else."""
+"""Every exception, result or invalid argument of a handler ends its attempt, and nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Odd(BaseException):
 @pytest.mark.parametrize(
     "raised", [ValueError, Odd, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError]
 )
-def test_whatever_is_raised_the_attempt_fails_and_the_worker_works_on(
+def test_every_exception_fails_the_attempt_and_the_worker_continues(
     app: dibs.Dibs, raised: type[BaseException]
 ) -> None:
     @app.task(max_attempts=1)
@@ -73,7 +73,7 @@ def test_a_failed_attempt_is_tried_again_with_backoff_until_none_is_left(app: di
     assert (task.state, task.attempts, task.error.message) == (State.FAILED, 3, "attempt 3")
 
 
-def test_retry_names_its_own_delay_and_keeps_the_cause(app: dibs.Dibs) -> None:
+def test_retry_sets_the_delay_and_keeps_the_cause(app: dibs.Dibs) -> None:
     @app.task(max_attempts=2, backoff=Backoff(300, 300))
     def again(ctx: dibs.Context) -> int:
         if ctx.attempt == 1:
@@ -100,7 +100,7 @@ def test_snooze_spends_no_attempt(app: dibs.Dibs) -> None:
     assert events(app, task.id).count("released") == 3
 
 
-def test_permanent_goes_to_the_dead_letter_at_once(app: dibs.Dibs) -> None:
+def test_permanent_sends_the_task_to_the_dead_letter_at_once(app: dibs.Dibs) -> None:
     @app.task(max_attempts=5)
     def hopeless() -> None:
         raise Permanent("no such customer")
@@ -140,7 +140,9 @@ def test_retry_keeps_a_message_of_its_own_and_the_traceback_of_its_cause(app: di
     assert "the cause" in task.error.traceback
 
 
-def test_a_permanent_failure_is_called_so_in_the_log(app: dibs.Dibs, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_permanent_failure_is_marked_as_permanent_in_the_log(
+    app: dibs.Dibs, caplog: pytest.LogCaptureFixture
+) -> None:
     @app.task(max_attempts=3)
     def hopeless() -> None:
         raise Permanent("no such customer")
@@ -187,7 +189,7 @@ MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
         ((1, {2: "two"}), [1, {"2": "two"}]),
     ],
 )
-def test_a_result_is_kept_as_json(app: dibs.Dibs, returned: Any, kept: Any) -> None:
+def test_a_result_is_stored_as_json(app: dibs.Dibs, returned: Any, kept: Any) -> None:
     @app.task
     def give() -> Any:
         return returned
@@ -203,7 +205,7 @@ def test_a_result_is_kept_as_json(app: dibs.Dibs, returned: Any, kept: Any) -> N
 
 
 @pytest.mark.parametrize("returned", [object(), float("nan"), {"a": 2**70}, "\ud800", sys])
-def test_a_result_that_is_not_json_is_a_dead_letter_that_says_so(app: dibs.Dibs, returned: Any) -> None:
+def test_a_result_that_is_not_json_fails_permanently_with_a_message(app: dibs.Dibs, returned: Any) -> None:
     @app.task(max_attempts=5)
     def give() -> Any:
         return returned
@@ -224,7 +226,7 @@ def test_a_result_that_is_not_json_is_a_dead_letter_that_says_so(app: dibs.Dibs,
     ("params", "complaint"),
     [({}, "width"), ({"width": "wide"}, "width"), ({"width": 1, "hight": 2}, "hight"), ({"width": None}, "width")],
 )
-def test_params_that_do_not_fit_the_handler_are_a_dead_letter_that_says_so(
+def test_params_that_do_not_fit_the_handler_fail_permanently_with_a_message(
     app: dibs.Dibs, params: dict[str, Any], complaint: str
 ) -> None:
     @app.task(max_attempts=5)
@@ -239,7 +241,7 @@ def test_params_that_do_not_fit_the_handler_are_a_dead_letter_that_says_so(
     assert complaint in dead.error.message
 
 
-def test_an_error_text_that_no_database_would_take_is_kept_nevertheless(app: dibs.Dibs) -> None:
+def test_an_error_text_that_no_database_can_store_is_stored_with_replacements(app: dibs.Dibs) -> None:
     @app.task(max_attempts=1)
     def nasty() -> None:
         raise ValueError("nul \x00, surrogate \ud800, " + "long " * 100_000)
@@ -260,7 +262,7 @@ def test_a_type_without_a_handler_is_left_alone(app: dibs.Dibs) -> None:
     assert app.get(foreign.id) == foreign
 
 
-def test_an_outcome_is_written_although_its_batch_mate_cannot_be(app: dibs.Dibs) -> None:
+def test_an_outcome_is_written_although_another_outcome_of_its_batch_cannot_be(app: dibs.Dibs) -> None:
     @app.task(max_attempts=1)
     def give(what: int) -> Any:
         return float("inf") if what == 7 else what
@@ -272,7 +274,7 @@ def test_an_outcome_is_written_although_its_batch_mate_cannot_be(app: dibs.Dibs)
     assert [n for n, state in enumerate(ends) if state is not State.COMPLETED] == [7]
 
 
-def test_a_failed_attempt_is_told_in_one_line_of_the_log(app: dibs.Dibs, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_attempt_is_one_line_in_the_log(app: dibs.Dibs, caplog: pytest.LogCaptureFixture) -> None:
     @app.task(max_attempts=2, backoff=Backoff(0.01, 0.01))
     def stumble() -> None:
         raise ValueError("no\nway")

@@ -1,4 +1,4 @@
-"""A child process is replaced before what it has gathered harms anybody: after so many tasks, or above a size."""
+"""A child process is replaced after a number of tasks, or above a size, so that leaks do no harm."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 import dibs
 from tests.helpers.handlers import swell, toil
-from tests.helpers.hands import Crew
+from tests.helpers.workers import Crew
 
 
-def test_a_child_process_serves_until_it_has_run_so_many_tasks(app: dibs.Dibs, hands: Crew) -> None:
+def test_a_child_process_is_replaced_after_a_number_of_tasks(app: dibs.Dibs, hands: Crew) -> None:
     hands.hire(children=1, recycle_after=3)
     served = served_by(app, [toil.enqueue() for _ in range(7)])
     assert served == [3, 3, 1]
@@ -26,7 +26,7 @@ def test_a_child_process_that_has_grown_too_large_is_replaced(app: dibs.Dibs, ha
     assert served == [3, 2]
 
 
-def test_a_child_process_is_kept_as_long_as_it_is_small_and_fresh(app: dibs.Dibs, hands: Crew) -> None:
+def test_a_child_process_below_both_limits_is_kept(app: dibs.Dibs, hands: Crew) -> None:
     hands.hire(children=1, recycle_above=1000)
     assert served_by(app, [swell.enqueue(5) for _ in range(5)]) == [5]
 

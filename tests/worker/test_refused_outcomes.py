@@ -1,4 +1,4 @@
-"""An outcome that the store cannot keep fails its own attempt and does not hold back the outcomes of other tasks."""
+"""An outcome that the store refuses fails its own attempt and does not hold back the outcomes of other tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def app(url: str, request: pytest.FixtureRequest) -> Iterator[dibs.Dibs]:
         with dibs.Dibs(url) as direct:  # makes the tables, before the test adds a trigger
             direct.migrate()
         if request.param == "served":
-            place = closing.enter_context(request.getfixturevalue("house").serving(url))
+            place = closing.enter_context(request.getfixturevalue("server_host").serving(url))
         yield closing.enter_context(dibs.Dibs(place))
 
 
@@ -67,7 +67,7 @@ def test_an_attempt_whose_result_the_store_refuses_is_tried_again(app: dibs.Dibs
     assert (task.state, task.attempts, task.result) == (State.COMPLETED, 2, "fine")
 
 
-def test_an_error_that_the_store_refuses_is_replaced_by_one_that_says_so(app: dibs.Dibs, url: str) -> None:
+def test_an_error_that_the_store_refuses_is_replaced_by_an_error_about_the_refusal(app: dibs.Dibs, url: str) -> None:
     @app.task(max_attempts=5)
     def give() -> None:
         raise dibs.Permanent("poison")
@@ -78,7 +78,7 @@ def test_an_error_that_the_store_refuses_is_replaced_by_one_that_says_so(app: di
     assert (task.state, task.attempts, task.error.type) == (State.FAILED, 1, "StoreRefused")
 
 
-def test_a_poller_goes_on_after_a_result_that_the_store_refuses(app: dibs.Dibs, url: str) -> None:
+def test_a_poller_continues_after_a_result_that_the_store_refuses(app: dibs.Dibs, url: str) -> None:
     refuse_results(url)
     tasks = app.enqueue_many([dibs.NewTask("give", {"n": n}, max_attempts=1) for n in range(3)])
     poller = TaskPoller(app, "poller-1", PollerConfig(poll_interval=0.05, max_backoff=0.1, order="fifo"))
@@ -92,7 +92,7 @@ def test_a_poller_goes_on_after_a_result_that_the_store_refuses(app: dibs.Dibs, 
     assert [app.get(task.id).state.value for task in tasks] == ["completed", "failed", "completed"]  # type: ignore[union-attr]
 
 
-def test_a_task_whose_every_outcome_is_refused_is_given_up_and_comes_back_with_its_lease(
+def test_a_task_whose_every_outcome_is_refused_is_abandoned_and_recovered_after_its_lease(
     app: dibs.Dibs, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task(max_attempts=2)
@@ -134,7 +134,7 @@ def test_large_results_are_written_in_batches_of_bounded_size(app: dibs.Dibs, mo
 
 
 @pytest.mark.parametrize("lane", ["thread", "process"])
-def test_text_that_no_database_can_encode_is_stored_with_visible_signs_in_every_lane(url: str, lane: str) -> None:
+def test_text_that_no_database_can_encode_is_stored_with_replacements_in_every_lane(url: str, lane: str) -> None:
     with handlers.at(url) as app, app.worker(concurrency=2, children=1):
         task = app.enqueue(f"mumble_{lane}", max_attempts=1)
         ended_task = app.wait(task.id, 30)

@@ -1,4 +1,4 @@
-"""SIGTERM: nothing new, the grace period for what runs, and what is given back costs no attempt."""
+"""SIGTERM: no new task, a grace period for running tasks, and a release costs no attempt."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 import dibs
 from dibs import State, Task, WaitTimeout, WorkerState
 from tests.helpers import ahead
-from tests.helpers.books import all_tasks, assert_balanced
+from tests.helpers.consistency import all_tasks, assert_balanced
 from tests.helpers.handlers import heard, linger, nap, persist, remain, say
-from tests.helpers.hands import Crew, Hand
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew, Hand
 
 LANES = [persist, linger, remain]
 
 
-def test_with_enough_grace_the_tasks_of_every_lane_complete(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+def test_with_a_long_grace_period_the_tasks_of_every_lane_complete(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
     hand = hands.hire(grace=30)
     tasks = one_in_each_lane(tmp_path)
     stop(hand)
@@ -29,7 +29,7 @@ def test_with_enough_grace_the_tasks_of_every_lane_complete(app: dibs.Dibs, hand
     assert [worker.state for worker in app.workers()] == [WorkerState.GONE]
 
 
-def test_without_enough_grace_the_tasks_are_released_and_another_worker_completes_them(
+def test_with_a_short_grace_period_tasks_are_released_and_completed_by_another_worker(
     app: dibs.Dibs, hands: Crew, tmp_path: Path
 ) -> None:
     hand = hands.hire(grace=0.2)
@@ -48,7 +48,7 @@ def test_without_enough_grace_the_tasks_are_released_and_another_worker_complete
     assert_balanced(app)
 
 
-def test_a_second_signal_ends_the_grace(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+def test_a_second_signal_ends_the_grace_period(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
     hand = hands.hire(grace=60)
     tasks = one_in_each_lane(tmp_path)
     stop(hand)
@@ -73,7 +73,7 @@ def test_tasks_claimed_ahead_are_released_at_once(app: dibs.Dibs, hands: Crew, t
     assert ahead.begun(behind, tmp_path) == []
 
 
-def test_control_c_stops_it_as_well(app: dibs.Dibs, hands: Crew) -> None:
+def test_ctrl_c_stops_a_worker_like_sigterm(app: dibs.Dibs, hands: Crew) -> None:
     import signal
 
     hand = hands.hire()

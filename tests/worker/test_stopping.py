@@ -1,4 +1,4 @@
-"""Running handlers are told to stop: when somebody cancels their task, and when their time is up, in every lane."""
+"""Running handlers get a cancel request when their task is cancelled, and end at their timeout, in every lane."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import pytest
 
 import dibs
 from dibs import Backoff, State
-from tests.helpers.books import assert_balanced
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import heard, linger, nap, persist, remain, say, stay, toil
-from tests.helpers.hands import Crew
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 SOON = 2.0
 """Seconds, on a machine that has other things to do as well; a second is what the worker promises."""
 
 
-def test_a_cancelled_task_is_seen_to_be_cancelled_by_its_handler_soon_in_every_lane(
-    app: dibs.Dibs, hands: Crew, tmp_path: Path
-) -> None:
+def test_a_handler_sees_a_cancel_request_soon_in_every_lane(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
     hands.hire(lease=60)
     for handler in (stay, linger, remain):
         task = begin(handler, tmp_path)
@@ -38,7 +36,7 @@ def test_a_cancelled_task_is_seen_to_be_cancelled_by_its_handler_soon_in_every_l
     assert_balanced(app, [State.CANCELLED])
 
 
-def test_a_handler_that_completes_although_it_was_asked_to_stop_has_completed(
+def test_a_handler_that_completes_despite_a_cancel_request_completes_its_task(
     app: dibs.Dibs, hands: Crew, tmp_path: Path
 ) -> None:
     hands.hire()
@@ -49,7 +47,7 @@ def test_a_handler_that_completes_although_it_was_asked_to_stop_has_completed(
     assert_balanced(app)
 
 
-def test_a_task_cancelled_while_its_child_process_starts_hears_of_it(
+def test_a_task_cancelled_while_its_child_process_starts_gets_the_cancel_request(
     app: dibs.Dibs, hands: Crew, tmp_path: Path
 ) -> None:
     hands.hire(program="tests.helpers.work_slowly")
@@ -81,7 +79,7 @@ def test_a_child_process_is_killed_at_its_timeout_and_the_task_tried_again_in_an
     assert heard(tmp_path, "remain.stopped") is None
 
 
-def test_a_thread_goes_on_after_its_timeout_while_the_task_is_tried_again_beside_it(
+def test_a_thread_continues_after_its_timeout_while_the_task_is_tried_again(
     app: dibs.Dibs, hands: Crew, tmp_path: Path
 ) -> None:
     hands.hire(concurrency=1)
@@ -96,7 +94,7 @@ def test_a_thread_goes_on_after_its_timeout_while_the_task_is_tried_again_beside
 
 
 @pytest.mark.parametrize("handler", [nap, toil])
-def test_a_task_that_ends_in_time_is_not_bothered(app: dibs.Dibs, hands: Crew, handler: Any) -> None:
+def test_a_task_that_ends_before_its_timeout_is_not_cancelled(app: dibs.Dibs, hands: Crew, handler: Any) -> None:
     hands.hire()
     task = handler.options(timeout=60).enqueue(seconds=0.1)
     assert app.wait(task.id, 30).state is State.COMPLETED

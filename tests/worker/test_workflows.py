@@ -1,6 +1,6 @@
-"""Workflows on real workers: results reach the next steps, steps add steps, checkpoints stay, the end is seen to once.
+"""Workflows on real workers: results reach the next steps, steps add steps, checkpoints stay, finalizers run once.
 
-Upkeep comes once a minute here, so that what is tested is the worker itself and not the repair.
+Upkeep runs once a minute here, so that the tests are about the worker itself and not about the repair by upkeep.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tests.helpers import flows
 from tests.helpers.databases import run_sql
 from tests.helpers.flows import give, keep_and_wait, keep_and_wait_apart, read, refuse, report, split
 from tests.helpers.handlers import heard, say
-from tests.helpers.hands import Crew
 from tests.helpers.waiting import until
+from tests.helpers.workers import Crew
 
 LANES = ("", "_async", "_apart")
 COMPLETED = WorkflowState.COMPLETED
@@ -83,7 +83,7 @@ def test_a_step_reads_the_results_of_its_parents(app: Dibs, lane: str) -> None:
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_a_task_that_is_no_step_has_no_results_and_cannot_add_steps(app: Dibs, lane: str) -> None:
+def test_a_task_that_is_not_a_step_has_no_results_and_cannot_add_steps(app: Dibs, lane: str) -> None:
     reading = in_lane("read", lane).enqueue()
     splitting = in_lane("split", lane).options(max_attempts=1).enqueue(parts=1)
     with app.worker(**RARELY):
@@ -91,7 +91,7 @@ def test_a_task_that_is_no_step_has_no_results_and_cannot_add_steps(app: Dibs, l
         assert "not a step of a workflow" in splitting.wait(30).error.message
 
 
-def test_a_failed_step_fails_its_workflow_and_the_retry_goes_on_from_there(app: Dibs) -> None:
+def test_a_failed_step_fails_its_workflow_and_a_retry_continues_from_it(app: Dibs) -> None:
     with app.workflow("fails") as flow:
         first = flow.step(give, value=1)
         flow.step(read, after=flow.step(refuse, after=first))
@@ -123,7 +123,7 @@ def test_a_step_fans_out_to_its_own_handler_to_any_depth(app: Dibs, lane: str) -
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_a_running_step_adds_steps_and_who_waits_for_it_waits_for_them(app: Dibs, lane: str) -> None:
+def test_a_running_step_adds_steps_and_its_children_wait_for_them(app: Dibs, lane: str) -> None:
     with app.workflow("fan-out") as flow:
         splitting = flow.options(name="split").step(in_lane("split", lane), parts=3, fail=1)
         flow.options(name="last").step(read, after=splitting)
@@ -141,7 +141,7 @@ def test_a_running_step_adds_steps_and_who_waits_for_it_waits_for_them(app: Dibs
     assert tasks["last"].claimed_at >= sums.finished_at  # type: ignore[operator]
 
 
-def test_a_step_that_adds_what_cannot_be_fails_and_adds_nothing(app: Dibs) -> None:
+def test_a_step_that_adds_an_invalid_step_fails_and_adds_nothing(app: Dibs) -> None:
     with app.workflow("wrong") as flow:
         flow.step(flows.add_wrongly)
     with app.worker(**RARELY):
@@ -152,9 +152,9 @@ def test_a_step_that_adds_what_cannot_be_fails_and_adds_nothing(app: Dibs) -> No
     assert task.attempts == 1
 
 
-def test_a_step_that_adds_one_in_a_queue_of_others_fails_and_says_so(url: str, house: Any) -> None:
+def test_a_step_that_adds_a_step_in_a_forbidden_queue_fails_with_a_message(url: str, server_host: Any) -> None:
     config = ServerConfig(port=0, access_log=False, **RARELY)
-    with Dibs(url) as direct, house.serving(url, config) as place:
+    with Dibs(url) as direct, server_host.serving(url, config) as place:
         key = direct.create_key("limited", ["enqueue", "work", "read"], queues=["ours"], rate_limit="none").key
         with Dibs(place, api_key=key) as app:
 
@@ -175,7 +175,7 @@ def test_a_step_that_adds_one_in_a_queue_of_others_fails_and_says_so(url: str, h
 # Sub-workflows
 
 
-def test_a_sub_workflow_ends_and_the_one_around_it_goes_on_at_once(app: Dibs, tmp_path: Path) -> None:
+def test_the_outer_workflow_continues_at_once_when_a_sub_workflow_ends(app: Dibs, tmp_path: Path) -> None:
     with app.workflow("outer") as flow:
         with flow.workflow("inner", after=flow.step(give, value=1)) as inner:
             inner.step(split, parts=2)
@@ -195,7 +195,7 @@ def test_a_sub_workflow_ends_and_the_one_around_it_goes_on_at_once(app: Dibs, tm
 
 
 @pytest.mark.parametrize("lane", [*LANES, "_apart_async"])
-def test_a_checkpoint_is_made_once_however_many_attempts_there_are(app: Dibs, lane: str, tmp_path: Path) -> None:
+def test_a_checkpoint_is_computed_once_across_attempts(app: Dibs, lane: str, tmp_path: Path) -> None:
     task = in_lane("keep", lane).enqueue(folder=str(tmp_path))
     with app.worker(**RARELY):
         done = task.wait(30)
@@ -219,7 +219,7 @@ def test_a_checkpoint_survives_a_killed_worker(app: Dibs, hands: Crew, tmp_path:
 
 
 @pytest.mark.parametrize("handler", [keep_and_wait, keep_and_wait_apart], ids=["thread", "process"])
-def test_who_has_lost_its_claim_keeps_nothing(app: Dibs, url: str, tmp_path: Path, handler: Any) -> None:
+def test_a_worker_that_lost_its_claim_stores_no_checkpoint(app: Dibs, url: str, tmp_path: Path, handler: Any) -> None:
     with app.worker(lease=600, **RARELY):
         task = handler.enqueue(folder=str(tmp_path))
         until(lambda: heard(tmp_path, "kept.1.began"), 30)
@@ -231,7 +231,7 @@ def test_who_has_lost_its_claim_keeps_nothing(app: Dibs, url: str, tmp_path: Pat
     assert app.get(task.id).state is State.CLAIMED  # type: ignore[union-attr]
 
 
-def test_a_thread_that_a_task_left_behind_neither_reads_nor_writes_for_the_next(app: Dibs, tmp_path: Path) -> None:
+def test_a_thread_left_behind_by_a_task_neither_reads_nor_writes_for_the_next_task(app: Dibs, tmp_path: Path) -> None:
     with app.workflow("first") as first:
         first.step(flows.leave_a_thread, folder=str(tmp_path))
     with app.workflow("second") as second:
@@ -250,7 +250,7 @@ def test_a_thread_that_a_task_left_behind_neither_reads_nor_writes_for_the_next(
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_a_checkpoint_that_is_asked_for_at_the_same_time_is_made_once(app: Dibs, lane: str, tmp_path: Path) -> None:
+def test_a_checkpoint_requested_concurrently_is_computed_once(app: Dibs, lane: str, tmp_path: Path) -> None:
     with app.worker(**RARELY):
         done = in_lane("keep_at_once", lane).enqueue(folder=str(tmp_path)).wait(30)
     assert done.result == [{"count": 1, "pair": [1, 2]}] * 3
@@ -264,7 +264,7 @@ def test_a_checkpoint_is_awaited_where_its_function_is_a_coroutine_function(app:
         assert "calls the same checkpoint" in flows.keep_within_itself.enqueue().wait(30).error.message
 
 
-def test_what_is_not_json_is_no_checkpoint(app: Dibs) -> None:
+def test_a_checkpoint_value_that_is_not_json_is_refused(app: Dibs) -> None:
     with app.worker(**RARELY):
         assert "'one' is not JSON" in flows.keep_what_is_not_json.enqueue().wait(30).error.message
         assert "name of a checkpoint" in flows.keep_what_is_not_json.enqueue(name="").wait(30).error.message
@@ -273,7 +273,7 @@ def test_what_is_not_json_is_no_checkpoint(app: Dibs) -> None:
 # The end
 
 
-def test_every_finalizer_runs_once_whichever_worker_comes_to_it(app: Dibs, tmp_path: Path) -> None:
+def test_every_finalizer_runs_once_with_several_workers(app: Dibs, tmp_path: Path) -> None:
     started = [a_flow(app, tmp_path) for _ in range(20)]
     with app.worker(**RARELY), app.worker(**RARELY), app.worker(**RARELY):
         assert {each.wait(60).state for each in started} == {COMPLETED}
@@ -284,14 +284,14 @@ def test_every_finalizer_runs_once_whichever_worker_comes_to_it(app: Dibs, tmp_p
     assert reported.result == {"give": 1, "give-2": 2}
 
 
-def test_a_burst_worker_does_not_leave_before_the_finalizer_has_run(app: Dibs, tmp_path: Path) -> None:
+def test_a_burst_worker_does_not_end_before_the_finalizer_has_run(app: Dibs, tmp_path: Path) -> None:
     for _ in range(15):
         started = a_flow(app, tmp_path)
         assert app.worker(burst=True, **RARELY).run() == 0
         assert app.wait_workflow(started.id, 0).state is COMPLETED
 
 
-def test_a_burst_worker_goes_on_through_sub_workflows_and_added_steps(app: Dibs, tmp_path: Path) -> None:
+def test_a_burst_worker_runs_sub_workflows_and_added_steps(app: Dibs, tmp_path: Path) -> None:
     for _ in range(5):
         with app.workflow("outer") as flow:
             with flow.workflow("inner", after=flow.step(split, parts=2)) as inner:
@@ -303,7 +303,7 @@ def test_a_burst_worker_goes_on_through_sub_workflows_and_added_steps(app: Dibs,
         assert app.wait_workflow(flow.id, 0).state is COMPLETED
 
 
-def test_a_burst_worker_sees_to_what_others_have_left(app: Dibs, tmp_path: Path) -> None:
+def test_a_burst_worker_finalizes_workflows_that_other_workers_left(app: Dibs, tmp_path: Path) -> None:
     for _ in range(5):
         started = a_flow(app, tmp_path)
         for claim in app.claim_many("gone", 2):
@@ -314,17 +314,17 @@ def test_a_burst_worker_sees_to_what_others_have_left(app: Dibs, tmp_path: Path)
 
 
 def test_a_burst_worker_over_http_waits_for_the_server_to_begin_the_finalizer(
-    url: str, house: Any, tmp_path: Path
+    url: str, server_host: Any, tmp_path: Path
 ) -> None:
     config = ServerConfig(port=0, keys=False, access_log=False, **RARELY)
-    with house.serving(url, config) as place, flows.at(place) as app:
+    with server_host.serving(url, config) as place, flows.at(place) as app:
         for _ in range(3):
             started = a_flow(app, tmp_path)
             assert app.worker(burst=True).run() == 0
             assert app.wait_workflow(started.id, 0).state is COMPLETED
 
 
-def test_a_worker_that_stops_sees_to_what_it_has_ended(app: Dibs) -> None:
+def test_a_worker_that_stops_finalizes_the_workflows_it_ended(app: Dibs) -> None:
     for _ in range(10):
         with app.workflow("short") as flow:
             flow.step(give)
@@ -333,7 +333,7 @@ def test_a_worker_that_stops_sees_to_what_it_has_ended(app: Dibs) -> None:
         assert app.wait_workflow(flow.id, 0).state is COMPLETED
 
 
-def test_a_poller_reads_results_and_sees_to_the_end(app: Dibs, tmp_path: Path) -> None:
+def test_a_poller_reads_results_and_finalizes_the_workflow(app: Dibs, tmp_path: Path) -> None:
     started = a_flow(app, tmp_path)
     seen: list[Any] = []
 
@@ -408,7 +408,7 @@ def test_a_claimer_claims_renews_releases_and_finalizes_for_one_processor(app: D
     assert two.finalize(order, 2).state is COMPLETED
 
 
-def test_two_claimers_of_one_name_do_not_share_a_claim(app: Dibs) -> None:
+def test_two_claimers_with_one_name_do_not_share_a_claim(app: Dibs) -> None:
     order = ready_to_finalize(app)
     one, two = FinalizationClaimer(app, "billing"), FinalizationClaimer(app, "billing")
     assert one.processor_id != two.processor_id
@@ -419,7 +419,7 @@ def test_two_claimers_of_one_name_do_not_share_a_claim(app: Dibs) -> None:
     assert (refused.claimed, refused.already_claimed_by) == (False, one.processor_id)
 
 
-def test_a_claimer_may_keep_the_very_name_that_it_is_given(app: Dibs) -> None:
+def test_a_claimer_can_use_its_name_unchanged(app: Dibs) -> None:
     order = ready_to_finalize(app)
     one = FinalizationClaimer(app, "billing-1", unique=False)
     assert one.processor_id == "billing-1"
@@ -427,12 +427,12 @@ def test_a_claimer_may_keep_the_very_name_that_it_is_given(app: Dibs) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "two\nlines", None, "x" * 256])
-def test_a_claimer_has_a_valid_name(app: Dibs, name: Any) -> None:
+def test_a_claimer_needs_a_valid_name(app: Dibs, name: Any) -> None:
     with pytest.raises(InvalidValue, match="processor"):
         FinalizationClaimer(app, name)
 
 
-def test_a_claimer_with_a_name_of_any_length_has_a_valid_name_of_its_own(app: Dibs) -> None:
+def test_a_claimer_with_a_name_of_any_length_gets_a_valid_unique_name(app: Dibs) -> None:
     order = ready_to_finalize(app)
     assert FinalizationClaimer(app, "x" * 255).claim(order).claimed
 
@@ -453,7 +453,7 @@ def test_a_claimer_has_another_name_in_a_forked_process(app: Dibs) -> None:
         os.close(end)
 
 
-def test_workers_of_one_name_finalize_under_names_of_their_own(app: Dibs) -> None:
+def test_workers_with_one_name_finalize_under_different_names(app: Dibs) -> None:
     names = set()
     for _ in range(2):
         with app.workflow("short") as flow:

@@ -1,4 +1,4 @@
-"""Checkpoints: what a task kept is found by its next attempt, and only who holds the task can keep."""
+"""Checkpoints: a value stored by an attempt is available to later attempts; only the holder can store one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import dibs
 from dibs import Claim, ClaimRef
 from tests.helpers import tables
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 
 WORKER = "worker-1"
 
@@ -21,7 +21,7 @@ def claimed(app: Any, **options: Any) -> Claim:
     return held
 
 
-def test_a_value_is_kept_under_its_name(app: Any) -> None:
+def test_a_checkpoint_is_stored_under_its_name(app: Any) -> None:
     held = claimed(app)
     assert app.checkpoints(held.task_id) == {}
     value = {"pages": [1, 2.5, None, True, "é"], "n": {}}
@@ -30,7 +30,7 @@ def test_a_value_is_kept_under_its_name(app: Any) -> None:
     assert app.checkpoints(held.task_id) == {"downloaded": value, "empty": None}
 
 
-def test_the_value_that_is_kept_is_the_first_one(app: Any, url: str) -> None:
+def test_the_first_value_of_a_checkpoint_is_kept(app: Any, url: str) -> None:
     held = claimed(app)
     app.keep_checkpoint(held, "downloaded", "first")
     before = tables.read(url)
@@ -38,7 +38,7 @@ def test_the_value_that_is_kept_is_the_first_one(app: Any, url: str) -> None:
     assert tables.read(url) == before
 
 
-def test_what_is_kept_is_kept_for_one_task_alone(app: Any) -> None:
+def test_a_checkpoint_belongs_to_one_task(app: Any) -> None:
     one, two = claimed(app), claimed(app)
     app.keep_checkpoint(one, "downloaded", 1)
     assert app.checkpoints(two.task_id) == {}
@@ -46,7 +46,7 @@ def test_what_is_kept_is_kept_for_one_task_alone(app: Any) -> None:
     assert app.checkpoints(404) == {}
 
 
-def test_what_is_kept_survives_a_failed_attempt(app: Any) -> None:
+def test_a_checkpoint_survives_a_failed_attempt(app: Any) -> None:
     held = claimed(app)
     app.keep_checkpoint(held, "downloaded", 1)
     app.fail(held, "not yet", retry_in=0)
@@ -56,7 +56,7 @@ def test_what_is_kept_survives_a_failed_attempt(app: Any) -> None:
     assert app.keep_checkpoint(again, "unpacked", 2) == 2
 
 
-def test_what_is_kept_survives_a_lost_lease_a_release_and_a_retry(app: Any, clock: Clock) -> None:
+def test_a_checkpoint_survives_a_lost_lease_a_release_and_a_retry(app: Any, clock: Clock) -> None:
     held = claimed(app, max_attempts=2)
     app.keep_checkpoint(held, "one", 1)
     clock.advance(61)
@@ -69,7 +69,7 @@ def test_what_is_kept_survives_a_lost_lease_a_release_and_a_retry(app: Any, cloc
     assert app.checkpoints(held.task_id) == {"one": 1, "two": 2}
 
 
-def test_the_claim_may_be_named_by_its_three_words(app: Any) -> None:
+def test_a_checkpoint_can_be_stored_with_a_claim_reference(app: Any) -> None:
     held = claimed(app)
     assert app.keep_checkpoint(ClaimRef(held.task_id, held.token, WORKER), "downloaded", 1) == 1
 
@@ -121,7 +121,7 @@ LOST: list[Callable[..., Any]] = [
 
 
 @pytest.mark.parametrize("lose", LOST, ids=lambda each: each.__name__)
-def test_who_has_lost_the_claim_keeps_nothing(app: Any, url: str, clock: Clock, lose: Callable[..., Any]) -> None:
+def test_a_lost_claim_stores_no_checkpoint(app: Any, url: str, clock: Clock, lose: Callable[..., Any]) -> None:
     stale, error = lose(app, clock)
     before = tables.read(url)
     with pytest.raises(error):
@@ -129,7 +129,7 @@ def test_who_has_lost_the_claim_keeps_nothing(app: Any, url: str, clock: Clock, 
     assert tables.read(url) == before
 
 
-def test_who_has_lost_the_claim_is_refused_also_where_something_is_kept(app: Any, clock: Clock) -> None:
+def test_a_lost_claim_is_refused_also_for_an_existing_checkpoint(app: Any, clock: Clock) -> None:
     held = claimed(app)
     app.keep_checkpoint(held, "downloaded", 1)
     clock.advance(61)
@@ -141,7 +141,7 @@ def test_who_has_lost_the_claim_is_refused_also_where_something_is_kept(app: Any
 # JSON
 
 
-def test_what_is_no_json_is_not_kept(app: Any) -> None:
+def test_a_value_that_is_not_json_is_refused_as_a_checkpoint(app: Any) -> None:
     held = claimed(app)
     for value in (float("nan"), {1: 2}, object(), 2**64, "\ud800", {"a": "\x00"}):
         with pytest.raises(dibs.InvalidValue):
@@ -149,14 +149,14 @@ def test_what_is_no_json_is_not_kept(app: Any) -> None:
     assert app.checkpoints(held.task_id) == {}
 
 
-def test_a_checkpoint_has_a_name(app: Any) -> None:
+def test_a_checkpoint_needs_a_valid_name(app: Any) -> None:
     held = claimed(app)
     for name in ("", "\x00", 7):
         with pytest.raises(dibs.InvalidValue, match="name of a checkpoint"):
             app.keep_checkpoint(held, name, 1)
 
 
-def test_without_a_claim_nothing_is_kept(app: Any) -> None:
+def test_a_checkpoint_needs_a_claim(app: Any) -> None:
     with pytest.raises(dibs.InvalidValue, match="is not a claim"):
         app.keep_checkpoint(None, "downloaded", 1)
 
@@ -164,7 +164,7 @@ def test_without_a_claim_nothing_is_kept(app: Any) -> None:
 # Pruning
 
 
-def test_what_is_kept_goes_with_its_task(app: Any, url: str) -> None:
+def test_checkpoints_are_pruned_with_their_task(app: Any, url: str) -> None:
     done, stays = claimed(app), claimed(app)
     for held in (done, stays):
         app.keep_checkpoint(held, "downloaded", 1)

@@ -1,4 +1,4 @@
-"""Finishing a step costs as much as it has edges, however large its graph: counted in what the database does for it."""
+"""Finishing a step costs as much as it has edges, in a graph of any size: measured in the work of the database."""
 
 from __future__ import annotations
 

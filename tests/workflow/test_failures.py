@@ -1,4 +1,4 @@
-"""Failures: each policy does what it says, nothing is begun after the end is known, and a retry goes on from there."""
+"""Failures: each policy has its effect, no step begins after the end, and a retry continues from the failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import dibs
 from dibs import Completed, NewTask, State
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import events, moment
 from tests.helpers.workflows import (
     BROKEN,
@@ -49,7 +49,7 @@ def test_a_failure_in_the_middle_fails_the_workflow_and_begins_nothing_more(app:
     assert failed.error.message == f"Step 'b' (task {task_of(app, order, 'b')}) failed: Error: broken"
 
 
-def test_what_runs_when_another_step_fails_may_finish(app: Any) -> None:
+def test_a_running_step_may_finish_when_another_step_fails(app: Any) -> None:
     order = start(app, step("a"), step("b"), step("c", "b"))
     held = claim(app, order, "b")
     fail(app, order, "a")
@@ -60,14 +60,14 @@ def test_what_runs_when_another_step_fails_may_finish(app: Any) -> None:
     assert finalize(app, order).state == "failed"
 
 
-def test_with_continue_everything_goes_on_that_does_not_depend_on_the_failure(app: Any) -> None:
+def test_with_policy_continue_steps_that_do_not_depend_on_the_failure_run(app: Any) -> None:
     order = start(app, *CHAIN, step("x"), step("y", "x"), on_failure="continue")
     assert drive(app, {"a": BROKEN}) == [["a", "x"], ["y"]]
     ended = {"a": "failed", "b": "cancelled", "c": "cancelled", "x": "completed", "y": "completed"}
     assert (states(app, order), state(app, order)) == (ended, "failed")
 
 
-def test_with_continue_what_depends_on_the_failure_stays_blocked_until_the_end(app: Any) -> None:
+def test_with_policy_continue_steps_that_depend_on_the_failure_stay_blocked_until_the_end(app: Any) -> None:
     order = start(app, step("a"), step("b", "a"), step("x"), on_failure="continue")
     fail(app, order, "a")
     assert (states(app, order)["b"], app.get_workflow(order).stopping, due(app)) == ("blocked", None, [])
@@ -75,7 +75,7 @@ def test_with_continue_what_depends_on_the_failure_stays_blocked_until_the_end(a
     assert (states(app, order)["b"], due(app)) == ("blocked", [order])
 
 
-def test_with_ignore_it_is_as_if_the_step_had_completed(app: Any) -> None:
+def test_with_policy_ignore_a_failed_step_counts_as_completed(app: Any) -> None:
     order = start(app, step("a", on_failure="ignore"), step("b", "a"))
     assert drive(app, {"a": BROKEN}) == [["a"], ["b"]]
     assert (states(app, order), state(app, order)) == ({"a": "failed", "b": "completed"}, "completed")
@@ -91,7 +91,7 @@ def test_the_children_of_an_ignored_failure_see_the_error(app: Any) -> None:
     assert (done.name, done.result, done.error) == ("x", 7, None)
 
 
-def test_the_policy_of_a_step_goes_before_that_of_its_workflow(app: Any) -> None:
+def test_the_policy_of_a_step_precedes_that_of_its_workflow(app: Any) -> None:
     order = start(app, step("a"), step("b", "a"), step("c", on_failure="fail"), on_failure="ignore")
     fail(app, order, "a")
     assert states(app, order)["b"] == "pending"
@@ -99,7 +99,7 @@ def test_the_policy_of_a_step_goes_before_that_of_its_workflow(app: Any) -> None
     assert states(app, order)["b"] == "cancelled"
 
 
-def test_the_first_failure_is_the_cause(app: Any, clock: Clock) -> None:
+def test_the_first_failure_is_the_reason_of_the_failed_workflow(app: Any, clock: Clock) -> None:
     order = start(app, step("a"), step("b"), on_failure="continue")
     held = claim(app, order, "a")
     fail(app, order, "b", "the first")
@@ -122,7 +122,7 @@ def test_a_step_is_retried_before_it_fails(app: Any, clock: Clock) -> None:
     assert (states(app, order), due(app)) == ({"a": "failed", "b": "cancelled"}, [order])
 
 
-def test_a_lost_lease_of_a_step_with_attempts_left_gives_it_back(app: Any, clock: Clock) -> None:
+def test_a_step_with_attempts_left_is_recovered_after_a_lost_lease(app: Any, clock: Clock) -> None:
     order = start(app, step("a", max_attempts=2), step("b", "a"))
     claim(app, order, "a")
     clock.advance(61)
@@ -142,7 +142,7 @@ def test_a_lost_lease_of_the_last_attempt_fails_the_workflow_at_the_next_upkeep(
     assert "LeaseLost" in app.get_workflow(order).error.message
 
 
-def test_a_claim_does_not_take_back_a_step_that_would_end_with_it(app: Any, clock: Clock) -> None:
+def test_a_claim_does_not_recover_a_step_on_its_last_attempt(app: Any, clock: Clock) -> None:
     order = start(app, step("a", max_attempts=1), step("b", "a"))
     held = claim(app, order, "a")
     clock.advance(61)
@@ -161,7 +161,7 @@ def test_a_lost_lease_of_a_finalizer_fails_the_workflow(app: Any, clock: Clock) 
     assert (state(app, order), app.get_workflow(order).error.type) == ("failed", "LeaseLost")
 
 
-def test_a_released_step_costs_its_workflow_nothing(app: Any) -> None:
+def test_a_released_step_does_not_affect_its_workflow(app: Any) -> None:
     order = start(app, *CHAIN)
     app.release(claim(app, order, "a"))
     assert (states(app, order)["a"], app.get_workflow(order).active) == ("pending", 1)
@@ -172,7 +172,7 @@ def test_a_released_step_costs_its_workflow_nothing(app: Any) -> None:
 # Cancelled steps
 
 
-def test_a_cancelled_step_is_one_that_has_not_passed(app: Any) -> None:
+def test_a_cancelled_step_fails_its_workflow(app: Any) -> None:
     order = start(app, *CHAIN, step("apart"))
     app.cancel(task_of(app, order, "a"))
     assert set(states(app, order).values()) == {"cancelled"}
@@ -188,14 +188,14 @@ def test_a_blocked_step_can_be_cancelled(app: Any) -> None:
     assert (states(app, order), state(app, order)) == ({"a": "completed", "b": "cancelled", "x": "completed"}, "failed")
 
 
-def test_a_cancelled_step_whose_failure_is_ignored_holds_nobody_back(app: Any) -> None:
+def test_a_cancelled_step_whose_failure_is_ignored_does_not_block_its_children(app: Any) -> None:
     order = start(app, step("a", on_failure="ignore"), step("b", "a"))
     app.cancel(task_of(app, order, "a"))
     drive(app)
     assert (states(app, order), state(app, order)) == ({"a": "cancelled", "b": "completed"}, "completed")
 
 
-def test_a_running_step_that_is_asked_to_stop_and_does_is_cancelled(app: Any) -> None:
+def test_a_running_step_that_obeys_a_cancel_request_is_cancelled(app: Any) -> None:
     order = start(app, *CHAIN)
     held = claim(app, order, "a")
     app.cancel(held.task_id)
@@ -232,7 +232,7 @@ def test_a_finalizer_that_was_cancelled_before_its_turn_fails_the_workflow(app: 
 # Retrying a workflow
 
 
-def test_a_retry_goes_on_from_the_failure(app: Any) -> None:
+def test_a_retried_workflow_continues_from_the_failure(app: Any) -> None:
     order = start(app, *CHAIN, step("apart"))
     drive(app, {"b": BROKEN})
     workflow = app.retry_workflow(order)
@@ -242,7 +242,7 @@ def test_a_retry_goes_on_from_the_failure(app: Any) -> None:
     assert (state(app, order), app.get_workflow(order).ended) == ("completed", 4)
 
 
-def test_a_retried_step_has_all_its_attempts_and_waits_for_no_backoff(app: Any) -> None:
+def test_a_retried_step_has_all_its_attempts_and_no_backoff(app: Any) -> None:
     order = start(app, step("a", max_attempts=3, delay=600))
     app.retry(task_of(app, order, "a"))  # a scheduled step is sent on its way, like any task
     app.fail(app.claim(WORKER), "broken", permanent=True)
@@ -265,7 +265,7 @@ def test_a_workflow_can_fail_and_be_retried_twice(app: Any) -> None:
     assert (state(app, order), app.get_workflow(order).ended) == ("completed", 4)
 
 
-def test_what_finished_while_the_workflow_was_failing_is_not_waited_for_again(app: Any) -> None:
+def test_a_step_that_finished_while_the_workflow_was_failing_is_not_run_again(app: Any) -> None:
     order = start(app, *DIAMOND)
     complete(app, order, "fetch")
     held = claim(app, order, "left")
@@ -304,7 +304,7 @@ def test_a_cancelled_workflow_can_be_retried(app: Any) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Completed(), None])
-def test_only_what_failed_or_was_cancelled_can_be_retried(app: Any, outcome: Any) -> None:
+def test_only_a_failed_or_cancelled_workflow_can_be_retried(app: Any, outcome: Any) -> None:
     order = start(app, step("a"))
     if outcome is not None:
         drive(app)
@@ -326,7 +326,7 @@ def test_a_workflow_that_is_still_stopping_cannot_be_retried_yet(app: Any) -> No
 # Retrying one step
 
 
-def test_to_retry_a_step_of_an_ended_workflow_is_to_retry_the_workflow(app: Any) -> None:
+def test_retrying_a_step_of_an_ended_workflow_retries_the_workflow(app: Any) -> None:
     order = start(app, *CHAIN)
     drive(app, {"b": BROKEN})
     assert app.retry(task_of(app, order, "b")).state is State.PENDING
@@ -334,14 +334,14 @@ def test_to_retry_a_step_of_an_ended_workflow_is_to_retry_the_workflow(app: Any)
     assert state(app, order) == "completed"
 
 
-def test_to_retry_a_cancelled_step_of_an_ended_workflow_lets_it_wait_for_its_parents(app: Any) -> None:
+def test_retrying_a_cancelled_step_of_an_ended_workflow_blocks_the_step_until_its_parents_are_done(app: Any) -> None:
     order = start(app, *CHAIN)
     drive(app, {"b": BROKEN})
     assert app.retry(task_of(app, order, "c")).state is State.BLOCKED
     assert drive(app) == [["b"], ["c"]]
 
 
-def test_with_continue_a_failed_step_can_be_retried_while_the_others_run(app: Any) -> None:
+def test_with_policy_continue_a_failed_step_can_be_retried_while_other_steps_run(app: Any) -> None:
     order = start(app, *CHAIN, step("x"), on_failure="continue")
     fail(app, order, "a")
     assert app.retry(task_of(app, order, "a")).state is State.PENDING
@@ -350,7 +350,7 @@ def test_with_continue_a_failed_step_can_be_retried_while_the_others_run(app: An
     assert (state(app, order), set(states(app, order).values())) == ("completed", {"completed"})
 
 
-def test_a_failure_that_was_ignored_cannot_be_undone(app: Any) -> None:
+def test_a_step_whose_failure_was_ignored_cannot_be_retried(app: Any) -> None:
     order = start(app, step("a", on_failure="ignore"), step("b", "a"))
     fail(app, order, "a")
     with pytest.raises(dibs.WrongState, match="its failure was ignored and its workflow went on"):
@@ -384,14 +384,14 @@ def test_redriving_the_dead_letter_retries_the_workflows_of_its_steps(app: Any) 
     assert [state(app, order) for order in orders] == ["completed"] * 3
 
 
-def test_redriving_by_type_takes_the_workflows_that_failed_by_it(app: Any) -> None:
+def test_redriving_by_type_retries_the_workflows_that_a_step_of_the_type_failed(app: Any) -> None:
     first, second = start(app, step("a"), name="first"), start(app, step("b"), name="second")
     drive(app, {"a": BROKEN, "b": BROKEN})
     assert app.redrive(type="b") == 1
     assert (state(app, first), state(app, second)) == ("failed", "running")
 
 
-def test_redriving_leaves_ignored_failures_and_comes_to_what_lies_behind_them(app: Any) -> None:
+def test_redriving_skips_ignored_failures_and_reaches_the_tasks_behind_them(app: Any) -> None:
     ignored = [step(str(n), on_failure="ignore") for n in range(501)]
     done = start(app, *ignored)
     drive(app, {str(n): BROKEN for n in range(501)})
@@ -425,7 +425,7 @@ def test_a_workflow_is_not_stopped_before_its_deadline(app: Any, clock: Clock) -
     assert (app.upkeep().expired, states(app, order)["a"]) == (0, "pending")
 
 
-def test_a_deadline_can_be_a_moment(app: Any, clock: Clock) -> None:
+def test_a_deadline_can_be_a_time(app: Any, clock: Clock) -> None:
     at = moment(clock)
     clock.advance(-60)
     order = start(app, *CHAIN, deadline=at)
@@ -442,7 +442,7 @@ def test_an_ended_workflow_has_no_deadline_to_miss(app: Any, clock: Clock) -> No
     assert (app.upkeep().expired, state(app, order)) == (0, "completed")
 
 
-def test_a_retry_begins_the_time_of_the_deadline_anew(app: Any, clock: Clock) -> None:
+def test_a_retry_restarts_the_time_until_the_deadline(app: Any, clock: Clock) -> None:
     order = start(app, step("a"), deadline=60)
     clock.advance(61)
     app.upkeep()
@@ -454,7 +454,7 @@ def test_a_retry_begins_the_time_of_the_deadline_anew(app: Any, clock: Clock) ->
     assert state(app, order) == "completed"
 
 
-def test_a_retry_after_a_moment_that_is_past_has_no_deadline(app: Any, clock: Clock) -> None:
+def test_a_retry_after_a_deadline_at_a_past_time_has_no_deadline(app: Any, clock: Clock) -> None:
     at = moment(clock)
     clock.advance(-60)
     order = start(app, step("a"), deadline=at)
@@ -476,7 +476,7 @@ def test_a_workflow_with_nothing_running_is_cancelled_at_once(app: Any) -> None:
     assert app.claim(WORKER) is None
 
 
-def test_the_running_steps_of_a_cancelled_workflow_are_asked_to_stop(app: Any) -> None:
+def test_the_running_steps_of_a_cancelled_workflow_get_a_cancel_request(app: Any) -> None:
     order = start(app, *CHAIN)
     held = claim(app, order, "a")
     workflow = app.cancel_workflow(order)
@@ -495,7 +495,7 @@ def test_a_running_step_may_still_complete_and_its_workflow_is_cancelled(app: An
     assert states(app, order) == {"a": "completed", "b": "cancelled", "c": "cancelled"}
 
 
-def test_cancelling_twice_is_no_harm_and_what_has_ended_stays(app: Any) -> None:
+def test_cancelling_a_workflow_twice_changes_nothing_and_ended_steps_stay(app: Any) -> None:
     order = start(app, *CHAIN)
     first = app.cancel_workflow(order)
     assert app.cancel_workflow(order) == first
@@ -505,7 +505,7 @@ def test_cancelling_twice_is_no_harm_and_what_has_ended_stays(app: Any) -> None:
         app.cancel_workflow(done)
 
 
-def test_what_still_runs_in_a_failing_workflow_can_be_asked_to_stop(app: Any) -> None:
+def test_running_steps_of_a_failing_workflow_can_get_a_cancel_request(app: Any) -> None:
     order = start(app, step("a"), step("b"))
     held = claim(app, order, "b")
     fail(app, order, "a")
@@ -531,7 +531,7 @@ def test_a_workflow_is_cancelled_in_its_finalizer(app: Any, running: bool) -> No
 # Pruning
 
 
-def test_a_workflow_is_pruned_with_all_that_belongs_to_it_when_its_time_is_over(app: Any, clock: Clock) -> None:
+def test_a_workflow_is_pruned_with_all_its_records_after_its_retention(app: Any, clock: Clock) -> None:
     order = start(app, *DIAMOND, finalizer=NewTask("report"), key="order-7")
     drive(app)
     clock.advance(3600)
@@ -552,7 +552,7 @@ def test_the_steps_of_a_running_workflow_are_kept_however_old_they_are(app: Any,
     assert app.results(task_of(app, order, "left"))[0].result == "kept"
 
 
-def test_failed_and_cancelled_workflows_have_times_of_their_own(app: Any) -> None:
+def test_failed_and_cancelled_workflows_have_their_own_retention(app: Any) -> None:
     failed, cancelled = start(app, step("a")), start(app, step("b"), step("c", "b"))
     app.cancel_workflow(cancelled)
     drive(app, {"a": BROKEN})
@@ -574,7 +574,7 @@ def test_one_upkeep_prunes_many_small_workflows(app: Any) -> None:
     assert (app.list_workflows(), app.list_tasks()) == ([], [])
 
 
-def test_a_large_workflow_is_pruned_batch_by_batch(app: Any) -> None:
+def test_a_large_workflow_is_pruned_in_batches(app: Any) -> None:
     start(app, *(step(str(n)) for n in range(1200)))
     start(app, step("a"))
     drive(app)

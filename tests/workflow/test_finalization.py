@@ -1,4 +1,4 @@
-"""Promise 8: exactly one processor finalizes a workflow; a zombie is refused, and who loses a claim loses nothing."""
+"""Promise 8: exactly one processor finalizes a workflow, a zombie is refused, and a lost claim loses nothing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def said(answer: FinalizationClaim) -> tuple[Any, ...]:
 # The seven answers
 
 
-def test_claimed(app: Any, clock: Clock) -> None:
+def test_a_ready_finalization_is_claimed(app: Any, clock: Clock) -> None:
     order = ready(app)
     answer = app.claim_finalization(order, P1, timeout=10)
     assert said(answer) == (True, "claimed", None, "all_complete", "Successfully claimed for finalization", 1)
@@ -71,12 +71,12 @@ def test_claimed(app: Any, clock: Clock) -> None:
     assert held == (P1, 1, answer.lease_until)
 
 
-def test_the_lease_is_thirty_seconds_unless_it_is_said(app: Any, clock: Clock) -> None:
+def test_the_lease_of_a_finalization_is_thirty_seconds_by_default(app: Any, clock: Clock) -> None:
     answer = app.claim_finalization(ready(app), P1)
     assert (answer.lease_until - moment(clock)).total_seconds() == 30
 
 
-def test_extended_by_who_has_it_under_the_same_token(app: Any, clock: Clock) -> None:
+def test_a_repeated_claim_of_the_holder_extends_the_finalization_under_the_same_token(app: Any, clock: Clock) -> None:
     order = ready(app)
     app.claim_finalization(order, P1)
     clock.advance(29)
@@ -87,7 +87,7 @@ def test_extended_by_who_has_it_under_the_same_token(app: Any, clock: Clock) -> 
     assert not app.claim_finalization(order, P2).claimed
 
 
-def test_already_claimed_by_another(app: Any) -> None:
+def test_a_finalization_that_another_processor_holds_is_refused_as_already_claimed(app: Any) -> None:
     order = ready(app)
     app.claim_finalization(order, P1)
     message = "Workflow already claimed for finalization"
@@ -95,7 +95,7 @@ def test_already_claimed_by_another(app: Any) -> None:
 
 
 @pytest.mark.parametrize("ended", ["completed", "failed", "cancelled"])
-def test_already_complete(app: Any, ended: str) -> None:
+def test_the_finalization_of_an_ended_workflow_is_refused_as_already_complete(app: Any, ended: str) -> None:
     order = start(app, step("a"), step("b", "a"))
     if ended == "cancelled":
         app.cancel_workflow(order)
@@ -104,7 +104,7 @@ def test_already_complete(app: Any, ended: str) -> None:
     assert said(answer) == (False, "already_complete", None, ended, "Workflow already complete", None)
 
 
-def test_no_completed_or_failed_steps(app: Any) -> None:
+def test_the_finalization_of_a_workflow_without_ended_steps_is_refused_as_not_ready(app: Any) -> None:
     order = start(app, step("a"))
     message = "Workflow has no completed or failed steps"
     assert said(app.claim_finalization(order, P1)) == (False, "not_ready", None, "has_ready_steps", message, None)
@@ -112,12 +112,12 @@ def test_no_completed_or_failed_steps(app: Any) -> None:
     assert said(app.claim_finalization(order, P1)) == (False, "not_ready", None, "processing", message, None)
 
 
-def test_an_unknown_workflow_is_not_found_and_that_is_no_race(app: Any) -> None:
+def test_the_finalization_of_an_unknown_workflow_is_refused_as_not_found(app: Any) -> None:
     assert said(app.claim_finalization(404, P1)) == (False, "not_found", None, "not_found", "Workflow not found", None)
 
 
 @on_postgres
-def test_lost_the_race(app: Any, url: str) -> None:
+def test_a_processor_that_loses_a_concurrent_claim_is_refused_with_race_condition(app: Any, url: str) -> None:
     """Two look at a free workflow, one of them writes first: the other waits for it, and is told that it lost."""
     order = ready(app)
     with psycopg.connect(url) as first, ThreadPoolExecutor(1) as pool:
@@ -136,7 +136,7 @@ def test_lost_the_race(app: Any, url: str) -> None:
 
 
 @on_postgres
-def test_who_waited_for_one_that_gave_up_gets_the_claim(app: Any, url: str) -> None:
+def test_a_processor_that_waited_for_a_rolled_back_claim_gets_the_finalization(app: Any, url: str) -> None:
     order = ready(app)
     with psycopg.connect(url) as first, ThreadPoolExecutor(1) as pool:
         first.execute("SELECT FROM dibs_claim_finalization(%s, %s, 1000)", (order, P1))
@@ -151,7 +151,7 @@ def waits_for_a_lock(url: str) -> bool:
     return bool(run_sql(url, waiting))
 
 
-def test_of_many_processors_that_ask_at_once_one_is_told_yes(app: Any) -> None:
+def test_of_many_concurrent_processors_one_claims_the_finalization(app: Any) -> None:
     order = ready(app)
     barrier = Barrier(10)
 
@@ -173,7 +173,7 @@ def test_of_many_processors_that_ask_at_once_one_is_told_yes(app: Any) -> None:
 # The lease and the token
 
 
-def test_a_claim_that_ran_out_is_handed_over_under_the_next_token(app: Any, clock: Clock) -> None:
+def test_an_expired_finalization_is_claimed_by_another_processor_under_the_next_token(app: Any, clock: Clock) -> None:
     order = ready(app)
     app.claim_finalization(order, P1)
     clock.advance(30)
@@ -181,7 +181,7 @@ def test_a_claim_that_ran_out_is_handed_over_under_the_next_token(app: Any, cloc
     assert app.get_workflow(order).finalization_token == 2
 
 
-def test_who_asks_again_after_its_claim_ran_out_gets_a_new_one(app: Any, clock: Clock) -> None:
+def test_the_holder_of_an_expired_finalization_claims_it_again_under_the_next_token(app: Any, clock: Clock) -> None:
     order = ready(app)
     app.claim_finalization(order, P1)
     clock.advance(30)
@@ -203,7 +203,7 @@ def test_a_zombie_is_refused_and_changes_nothing(app: Any, url: str, clock: Cloc
     assert app.finalize(order, P2, heir.token).state == "completed"
 
 
-def test_a_zombie_of_the_same_name_is_refused_by_its_token(app: Any, url: str, clock: Clock) -> None:
+def test_a_zombie_with_the_name_of_its_successor_is_refused_by_its_token(app: Any, url: str, clock: Clock) -> None:
     order = ready(app)
     zombie = app.claim_finalization(order, P1)
     clock.advance(30)
@@ -214,7 +214,7 @@ def test_a_zombie_of_the_same_name_is_refused_by_its_token(app: Any, url: str, c
     assert tables.read(url) == before
 
 
-def test_the_token_of_another_is_refused(app: Any, url: str) -> None:
+def test_the_token_of_another_processor_is_refused(app: Any, url: str) -> None:
     order = ready(app)
     token = app.claim_finalization(order, P1).token
     before = tables.read(url)
@@ -251,7 +251,7 @@ def test_an_unknown_workflow_cannot_be_finalized(app: Any) -> None:
         app.finalize(404, P1, 1)
 
 
-def test_a_claim_that_ran_out_still_holds_where_nobody_took_over(app: Any, clock: Clock) -> None:
+def test_an_expired_finalization_that_is_not_claimed_again_can_still_be_finished(app: Any, clock: Clock) -> None:
     order = ready(app)
     token = app.claim_finalization(order, P1).token
     clock.advance(3600)
@@ -285,7 +285,7 @@ def test_renewing_extends_the_claim_under_its_token(app: Any, clock: Clock) -> N
     assert not app.claim_finalization(order, P2).claimed
 
 
-def test_renewing_what_nobody_holds_says_so_and_gives_no_claim(app: Any, url: str, clock: Clock) -> None:
+def test_renewing_an_unclaimed_finalization_is_refused(app: Any, url: str, clock: Clock) -> None:
     order = ready(app)
     nobody = (False, "not_claimed", None, "all_complete", "Nobody holds the finalization of this workflow", None)
     before = tables.read(url)
@@ -299,7 +299,7 @@ def test_renewing_what_nobody_holds_says_so_and_gives_no_claim(app: Any, url: st
     assert said(app.renew_finalization(order, P1, token)) == nobody
 
 
-def test_renewing_what_another_holds_names_the_holder_and_its_token(app: Any, url: str) -> None:
+def test_renewing_a_finalization_of_another_processor_is_refused_with_holder_and_token(app: Any, url: str) -> None:
     order = ready(app)
     token = app.claim_finalization(order, P1).token
     before = tables.read(url)
@@ -310,7 +310,7 @@ def test_renewing_what_another_holds_names_the_holder_and_its_token(app: Any, ur
     assert tables.read(url) == before
 
 
-def test_a_lease_that_ran_out_is_renewed_where_nobody_took_over(app: Any, clock: Clock) -> None:
+def test_an_expired_finalization_that_is_not_claimed_again_can_be_renewed(app: Any, clock: Clock) -> None:
     order = ready(app)
     token = app.claim_finalization(order, P1).token
     clock.advance(3600)
@@ -318,7 +318,7 @@ def test_a_lease_that_ran_out_is_renewed_where_nobody_took_over(app: Any, clock:
     assert not app.claim_finalization(order, P2).claimed
 
 
-def test_renewing_what_has_ended_or_never_was(app: Any) -> None:
+def test_renewing_the_finalization_of_an_ended_or_unknown_workflow_is_refused(app: Any) -> None:
     order = ready(app, finalizer=NewTask("report"))
     finalize(app, order)
     assert said(app.renew_finalization(order, P1, 1))[1:4] == ("already_claimed", None, "finalizing")
@@ -327,7 +327,7 @@ def test_renewing_what_has_ended_or_never_was(app: Any) -> None:
     assert said(app.renew_finalization(404, P1, 1))[1:4] == ("not_found", None, "not_found")
 
 
-def test_releasing_hands_the_finalization_to_the_next_at_once(app: Any) -> None:
+def test_a_released_finalization_can_be_claimed_at_once(app: Any) -> None:
     order = ready(app)
     token = app.claim_finalization(order, P1).token
     assert due(app) == []
@@ -337,7 +337,7 @@ def test_releasing_hands_the_finalization_to_the_next_at_once(app: Any) -> None:
     assert app.get_workflow(order).finalization_token == 2
 
 
-def test_releasing_by_a_stranger_does_nothing(app: Any, url: str) -> None:
+def test_only_the_holder_can_release_a_finalization(app: Any, url: str) -> None:
     order = ready(app)
     token = app.claim_finalization(order, P1).token
     before = tables.read(url)
@@ -347,7 +347,7 @@ def test_releasing_by_a_stranger_does_nothing(app: Any, url: str) -> None:
     assert tables.read(url) == before
 
 
-def test_releasing_twice_is_releasing_once(app: Any, url: str) -> None:
+def test_releasing_a_finalization_twice_is_the_same_as_once(app: Any, url: str) -> None:
     order = ready(app)
     token = app.claim_finalization(order, P1).token
     app.release_finalization(order, P1, token)
@@ -356,7 +356,7 @@ def test_releasing_twice_is_releasing_once(app: Any, url: str) -> None:
     assert tables.read(url) == before
 
 
-def test_a_zombie_of_the_same_name_neither_renews_nor_releases_the_claim_of_its_successor(
+def test_a_zombie_with_the_name_of_its_successor_neither_renews_nor_releases_the_new_claim(
     app: Any, url: str, clock: Clock
 ) -> None:
     order = ready(app)
@@ -375,7 +375,7 @@ def test_a_zombie_of_the_same_name_neither_renews_nor_releases_the_claim_of_its_
 # The finalizer has its own claim
 
 
-def test_while_the_finalizer_waits_or_runs_the_finalization_is_its_own(app: Any) -> None:
+def test_a_finalization_whose_finalizer_is_pending_or_running_cannot_be_claimed(app: Any) -> None:
     order = ready(app, finalizer=NewTask("report"))
     finalize(app, order)
     message = "Workflow already claimed for finalization: its finalizer runs"
@@ -403,7 +403,7 @@ def test_a_finalizer_whose_worker_is_lost_is_run_by_another_and_the_zombie_is_re
 # Attempts
 
 
-def test_every_wish_is_recorded_with_its_reason_in_order(app: Any, clock: Clock) -> None:
+def test_every_finalization_claim_is_recorded_with_its_reason_in_order(app: Any, clock: Clock) -> None:
     order = start(app, step("a"))
     app.claim_finalization(order, P1)
     complete(app, order, "a")
@@ -435,7 +435,7 @@ def test_every_wish_is_recorded_with_its_reason_in_order(app: Any, clock: Clock)
     assert attempts[-1].at == moment(clock)
 
 
-def test_a_wish_for_what_does_not_exist_is_recorded_too(app: Any, url: str) -> None:
+def test_a_finalization_claim_of_an_unknown_workflow_is_recorded_too(app: Any, url: str) -> None:
     app.claim_finalization(404, P1)
     with dibs.Dibs(url) as database:  # a server says of it only that it does not exist
         [attempt] = database.finalization_attempts(404)
@@ -494,7 +494,7 @@ CONTEXTS: dict[Callable[[Any], int], tuple[str, dict[str, int], int, int, float]
 
 
 @pytest.mark.parametrize("prepare", list(CONTEXTS), ids=lambda each: each.__name__)
-def test_the_execution_context_says_how_the_steps_stand_and_what_follows(
+def test_the_execution_context_has_the_counts_of_steps_and_the_next_action(
     app: Any, prepare: Callable[[Any], int]
 ) -> None:
     workflow_id = prepare(app)
@@ -511,13 +511,13 @@ def test_a_workflow_without_steps_is_all_complete(app: Any) -> None:
     assert (context.execution_status, context.completion_percentage, context.by_state) == ("all_complete", 100.0, {})
 
 
-def test_percentages_are_rounded_alike_everywhere(app: Any) -> None:
+def test_percentages_are_rounded_alike_on_every_engine(app: Any) -> None:
     order = start(app, *(step(str(n)) for n in range(16)))
     complete(app, order, "0")
     assert app.execution_context(order).completion_percentage == 6.3
 
 
-def test_to_finalize_too_early_is_to_leave_it_for_later(app: Any, clock: Clock) -> None:
+def test_a_finalization_with_steps_left_to_run_is_left_for_later(app: Any, clock: Clock) -> None:
     order = start(app, step("a"), step("b", "a"))
     complete(app, order, "a")
     answer = app.claim_finalization(order, P1)
@@ -534,7 +534,7 @@ def test_to_finalize_too_early_is_to_leave_it_for_later(app: Any, clock: Clock) 
     assert due(app) == [order]
 
 
-def test_who_held_the_claim_too_early_keeps_nobody_from_finalizing_in_the_end(app: Any, clock: Clock) -> None:
+def test_an_early_finalization_claim_does_not_prevent_the_finalization_after_its_lease(app: Any, clock: Clock) -> None:
     order = start(app, step("a"), step("b", "a"))
     complete(app, order, "a")
     app.claim_finalization(order, P1)  # and is never heard of again
@@ -547,7 +547,7 @@ def test_who_held_the_claim_too_early_keeps_nobody_from_finalizing_in_the_end(ap
 # Repaired by upkeep
 
 
-def test_upkeep_finalizes_what_nobody_did(app: Any) -> None:
+def test_upkeep_finalizes_ready_workflows(app: Any) -> None:
     orders = [ready(app), ready(app, finalizer=NewTask("report"))]
     assert app.upkeep().finalized == 2
     assert [state(app, order) for order in orders] == ["completed", "finalizing"]
@@ -568,7 +568,7 @@ def test_upkeep_that_has_nothing_to_finalize_records_nothing(app: Any) -> None:
     assert app.finalization_attempts(order) == []
 
 
-def test_the_longest_wait_comes_first(app: Any, clock: Clock) -> None:
+def test_upkeep_finalizes_the_longest_waiting_workflow_first(app: Any, clock: Clock) -> None:
     first, second, third = start(app, step("a")), start(app, step("b")), start(app, step("c"))
     for order, name in ((second, "b"), (third, "c"), (first, "a")):
         complete(app, order, name)
@@ -589,7 +589,7 @@ def end_behind_the_back(url: str, task_id: int, ended: str = "completed") -> Non
     )
 
 
-def test_upkeep_mends_a_step_that_was_completed_without_its_workflow_being_told(app: Any, url: str) -> None:
+def test_upkeep_repairs_a_workflow_that_missed_the_completion_of_a_step(app: Any, url: str) -> None:
     order = start(app, step("a"), step("b", "a"))
     held = claim(app, order, "a")
     end_behind_the_back(url, held.task_id)
@@ -602,7 +602,7 @@ def test_upkeep_mends_a_step_that_was_completed_without_its_workflow_being_told(
     assert finalize(app, order).state == "completed"
 
 
-def test_upkeep_mends_and_finalizes_in_one_go(app: Any, url: str) -> None:
+def test_one_upkeep_repairs_and_finalizes_a_workflow(app: Any, url: str) -> None:
     done, failed = start(app, step("a")), start(app, step("b"), step("c", "b"))
     end_behind_the_back(url, claim(app, done, "a").task_id)
     end_behind_the_back(url, claim(app, failed, "b").task_id, "failed")
@@ -611,7 +611,7 @@ def test_upkeep_mends_and_finalizes_in_one_go(app: Any, url: str) -> None:
     assert (state(app, done), state(app, failed), states(app, failed)["c"]) == ("completed", "failed", "cancelled")
 
 
-def test_upkeep_mends_a_finalizer_that_ended_without_its_workflow_being_told(app: Any, url: str) -> None:
+def test_upkeep_repairs_a_workflow_that_missed_the_end_of_its_finalizer(app: Any, url: str) -> None:
     order = ready(app, finalizer=NewTask("report"))
     finalize(app, order)
     end_behind_the_back(url, claim(app, order, "(finalizer)").task_id)
@@ -619,7 +619,7 @@ def test_upkeep_mends_a_finalizer_that_ended_without_its_workflow_being_told(app
     assert state(app, order) == "completed"
 
 
-def test_upkeep_finds_a_workflow_whose_counters_are_wrong(app: Any, url: str) -> None:
+def test_upkeep_repairs_a_workflow_with_wrong_counters(app: Any, url: str) -> None:
     order = start(app, step("a"))
     run_sql(url, f"UPDATE dibs_workflows SET active = 5 WHERE id = {order}")
     complete(app, order, "a")
@@ -628,7 +628,7 @@ def test_upkeep_finds_a_workflow_whose_counters_are_wrong(app: Any, url: str) ->
     assert state(app, order) == "completed"
 
 
-def test_a_step_that_ended_is_counted_once_however_often_it_is_told(app: Any, url: str) -> None:
+def test_a_step_whose_end_is_reported_twice_is_counted_once(app: Any, url: str) -> None:
     """An old program ended it, upkeep told the workflow, and its worker tells it too."""
     order = start(app, step("a"), step("b"), step("c", "a", "b"))
     held = claim(app, order, "a")
@@ -647,7 +647,7 @@ def test_a_step_that_ended_is_counted_once_however_often_it_is_told(app: Any, ur
 
 
 @on_postgres
-def test_any_program_can_claim_by_calling_a_function(app: Any, url: str) -> None:
+def test_any_program_can_claim_a_finalization_by_an_sql_function(app: Any, url: str) -> None:
     order = ready(app)
     with psycopg.connect(url, autocommit=True) as other:
         ask = "SELECT claimed, already_claimed_by, state, message, reason, token FROM dibs_claim_finalization(%s, %s)"
@@ -665,7 +665,7 @@ def test_any_program_can_claim_by_calling_a_function(app: Any, url: str) -> None
 
 
 @on_postgres
-def test_the_lease_of_the_function_is_thirty_seconds_of_the_databases_clock(url: str, open_app: Any) -> None:
+def test_the_lease_of_the_sql_function_is_thirty_seconds_by_the_clock_of_the_database(url: str, open_app: Any) -> None:
     app = open_app(url)
     order = ready(app)
     lease = """SELECT lease_until - extract(epoch FROM clock_timestamp()) * 1000000
@@ -677,7 +677,7 @@ def test_the_lease_of_the_function_is_thirty_seconds_of_the_databases_clock(url:
 
 
 @on_postgres
-def test_the_context_is_a_function_too(app: Any, url: str) -> None:
+def test_the_execution_context_is_an_sql_function(app: Any, url: str) -> None:
     order = start(app, step("a"), step("b", "a"), step("c"), on_failure="continue")
     fail(app, order, "a")
     complete(app, order, "c")
@@ -714,7 +714,7 @@ def test_many_processors_finalize_many_workflows_once_each(app: Any) -> None:
 
 
 @pytest.mark.parametrize("processor", ["", "two\nlines", ["p1"], None])
-def test_a_processor_has_a_name(app: Any, processor: Any) -> None:
+def test_a_processor_needs_a_valid_name(app: Any, processor: Any) -> None:
     order = start(app, step("a"))
     with pytest.raises(dibs.InvalidValue, match="processor"):
         app.claim_finalization(order, processor)
@@ -724,7 +724,7 @@ def test_a_processor_has_a_name(app: Any, processor: Any) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "1", 1.0, True, -1, 2**63])
-def test_a_token_is_a_number_that_a_claim_may_have(app: Any, token: Any) -> None:
+def test_a_finalization_needs_a_valid_token(app: Any, token: Any) -> None:
     order = ready(app)
     for verb in (app.renew_finalization, app.release_finalization, app.finalize):
         with pytest.raises(dibs.InvalidValue, match="token"):

@@ -1,6 +1,6 @@
-"""Finalizing from SQL alone: what a program in any language does with a connection to PostgreSQL, and no dibs.
+"""Finalization by plain SQL, as a program in any language does it with a connection to PostgreSQL and without dibs.
 
-The workflows are started and their steps are run by dibs. Everything about their finalization is plain SQL.
+dibs starts the workflows and runs their steps. Everything about their finalization is plain SQL.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_a_program_fails_a_workflow_whose_steps_failed(app: Any, sql: psycopg.Co
     assert states(app, order)["a"] == "pending"
 
 
-def test_a_program_begins_the_finalizer_and_wakes_the_workers(app: Any, url: str, sql: psycopg.Connection[Any]) -> None:
+def test_a_program_starts_the_finalizer_and_wakes_the_workers(app: Any, url: str, sql: psycopg.Connection[Any]) -> None:
     order = start(app, step("a"), finalizer=NewTask("report"))
     complete(app, order, "a")
     with psycopg.connect(url, autocommit=True) as listener:
@@ -138,9 +138,7 @@ def test_a_program_finalizes_sub_workflows_and_the_workflows_around_them(
 
 
 @pytest.mark.parametrize("policy", ["fail", "continue", "ignore"])
-def test_the_failure_of_a_sub_workflow_means_what_its_policy_says(
-    app: Any, sql: psycopg.Connection[Any], policy: str
-) -> None:
+def test_the_failure_of_a_sub_workflow_follows_its_policy(app: Any, sql: psycopg.Connection[Any], policy: str) -> None:
     order = start(app, sub("pages", step("p"), policy=policy), step("other"), sub("after", step("x"), after=["pages"]))
     fail(app, inner(app, order, "pages"), "p")
     finalize_all(sql)
@@ -165,7 +163,7 @@ def test_a_workflow_that_is_cancelled_while_a_step_runs_ends_cancelled(app: Any,
     assert app.get_workflow(order).error is None
 
 
-def test_a_workflow_with_something_left_to_run_is_left_for_later(app: Any, sql: psycopg.Connection[Any]) -> None:
+def test_a_workflow_with_steps_left_to_run_is_left_for_later(app: Any, sql: psycopg.Connection[Any]) -> None:
     order = start(app, step("a"), step("b", "a"))
     complete(app, order, "a")
     assert one(sql, CLAIM, order, ME)[0]
@@ -225,7 +223,7 @@ def test_a_processor_without_a_valid_name_is_refused_with_a_hint(
 
 
 @pytest.mark.parametrize("seconds", SECONDS, ids=str)
-def test_a_timeout_that_is_no_length_of_a_lease_is_refused(
+def test_a_timeout_that_is_not_a_valid_lease_is_refused(
     app: Any, url: str, sql: psycopg.Connection[Any], seconds: Any
 ) -> None:
     order = start(app, step("a"))

@@ -1,4 +1,4 @@
-"""Graphs: stored whole or not at all, and every step runs once, after its parents and never before."""
+"""Graphs: stored completely or not at all, and every step runs once, after its parents."""
 
 from __future__ import annotations
 
@@ -66,18 +66,18 @@ def test_a_blocked_step_is_not_claimed(app: Any) -> None:
         claim(app, order, "merge")
 
 
-def test_steps_that_are_finished_in_one_batch_advance_together(app: Any) -> None:
+def test_a_workflow_advances_when_its_steps_are_finished_in_one_batch(app: Any) -> None:
     order = start(app, *DIAMOND)
     assert drive(app) == [["fetch"], ["left", "right"], ["merge"]]
     assert state(app, order) == "completed"
 
 
-def test_a_parent_and_its_child_in_one_graph_may_stand_in_any_order(app: Any) -> None:
+def test_a_graph_may_list_a_child_before_its_parent(app: Any) -> None:
     start(app, step("merge", "fetch"), step("fetch"))
     assert drive(app) == [["fetch"], ["merge"]]
 
 
-def test_a_thousand_children_of_one_step_and_their_common_child(app: Any) -> None:
+def test_a_step_with_a_thousand_children_that_have_a_common_child_runs_to_the_end(app: Any) -> None:
     parts = [f"part-{n}" for n in range(1000)]
     fan = [NewStep(name=part, task=NewTask("render"), after=["fetch"]) for part in parts]
     order = start(app, step("fetch"), *fan, step("merge", *parts))
@@ -148,7 +148,7 @@ def test_steps_are_claimed_by_priority_among_all_tasks(app: Any) -> None:
     assert [app.claim(WORKER).task.type for _ in range(3)] == ["high", "plain", "low"]
 
 
-def test_parents_that_are_done_at_the_same_moment_let_their_child_begin_once(app: Any) -> None:
+def test_parents_that_complete_concurrently_unblock_their_child_once(app: Any) -> None:
     parts = [f"part-{n}" for n in range(12)]
     order = start(app, *(step(part) for part in parts), step("merge", *parts), step("also", *parts))
     claims = app.claim_many(WORKER, 12)
@@ -169,7 +169,7 @@ def test_parents_that_are_done_at_the_same_moment_let_their_child_begin_once(app
 # What a workflow shows
 
 
-def test_a_workflow_shows_how_far_it_is(app: Any, clock: Clock) -> None:
+def test_a_workflow_shows_its_progress(app: Any, clock: Clock) -> None:
     new = NewWorkflow(name="order", steps=DIAMOND, key="order-7", deadline=3600)
     workflow = app.start_workflow(new)
     assert (workflow.name, workflow.key, workflow.state, workflow.on_failure) == ("order", "order-7", "running", "fail")
@@ -188,7 +188,7 @@ def test_a_workflow_shows_the_queues_of_its_tasks(app: Any) -> None:
     assert app.get_workflow(order).queues == ["late", "net", "pages"]
 
 
-def test_a_step_shows_whom_it_is_after(app: Any) -> None:
+def test_a_step_shows_its_parents(app: Any) -> None:
     order = start(app, *DIAMOND)
     steps = by_name(app, order)
     assert steps["merge"].after == [steps["left"].task_id, steps["right"].task_id]
@@ -208,7 +208,7 @@ def test_workflows_are_listed_newest_first_page_by_page(app: Any) -> None:
     assert [each.id for each in app.list_workflows(limit=2, cursor=ids[2])] == [ids[1], ids[0]]
 
 
-def test_what_does_not_exist_is_not_found(app: Any) -> None:
+def test_an_unknown_workflow_is_not_found(app: Any) -> None:
     assert app.get_workflow(404) is None
     for verb in (app.steps, app.cancel_workflow, app.retry_workflow, app.execution_context):
         with pytest.raises(dibs.WorkflowNotFound) as refused:
@@ -220,7 +220,7 @@ def test_what_does_not_exist_is_not_found(app: Any) -> None:
 # Results
 
 
-def test_a_step_reads_what_its_parents_came_to_in_the_order_of_the_graph(app: Any) -> None:
+def test_a_step_reads_the_results_of_its_parents_in_the_order_of_the_graph(app: Any) -> None:
     order = start(app, step("b"), step("a"), step("other"), step("merge", "a", "b"))
     complete(app, order, "a", {"n": [1, None]})
     complete(app, order, "b")
@@ -231,11 +231,11 @@ def test_a_step_reads_what_its_parents_came_to_in_the_order_of_the_graph(app: An
     ]
 
 
-def test_a_task_that_is_no_step_has_no_results_to_read(app: Any) -> None:
+def test_a_task_that_is_not_a_step_has_no_results_of_parents(app: Any) -> None:
     assert app.results(app.enqueue("plain").id) == []
 
 
-def test_a_finalizer_reads_the_results_that_no_step_took(app: Any) -> None:
+def test_a_finalizer_reads_the_results_of_steps_without_children(app: Any) -> None:
     order = start(app, *DIAMOND, step("apart"), finalizer=NewTask("report"))
     complete(app, order, "fetch", "unseen")
     complete(app, order, "apart", 1)
@@ -274,7 +274,7 @@ def test_a_finalizer_is_retried_like_any_task(app: Any, clock: Clock) -> None:
     assert state(app, order) == "completed"
 
 
-def test_the_last_report_says_that_the_workflow_is_to_be_finalized(app: Any, engine: str) -> None:
+def test_the_reply_to_the_last_outcome_reports_that_the_workflow_is_due_for_finalization(app: Any, engine: str) -> None:
     order = start(app, step("a"), step("b"))
     assert complete(app, order, "a").finalize is None
     held = claim(app, order, "b")
@@ -286,7 +286,7 @@ def test_the_last_report_says_that_the_workflow_is_to_be_finalized(app: Any, eng
 
 
 @pytest.mark.database("over HTTP the server finalizes")
-def test_of_a_batch_one_report_for_each_workflow_says_that_it_is_to_be_finalized(app: Any) -> None:
+def test_the_replies_to_a_batch_report_each_workflow_that_is_due_for_finalization_once(app: Any) -> None:
     orders = {start(app, step("a"), step("b")) for _ in range(3)}
     claims = app.claim_many(WORKER, 10)
     answers = app.finish([(held, dibs.Completed()) for held in claims])
@@ -308,7 +308,7 @@ def test_a_delay_begins_when_the_parents_are_done(app: Any, clock: Clock) -> Non
     assert app.claim(WORKER).task.type == "later"
 
 
-def test_a_moment_in_the_future_holds_also_when_the_parents_are_done(app: Any, clock: Clock) -> None:
+def test_a_future_run_at_applies_also_after_the_parents_are_done(app: Any, clock: Clock) -> None:
     at = moment(clock)
     clock.advance(-60)
     order = start(app, step("fetch"), step("later", "fetch", run_at=at), step("first", run_at=at))
@@ -319,7 +319,7 @@ def test_a_moment_in_the_future_holds_also_when_the_parents_are_done(app: Any, c
     assert drive(app) == [["first", "later"]]
 
 
-def test_a_moment_that_is_past_when_the_parents_are_done_delays_nothing(app: Any, clock: Clock) -> None:
+def test_a_run_at_that_is_past_when_the_parents_are_done_delays_nothing(app: Any, clock: Clock) -> None:
     at = moment(clock)
     clock.advance(-60)
     order = start(app, step("fetch"), step("later", "fetch", run_at=at))
@@ -348,7 +348,7 @@ def bad_graphs() -> dict[str, Callable[[], Any]]:
 
 
 @pytest.mark.parametrize("message", list(bad_graphs()))
-def test_a_graph_that_could_not_run_to_its_end_is_refused_when_it_is_made(message: str) -> None:
+def test_a_graph_that_could_not_run_to_its_end_is_refused_when_it_is_constructed(message: str) -> None:
     with pytest.raises(dibs.InvalidGraph, match=message):
         bad_graphs()[message]()
 
@@ -364,7 +364,7 @@ def test_a_graph_that_could_not_run_to_its_end_is_refused_when_it_is_made(messag
         ({"key": ""}, "key"),
     ],
 )
-def test_a_workflow_with_a_value_out_of_place_is_refused_when_it_is_made(about: Any, message: str) -> None:
+def test_a_workflow_with_an_invalid_value_is_refused_when_it_is_constructed(about: Any, message: str) -> None:
     with pytest.raises(dibs.InvalidValue, match=message):
         NewWorkflow(**{"name": "x", **about})
 
@@ -381,7 +381,9 @@ def test_a_step_is_a_task_or_a_workflow_and_has_no_key_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("key", [None, "order-7"])
-def test_params_that_are_no_json_store_nothing(app: Any, url: str, key: str | None) -> None:
+def test_a_graph_with_params_that_are_not_json_is_refused_and_stores_nothing(
+    app: Any, url: str, key: str | None
+) -> None:
     app.queues()
     before = tables.read(url)
     for value in (float("nan"), object(), 2**64, "\ud800"):
@@ -452,7 +454,7 @@ def test_a_step_finished_in_the_users_transaction_advances_with_its_commit(app: 
 
 
 @on_databases
-def test_a_whole_workflow_can_run_in_one_transaction_of_the_users(app: Any, mine: Borrowed) -> None:
+def test_a_whole_workflow_can_run_in_one_transaction_of_the_user(app: Any, mine: Borrowed) -> None:
     joined = app.on(mine.connection)
     order = start(joined, step("a"), step("b", "a"))
     complete(joined, order, "a")
@@ -476,7 +478,7 @@ VERBS: dict[str, Callable[[Any, int, Any], Any]] = {
 
 @on_databases
 @pytest.mark.parametrize("verb", list(VERBS))
-def test_a_verb_of_workflows_in_the_users_transaction_holds_if_that_does(
+def test_a_workflow_call_in_the_users_transaction_is_stored_with_its_commit(
     app: Any, url: str, mine: Borrowed, verb: str
 ) -> None:
     order = start(app, step("a"), step("b"), step("c", "b"))
@@ -504,7 +506,7 @@ def test_the_same_key_and_graph_give_the_same_workflow(app: Any, url: str) -> No
     assert tables.read(url) == before
 
 
-def test_the_workflow_comes_back_as_it_stands_now(app: Any) -> None:
+def test_a_repeated_start_returns_the_workflow_in_its_current_state(app: Any) -> None:
     new = NewWorkflow(name="order", steps=[step("a")], key="order-7")
     app.start_workflow(new)
     drive(app, {"a": BROKEN})
@@ -512,12 +514,12 @@ def test_the_workflow_comes_back_as_it_stands_now(app: Any) -> None:
     assert (again.deduplicated, again.state, drive(app)) == (True, "failed", [])
 
 
-def test_the_order_of_the_keys_in_the_params_is_not_another_graph(app: Any) -> None:
+def test_params_with_their_keys_in_another_order_are_the_same_graph(app: Any) -> None:
     first = start(app, step("a", params={"x": {"p": 1, "q": 2}, "y": 2}), key="k")
     assert start(app, step("a", params={"y": 2, "x": {"q": 2, "p": 1}}), key="k") == first
 
 
-def test_times_written_in_another_way_are_not_another_graph(app: Any) -> None:
+def test_equal_times_in_another_notation_are_the_same_graph(app: Any) -> None:
     late = datetime(2099, 1, 1, 12, tzinfo=UTC)
     there = late.astimezone(timezone(timedelta(hours=5)))
     first = start(app, step("a", delay=60, timeout=5), step("b", run_at=late), key="k", deadline=90)
@@ -569,12 +571,12 @@ def test_a_workflow_that_grew_into_another_queue_keeps_its_key(app: Any) -> None
     assert (again.id, again.deduplicated, again.queues) == (first.id, True, ["default", "other"])
 
 
-def test_a_tasks_key_and_a_workflows_key_are_two_things(app: Any) -> None:
+def test_keys_of_tasks_and_keys_of_workflows_are_independent(app: Any) -> None:
     app.enqueue("a", key="k")
     assert not app.start_workflow(NewWorkflow(name="order", steps=[step("a")], key="k")).deduplicated
 
 
-def test_twenty_callers_racing_with_one_key_start_one_workflow(app: Any) -> None:
+def test_twenty_concurrent_callers_with_one_key_start_one_workflow(app: Any) -> None:
     barrier = Barrier(20)
     new = NewWorkflow(name="order", steps=DIAMOND, key="order-7")
 
@@ -592,7 +594,7 @@ def test_twenty_callers_racing_with_one_key_start_one_workflow(app: Any) -> None
 # History
 
 
-def test_the_history_of_a_step_says_when_it_began_to_wait_and_when_it_might_run(app: Any) -> None:
+def test_the_history_of_a_step_records_when_it_was_blocked_and_when_it_became_pending(app: Any) -> None:
     order = start(app, step("a"), step("b", "a"), step("c", "a", delay=60))
     complete(app, order, "a")
     complete(app, order, "b")

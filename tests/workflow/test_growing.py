@@ -1,4 +1,4 @@
-"""Growing: a step adds steps in the transaction that completes it, once, and who waits for it waits for those too."""
+"""Added steps: a step adds steps in the transaction that completes it, once, and its children wait for those too."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAGES = (step("page-1"), step("page-2"))
 # Dynamic fan-out
 
 
-def test_who_waits_for_a_step_waits_for_those_that_it_adds(app: Any) -> None:
+def test_the_children_of_a_step_wait_for_the_steps_that_it_adds(app: Any) -> None:
     order = start(app, step("split"), step("join", "split"))
     complete(app, order, "split", steps=PAGES)
     assert states(app, order) == {
@@ -56,7 +56,7 @@ def test_who_waits_for_a_step_waits_for_those_that_it_adds(app: Any) -> None:
     assert (state(app, order), app.get_workflow(order).steps) == ("completed", 4)
 
 
-def test_a_step_that_nobody_waits_for_can_add_steps(app: Any) -> None:
+def test_a_step_without_children_can_add_steps(app: Any) -> None:
     order = start(app, step("split"))
     complete(app, order, "split", steps=PAGES)
     assert due(app) == []
@@ -64,7 +64,7 @@ def test_a_step_that_nobody_waits_for_can_add_steps(app: Any) -> None:
     assert state(app, order) == "completed"
 
 
-def test_added_steps_may_wait_for_each_other_and_the_last_of_them_are_waited_for(app: Any) -> None:
+def test_added_steps_may_depend_on_each_other_and_children_wait_for_the_last_of_them(app: Any) -> None:
     order = start(app, step("split"), step("join", "split"))
     added = [step("a"), step("b", "a"), step("c", "a")]
     complete(app, order, "split", steps=added)
@@ -74,7 +74,7 @@ def test_added_steps_may_wait_for_each_other_and_the_last_of_them_are_waited_for
     assert state(app, order) == "completed"
 
 
-def test_an_added_step_may_wait_for_a_step_that_there_was(app: Any) -> None:
+def test_an_added_step_may_depend_on_an_existing_step(app: Any) -> None:
     order = start(app, step("split"), step("other"), step("done"), step("join", "split"))
     complete(app, order, "done", "before")
     complete(app, order, "split", steps=[step("a", "other", "done")])
@@ -85,7 +85,7 @@ def test_an_added_step_may_wait_for_a_step_that_there_was(app: Any) -> None:
     assert state(app, order) == "completed"
 
 
-def test_an_added_step_may_wait_for_the_one_that_adds_it_and_read_its_result(app: Any) -> None:
+def test_an_added_step_may_depend_on_the_step_that_adds_it_and_read_its_result(app: Any) -> None:
     order = start(app, step("split"), step("join", "split"))
     complete(app, order, "split", 7, steps=[step("a", "split"), step("b", "a", "split")])
     assert [each.result for each in app.results(task_of(app, order, "split/a"))] == [7]
@@ -105,7 +105,7 @@ def test_an_added_step_can_add_steps_in_turn(app: Any) -> None:
 # A step that adds steps of its own type
 
 
-def test_a_step_may_add_a_step_of_its_own_name(app: Any) -> None:
+def test_a_step_may_add_a_step_with_its_own_name(app: Any) -> None:
     order = start(app, step("crawl"), step("join", "crawl"))
     complete(app, order, "crawl", 7, steps=[step("crawl"), step("crawl-2"), step("sum", "crawl", "crawl-2")])
     steps = by_name(app, order)
@@ -117,7 +117,7 @@ def test_a_step_may_add_a_step_of_its_own_name(app: Any) -> None:
     assert state(app, order) == "completed"
 
 
-def test_a_step_that_is_after_its_own_name_waits_for_the_step_that_adds_it(app: Any) -> None:
+def test_an_added_step_whose_parent_has_its_own_name_depends_on_the_step_that_adds_it(app: Any) -> None:
     order = start(app, step("crawl"), step("join", "crawl"))
     complete(app, order, "crawl", 7, steps=[step("crawl", "crawl"), step("next", "crawl")])
     steps = by_name(app, order)
@@ -150,7 +150,7 @@ def test_a_step_may_add_itself_to_any_depth(app: Any, name: str) -> None:
     assert (len(set(names)), max(map(len, names)) <= MAX_NAME) == (2 + 140, True)
 
 
-def test_a_name_that_is_taken_is_made_unique(app: Any) -> None:
+def test_a_name_that_is_in_use_is_made_unique(app: Any) -> None:
     order = start(app, step("split"), step("split/part"), step("join", "split"))
     adding = task_of(app, order, "split")
     complete(app, order, "split", steps=[step("part"), step("sum", "part")])
@@ -161,14 +161,14 @@ def test_a_name_that_is_taken_is_made_unique(app: Any) -> None:
     assert state(app, order) == "completed"
 
 
-def test_a_name_made_for_an_added_step_may_be_taken_as_well(app: Any) -> None:
+def test_a_generated_name_that_is_in_use_is_made_unique_as_well(app: Any) -> None:
     made = "#1/part"  # the first task of a new database is task 1
     order = start(app, step("split"), step("split/part"), step(made))
     complete(app, order, "split", steps=[step("part")])
     assert list(states(app, order)) == ["split", "split/part", made, f"{made}-2"]
 
 
-def test_the_same_outcome_again_adds_nothing_and_changes_no_name(app: Any, url: str) -> None:
+def test_a_repeated_outcome_adds_no_step_and_changes_no_name(app: Any, url: str) -> None:
     order = start(app, step("crawl"))
     held = claim(app, order, "crawl")
     added = [step("crawl"), step("crawl-2")]
@@ -178,7 +178,7 @@ def test_the_same_outcome_again_adds_nothing_and_changes_no_name(app: Any, url: 
     assert tables.read(url) == before
 
 
-def test_two_steps_may_add_steps_of_the_same_name(app: Any) -> None:
+def test_two_steps_may_add_steps_with_the_same_name(app: Any) -> None:
     order = start(app, step("a"), step("b"), step("join", "a", "b"))
     claims = app.claim_many(WORKER, 2)
     assert all(
@@ -188,20 +188,20 @@ def test_two_steps_may_add_steps_of_the_same_name(app: Any) -> None:
     assert state(app, order) == "completed"
 
 
-def test_a_thousand_added_steps(app: Any) -> None:
+def test_a_step_can_add_a_thousand_steps(app: Any) -> None:
     order = start(app, step("split"), step("join", "split"))
     complete(app, order, "split", steps=[NewStep(name=str(n), task=NewTask("page")) for n in range(1000)])
     assert [len(some) for some in drive(app)] == [1000, 1]
     assert state(app, order) == "completed"
 
 
-def test_added_steps_bring_their_queues_to_the_workflow(app: Any) -> None:
+def test_the_queues_of_added_steps_become_queues_of_the_workflow(app: Any) -> None:
     order = start(app, step("split"))
     complete(app, order, "split", steps=[step("a", queue="pages")])
     assert app.get_workflow(order).queues == ["default", "pages"]
 
 
-def test_an_added_step_has_the_policy_of_the_workflow_unless_it_says_otherwise(app: Any) -> None:
+def test_an_added_step_has_the_policy_of_the_workflow_by_default(app: Any) -> None:
     order = start(app, step("split"), on_failure="continue")
     complete(app, order, "split", steps=[step("a"), step("b", on_failure="ignore")])
     policies = {name: each.on_failure.value for name, each in by_name(app, order).items()}
@@ -216,7 +216,7 @@ def test_a_sub_workflow_can_be_added(app: Any) -> None:
     assert state(app, order) == "completed"
 
 
-def test_the_failure_of_an_added_step_fails_the_workflow_and_a_retry_goes_on_from_there(app: Any) -> None:
+def test_the_failure_of_an_added_step_fails_the_workflow_and_a_retry_continues_from_it(app: Any) -> None:
     order = start(app, step("split"), step("join", "split"))
     complete(app, order, "split", steps=PAGES)
     drive(app, {"page-1": BROKEN})
@@ -243,7 +243,7 @@ def test_a_stale_token_adds_nothing(app: Any, url: str, clock: Clock) -> None:
     assert tables.read(url) == before
 
 
-def test_the_same_outcome_told_twice_adds_once(app: Any, url: str) -> None:
+def test_an_outcome_sent_twice_adds_its_steps_once(app: Any, url: str) -> None:
     order = start(app, step("split"), step("join", "split"))
     held = claim(app, order, "split")
     assert not app.complete(held, steps=PAGES).repeated
@@ -259,7 +259,7 @@ def test_a_failed_attempt_adds_nothing(app: Any) -> None:
     assert list(states(app, order)) == ["split", "join"]
 
 
-def test_a_task_that_stands_alone_cannot_add_steps(app: Any, url: str) -> None:
+def test_a_task_without_a_workflow_cannot_add_steps(app: Any, url: str) -> None:
     held = app.claim_by_id(app.enqueue("plain").id, WORKER)
     before = tables.read(url)
     for ref in (held, ClaimRef(held.task_id, held.token, held.worker_id)):
@@ -292,9 +292,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", list(WRONG))
-def test_growth_that_could_not_run_to_its_end_refuses_that_outcome_and_no_other(
-    app: Any, url: str, message: str
-) -> None:
+def test_an_outcome_whose_steps_could_not_run_to_their_end_is_refused_alone(app: Any, url: str, message: str) -> None:
     order = start(app, step("split"), step("other"), step("join", "split"), step("last", "join"))
     held = claim(app, order, "split")
     before = tables.read(url)
@@ -310,7 +308,7 @@ def test_growth_that_could_not_run_to_its_end_refuses_that_outcome_and_no_other(
     assert state(app, order) == "completed"
 
 
-def test_params_that_do_not_fit_refuse_the_outcome(app: Any) -> None:
+def test_an_outcome_that_adds_steps_with_invalid_params_is_refused(app: Any) -> None:
     app.register_type("ship", {"type": "object", "required": ["order"]})
     order = start(app, step("split"))
     held = claim(app, order, "split")
@@ -333,7 +331,7 @@ def test_two_outcomes_of_one_batch_that_add_the_same_name_get_two_names(app: Any
 # In a workflow that is stopping
 
 
-def test_what_a_step_of_a_stopping_workflow_adds_is_not_begun(app: Any) -> None:
+def test_steps_added_to_a_stopping_workflow_do_not_run(app: Any) -> None:
     order = start(app, step("split"), step("join", "split"), step("broken"))
     held = claim(app, order, "split")
     fail(app, order, "broken")
@@ -349,7 +347,7 @@ def test_what_a_step_of_a_stopping_workflow_adds_is_not_begun(app: Any) -> None:
 # From outside
 
 
-def test_steps_can_be_added_from_outside_under_the_names_given(app: Any) -> None:
+def test_steps_can_be_added_by_a_call_under_the_given_names(app: Any) -> None:
     order = start(app, step("a"), step("z"))
     complete(app, order, "a", "done")
     workflow = app.add_steps(order, [step("b", "a", "z"), step("c", "b"), step("d", queue="other")])
@@ -359,7 +357,7 @@ def test_steps_can_be_added_from_outside_under_the_names_given(app: Any) -> None
     assert state(app, order) == "completed"
 
 
-def test_a_step_added_after_one_that_is_done_runs_at_once(app: Any) -> None:
+def test_a_step_added_with_a_completed_parent_runs_at_once(app: Any) -> None:
     order = start(app, step("a"), step("z"))
     complete(app, order, "a", 7)
     app.add_steps(order, [step("b", "a")])
@@ -367,7 +365,7 @@ def test_a_step_added_after_one_that_is_done_runs_at_once(app: Any) -> None:
     assert app.results(task_of(app, order, "b"))[0].result == 7
 
 
-def test_steps_added_to_a_workflow_that_is_due_run_before_it_is_finalized(app: Any) -> None:
+def test_steps_added_to_a_workflow_that_is_due_for_finalization_run_before_it_is_finalized(app: Any) -> None:
     order = start(app, step("a"))
     complete(app, order, "a")
     assert due(app) == [order]
@@ -378,7 +376,7 @@ def test_steps_added_to_a_workflow_that_is_due_run_before_it_is_finalized(app: A
     assert (states(app, order), state(app, order)) == ({"a": "completed", "b": "completed"}, "completed")
 
 
-def test_a_sub_workflow_can_grow_before_it_begins(app: Any) -> None:
+def test_steps_can_be_added_to_a_sub_workflow_before_it_begins(app: Any) -> None:
     order = start(app, step("a"), sub("pages", step("x"), after=["a"]))
     app.add_steps(inner(app, order, "pages"), [step("y"), step("z", "x")])
     assert drive(app) == [["a"], ["x", "y"], ["z"]]
@@ -393,7 +391,7 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("message", list(OUTSIDE))
-def test_what_cannot_be_added_leaves_everything_as_it_was(app: Any, url: str, message: str) -> None:
+def test_steps_that_cannot_be_added_leave_the_workflow_unchanged(app: Any, url: str, message: str) -> None:
     order = start(app, step("a"))
     before = tables.read(url)
     with pytest.raises(dibs.InvalidGraph, match=message):
@@ -401,7 +399,7 @@ def test_what_cannot_be_added_leaves_everything_as_it_was(app: Any, url: str, me
     assert tables.read(url) == before
 
 
-def test_only_a_workflow_that_runs_can_grow(app: Any) -> None:
+def test_steps_can_be_added_only_to_a_running_workflow(app: Any) -> None:
     with pytest.raises(dibs.WorkflowNotFound):
         app.add_steps(404, [step("b")])
     done = start(app, step("a"))
@@ -420,9 +418,7 @@ def test_only_a_workflow_that_runs_can_grow(app: Any) -> None:
 
 
 @pytest.mark.database("the bound is read in the process that holds the store")
-def test_a_workflow_grows_no_larger_than_one_may_be_started(
-    app: Any, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_workflow_cannot_grow_beyond_the_limit_of_steps(app: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     order = start(app, step("split"), step("join", "split"))
     monkeypatch.setattr(graph, "MAX_STEPS", 3)
     before = tables.read(url)

@@ -1,4 +1,4 @@
-"""The history of steps is that of tasks: complete, checked by the same rules; and what does not run says why."""
+"""The history of steps is complete and checked by the rules of tasks; explain states why a step does not run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dibs
 from dibs import NewTask
 from dibs.observe.verify import verify
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.workflows import (
     BROKEN,
     DIAMOND,
@@ -77,7 +77,7 @@ def test_the_history_of_cancelling_and_pruning_breaks_no_rule(app: Any) -> None:
     assert_sound(app)
 
 
-def test_the_history_says_that_the_workflow_cancelled_a_step(app: Any) -> None:
+def test_the_history_records_that_the_workflow_cancelled_a_step(app: Any) -> None:
     order = start(app, *DIAMOND)
     fail(app, order, "fetch")
     last = app.history(task_of(app, order, "merge"))[-1]
@@ -97,7 +97,7 @@ def why(app: Any, workflow_id: int, name: str) -> list[tuple[str, str]]:
     return [(each.code, each.message) for each in reasons]
 
 
-def test_a_blocked_step_waits_for_those_parents_that_are_not_done(app: Any) -> None:
+def test_explain_names_the_parents_that_a_blocked_step_waits_for(app: Any) -> None:
     order = start(app, *DIAMOND)
     complete(app, order, "fetch")
     complete(app, order, "left")
@@ -105,20 +105,20 @@ def test_a_blocked_step_waits_for_those_parents_that_are_not_done(app: Any) -> N
     assert why(app, order, "merge") == [("blocked", f"It waits for step 'right' (task {right}), which is pending.")]
 
 
-def test_a_step_behind_a_failure_says_so(app: Any) -> None:
+def test_explain_names_the_failure_that_blocks_a_step(app: Any) -> None:
     order = start(app, step("a"), step("b", "a"), step("c"), on_failure="continue")
     fail(app, order, "a")
     a = task_of(app, order, "a")
     assert why(app, order, "b") == [("blocked", f"It waits for step 'a' (task {a}), which is failed.")]
 
 
-def test_a_finalizer_waits_for_all(app: Any) -> None:
+def test_explain_reports_that_a_finalizer_waits_for_all_steps(app: Any) -> None:
     order = start(app, step("a"), finalizer=NewTask("report"))
     message = f"It is the finalizer of workflow {order}: it runs when all steps are done."
     assert why(app, order, "(finalizer)") == [("blocked", message)]
 
 
-def test_a_step_inside_waits_for_its_workflow_to_begin(app: Any) -> None:
+def test_explain_reports_that_a_step_waits_for_its_sub_workflow_to_begin(app: Any) -> None:
     order = start(app, step("a"), sub("pages", step("p"), after=["a"]))
     pages = inner(app, order, "pages")
     message = f"It is a step of workflow {pages}, which has not begun."

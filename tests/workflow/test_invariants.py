@@ -1,4 +1,4 @@
-"""Whatever is done to workflows, in whatever order: the books are right after every move, and every workflow ends."""
+"""After any sequence of operations on workflows the counters are right, and every workflow ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dibs.store.contract import Store
 from dibs.store.open import open_store
 from tests import matrix
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep_in
-from tests.helpers.workflow_books import OPEN, Books
+from tests.helpers.retention import keep_in
+from tests.helpers.workflow_consistency import OPEN, Books
 
 SEEDS = range(12 if matrix.is_stress() else 5)
 MOVES = 40
@@ -28,7 +28,9 @@ REFUSED = (WrongState, WrongWorkflowState, InvalidGraph, WorkflowNotFound, TaskN
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_books_are_right_after_every_move_and_every_workflow_ends(seed: int, url: str, clock: Clock) -> None:
+def test_the_counters_are_right_after_every_operation_and_every_workflow_ends(
+    seed: int, url: str, clock: Clock
+) -> None:
     game = Game(url, clock, Random(seed))
     for _ in range(MOVES):
         game.move()

@@ -15,8 +15,8 @@ import pytest
 import dibs
 from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, State, WorkflowState, procedures
 from dibs.model.finalization import ClaimReason
-from tests.helpers.books import assert_balanced
 from tests.helpers.clients import Clock, run
+from tests.helpers.consistency import assert_balanced
 from tests.helpers.dying import BREAKS, LEASE, NAME, end
 from tests.helpers.processes import Member, ask_all, processes
 from tests.helpers.waiting import until
@@ -90,7 +90,7 @@ def test_a_processor_killed_after_any_statement_leaves_one_finalization(
 
 
 @pytest.mark.timeout(300)
-def test_processors_that_die_all_the_time_finalize_everything_once(url: str) -> None:
+def test_processors_that_are_killed_repeatedly_finalize_every_workflow_once(url: str) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Promise 8: whoever ends last, and however many do at once, a workflow is finalized exactly once."""
+"""Promise 8: a workflow whose last steps end concurrently is finalized exactly once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dibs import Event, ExecutionStatus, NewStep, NewTask, NewWorkflow, Workflow
 from dibs.model.finalization import ClaimReason
 from dibs.model.workflow import ENDED
 from tests import matrix
-from tests.helpers.books import assert_balanced, percentile
 from tests.helpers.clients import run
+from tests.helpers.consistency import assert_balanced, percentile
 from tests.helpers.processes import Member, ask_all, processes
 from tests.helpers.processor import FINALIZERS
 
@@ -26,7 +26,7 @@ A_WAVE = 10
 
 
 @pytest.mark.timeout(600)
-def test_workflows_whose_last_steps_end_at_the_same_moment_are_finalized_once(url: str) -> None:
+def test_workflows_whose_last_steps_end_concurrently_are_finalized_once(url: str) -> None:
     with dibs.Dibs(url) as app, processes(url, PROCESSORS, PROGRAM) as members:
         ids = start(app, WORKFLOWS)
         assert ask_all(members, [{"do": "hold", "queue": queue_of(n)} for n in range(PROCESSORS)]) == [WORKFLOWS] * 8
@@ -40,7 +40,7 @@ def test_workflows_whose_last_steps_end_at_the_same_moment_are_finalized_once(ur
 
 
 @pytest.mark.timeout(600)
-def test_of_eight_who_claim_at_the_same_moment_one_finalizes(url: str) -> None:
+def test_of_eight_concurrent_processors_one_finalizes_the_workflow(url: str) -> None:
     with dibs.Dibs(url) as app, processes(url, PROCESSORS, PROGRAM) as members:
         ids = start(app, WORKFLOWS // 5)
         for claim in claims_of(app, len(ids) * PROCESSORS):

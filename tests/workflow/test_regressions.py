@@ -1,4 +1,4 @@
-"""What once kept a workflow from its end, or let it run when it should not."""
+"""Former errors that kept a workflow from its end, or ran a step too early."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dibs.store.operation import limited
 from dibs.store.sqlite.connection import SQL
 from tests.helpers.clients import Clock
 from tests.helpers.databases import run_sql
-from tests.helpers.keeping import keep_in
-from tests.helpers.workflow_books import Books, assert_books
+from tests.helpers.retention import keep_in
+from tests.helpers.workflow_consistency import Books, assert_books
 
 
-class Desk:
+class WorkflowDriver:
     """Somebody who does everything by hand, and looks into the books after every move."""
 
     def __init__(self, url: str, clock: Clock) -> None:
@@ -84,10 +84,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk(url: str, clock: Clock) -> Any:
-    desk = Desk(url, clock)
-    yield desk
-    desk.store.close()
+def driver(url: str, clock: Clock) -> Any:
+    driver = WorkflowDriver(url, clock)
+    yield driver
+    driver.store.close()
 
 
 def task(name: str, *after: str, queue: str = "default", on_failure: str | None = None, **options: Any) -> NewStep:
@@ -104,190 +104,190 @@ def part(name: str, *steps: NewStep, after: tuple[str, ...] = (), **options: Any
 # Sub-workflows whose turn has not come
 
 
-def test_an_empty_sub_workflow_is_not_finalized_before_its_turn(desk: Desk) -> None:
-    flow = desk.start(task("first"), part("empty", after=("first",)), task("last", "empty"))
-    desk.finalize()
-    assert desk.sub().state == WorkflowState.RUNNING
-    desk.run()
-    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+def test_an_empty_sub_workflow_is_not_finalized_before_its_turn(driver: WorkflowDriver) -> None:
+    flow = driver.start(task("first"), part("empty", after=("first",)), task("last", "empty"))
+    driver.finalize()
+    assert driver.sub().state == WorkflowState.RUNNING
+    driver.run()
+    assert driver.now(flow.id).state == WorkflowState.COMPLETED
 
 
-def test_a_sub_workflow_is_not_due_before_its_turn(desk: Desk) -> None:
-    desk.start(task("first"), part("pages", task("page"), after=("first",)))
-    assert desk.do(desk.store.finalization.due_finalizations()) == []
-    desk.do(desk.store.workflows.add_steps(desk.sub().id, [task("another")]))
-    assert desk.do(desk.store.finalization.due_finalizations()) == []
+def test_a_sub_workflow_is_not_due_before_its_turn(driver: WorkflowDriver) -> None:
+    driver.start(task("first"), part("pages", task("page"), after=("first",)))
+    assert driver.do(driver.store.finalization.due_finalizations()) == []
+    driver.do(driver.store.workflows.add_steps(driver.sub().id, [task("another")]))
+    assert driver.do(driver.store.finalization.due_finalizations()) == []
 
 
-def test_cancelling_a_sub_workflow_before_its_turn_cancels_its_step(desk: Desk) -> None:
+def test_cancelling_a_sub_workflow_before_its_turn_cancels_its_step(driver: WorkflowDriver) -> None:
     steps = (task("first"), part("pages", task("page"), after=("first",), policy="ignore"), task("last", "pages"))
-    flow = desk.start(*steps)
-    desk.do(desk.store.workflows.cancel_workflow(desk.sub().id))
-    assert desk.state("pages") == State.CANCELLED
-    desk.run()
-    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+    flow = driver.start(*steps)
+    driver.do(driver.store.workflows.cancel_workflow(driver.sub().id))
+    assert driver.state("pages") == State.CANCELLED
+    driver.run()
+    assert driver.now(flow.id).state == WorkflowState.COMPLETED
 
 
 @pytest.mark.parametrize("policy", ["ignore", "continue", "fail"])
-def test_cancelling_the_step_of_a_sub_workflow_cancels_what_is_in_it(desk: Desk, policy: str) -> None:
+def test_cancelling_the_step_of_a_sub_workflow_cancels_the_steps_inside(driver: WorkflowDriver, policy: str) -> None:
     inner = part("inner", task("deep"))
-    flow = desk.start(task("first"), part("pages", task("page"), inner, after=("first",), policy=policy))
-    desk.do(desk.store.tasks.cancel(desk.task("pages")))
-    assert [desk.state(name) for name in ("page", "deep")] == [State.CANCELLED] * 2
-    desk.run()
-    assert desk.now(flow.id).finished
+    flow = driver.start(task("first"), part("pages", task("page"), inner, after=("first",), policy=policy))
+    driver.do(driver.store.tasks.cancel(driver.task("pages")))
+    assert [driver.state(name) for name in ("page", "deep")] == [State.CANCELLED] * 2
+    driver.run()
+    assert driver.now(flow.id).finished
 
 
-def test_a_step_of_a_sub_workflow_does_not_run_before_its_turn(desk: Desk) -> None:
+def test_a_step_of_a_sub_workflow_does_not_run_before_its_turn(driver: WorkflowDriver) -> None:
     pages = part("pages", task("page", on_failure="ignore"), task("print", "page"), after=("first",))
-    flow = desk.start(task("first"), pages)
-    desk.do(desk.store.tasks.cancel(desk.task("page")))
-    desk.do(desk.store.workflows.add_steps(desk.sub().id, [task("bind", "page")]))
-    assert [desk.state(name) for name in ("print", "bind")] == ["blocked"] * 2
-    desk.run()
-    assert desk.now(flow.id).state == WorkflowState.COMPLETED
-    assert [desk.state(name) for name in ("print", "bind")] == ["completed"] * 2
+    flow = driver.start(task("first"), pages)
+    driver.do(driver.store.tasks.cancel(driver.task("page")))
+    driver.do(driver.store.workflows.add_steps(driver.sub().id, [task("bind", "page")]))
+    assert [driver.state(name) for name in ("print", "bind")] == ["blocked"] * 2
+    driver.run()
+    assert driver.now(flow.id).state == WorkflowState.COMPLETED
+    assert [driver.state(name) for name in ("print", "bind")] == ["completed"] * 2
 
 
-def test_a_step_cancelled_before_the_turn_of_its_sub_workflow_can_be_retried_in_it(desk: Desk) -> None:
+def test_a_step_cancelled_before_the_turn_of_its_sub_workflow_can_be_retried_in_it(driver: WorkflowDriver) -> None:
     pages = part("pages", task("page", on_failure="continue"), task("other"), after=("first",))
-    flow = desk.start(task("first"), pages)
-    desk.do(desk.store.tasks.cancel(desk.task("page")))
-    desk.complete(desk.claim()["first"])
-    desk.do(desk.store.tasks.retry(desk.task("page")))
-    desk.run()
-    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+    flow = driver.start(task("first"), pages)
+    driver.do(driver.store.tasks.cancel(driver.task("page")))
+    driver.complete(driver.claim()["first"])
+    driver.do(driver.store.tasks.retry(driver.task("page")))
+    driver.run()
+    assert driver.now(flow.id).state == WorkflowState.COMPLETED
 
 
-def test_a_retried_sub_workflow_has_its_time_from_its_turn_on(desk: Desk) -> None:
-    flow = desk.start(task("first"), part("pages", task("page"), after=("first",), deadline=60.0))
-    desk.fail(desk.claim()["first"])
-    desk.finalize()
-    desk.do(desk.store.workflows.retry_workflow(flow.id))
-    desk.clock.advance(100)
-    assert desk.do(desk.store.upkeep.expire_workflows()) == 0
-    desk.run()
-    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+def test_the_deadline_of_a_retried_sub_workflow_counts_from_its_turn(driver: WorkflowDriver) -> None:
+    flow = driver.start(task("first"), part("pages", task("page"), after=("first",), deadline=60.0))
+    driver.fail(driver.claim()["first"])
+    driver.finalize()
+    driver.do(driver.store.workflows.retry_workflow(flow.id))
+    driver.clock.advance(100)
+    assert driver.do(driver.store.upkeep.expire_workflows()) == 0
+    driver.run()
+    assert driver.now(flow.id).state == WorkflowState.COMPLETED
 
 
 # Going on
 
 
-def test_retrying_a_step_of_an_ended_sub_workflow_retries_what_it_is_a_part_of(desk: Desk) -> None:
-    flow = desk.start(part("pages", task("page")), task("last", "pages"))
-    desk.fail(desk.claim()["page"])
-    desk.finalize()
-    assert desk.now(flow.id).state == WorkflowState.FAILED
-    desk.do(desk.store.tasks.retry(desk.task("page")))
-    assert desk.now(flow.id).state == WorkflowState.RUNNING
-    desk.run()
-    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+def test_retrying_a_step_of_an_ended_sub_workflow_retries_the_outer_workflow(driver: WorkflowDriver) -> None:
+    flow = driver.start(part("pages", task("page")), task("last", "pages"))
+    driver.fail(driver.claim()["page"])
+    driver.finalize()
+    assert driver.now(flow.id).state == WorkflowState.FAILED
+    driver.do(driver.store.tasks.retry(driver.task("page")))
+    assert driver.now(flow.id).state == WorkflowState.RUNNING
+    driver.run()
+    assert driver.now(flow.id).state == WorkflowState.COMPLETED
 
 
-def test_a_step_of_a_sub_workflow_whose_failure_was_ignored_is_not_retried(desk: Desk) -> None:
-    desk.start(part("pages", task("page"), policy="ignore"), task("last", "pages"))
-    desk.fail(desk.claim()["page"])
-    desk.finalize()
+def test_a_step_of_a_sub_workflow_whose_failure_was_ignored_is_not_retried(driver: WorkflowDriver) -> None:
+    driver.start(part("pages", task("page"), policy="ignore"), task("last", "pages"))
+    driver.fail(driver.claim()["page"])
+    driver.finalize()
     with pytest.raises(WrongState, match="ignored"):
-        desk.do(desk.store.tasks.retry(desk.task("page")))
+        driver.do(driver.store.tasks.retry(driver.task("page")))
 
 
-def test_redrive_gets_past_steps_whose_failure_was_ignored(desk: Desk) -> None:
-    desk.start(task("ignored", on_failure="ignore"), task("failed", on_failure="continue"))
-    for claim in desk.claim().values():
-        desk.fail(claim)
-    desk.clock.advance(1)
-    assert desk.do(desk.store.tasks.redrive_some(DeadFilter(), 1)) == 1
-    assert desk.state("failed") == "pending"
+def test_redrive_continues_past_steps_whose_failure_was_ignored(driver: WorkflowDriver) -> None:
+    driver.start(task("ignored", on_failure="ignore"), task("failed", on_failure="continue"))
+    for claim in driver.claim().values():
+        driver.fail(claim)
+    driver.clock.advance(1)
+    assert driver.do(driver.store.tasks.redrive_some(DeadFilter(), 1)) == 1
+    assert driver.state("failed") == "pending"
 
 
-def test_nobody_retries_what_is_left_of_a_workflow_that_is_being_pruned(desk: Desk) -> None:
-    flow = desk.start(*(task(f"s{n}") for n in range(4)))
-    claims = desk.claim(1)
-    desk.fail(claims["s0"])
-    desk.finalize()
-    desk.clock.advance(100)
-    keep_in(desk.store, failed=10)
-    desk.do(desk.store.upkeep.prune(limit=2))
+def test_a_workflow_that_is_partly_pruned_is_not_retried(driver: WorkflowDriver) -> None:
+    flow = driver.start(*(task(f"s{n}") for n in range(4)))
+    claims = driver.claim(1)
+    driver.fail(claims["s0"])
+    driver.finalize()
+    driver.clock.advance(100)
+    keep_in(driver.store, failed=10)
+    driver.do(driver.store.upkeep.prune(limit=2))
     with pytest.raises(WrongWorkflowState, match="cannot be retried"):
-        desk.do(desk.store.workflows.retry_workflow(flow.id))
-    while desk.do(desk.store.upkeep.prune(limit=2)).count:
+        driver.do(driver.store.workflows.retry_workflow(flow.id))
+    while driver.do(driver.store.upkeep.prune(limit=2)).count:
         pass
-    assert desk.do(desk.store.workflows.get_workflow(flow.id)) is None
+    assert driver.do(driver.store.workflows.get_workflow(flow.id)) is None
 
 
 # Growing
 
 
-def test_an_added_step_cannot_wait_for_one_that_waits_for_it(desk: Desk) -> None:
-    flow = desk.start(task("split"), task("merge", "split"), task("print", "merge"))
-    claim = desk.claim()["split"]
-    assert isinstance(desk.complete(claim, task("part", "print")), InvalidGraph)
-    desk.complete(claim, task("part", "split"))
-    desk.run()
-    assert desk.now(flow.id).state == WorkflowState.COMPLETED
+def test_an_added_step_cannot_depend_on_a_step_that_waits_for_it(driver: WorkflowDriver) -> None:
+    flow = driver.start(task("split"), task("merge", "split"), task("print", "merge"))
+    claim = driver.claim()["split"]
+    assert isinstance(driver.complete(claim, task("part", "print")), InvalidGraph)
+    driver.complete(claim, task("part", "split"))
+    driver.run()
+    assert driver.now(flow.id).state == WorkflowState.COMPLETED
 
 
-def test_two_steps_that_add_at_once_both_add_their_queues(desk: Desk) -> None:
-    flow = desk.start(part("pages", task("a"), task("b")))
-    claims = desk.claim()
+def test_two_steps_that_add_steps_concurrently_both_add_their_queues(driver: WorkflowDriver) -> None:
+    flow = driver.start(part("pages", task("a"), task("b")))
+    claims = driver.claim()
     reports = [(claims[name], Completed(None, [task("more", queue=f"queue-{name}")])) for name in ("a", "b")]
-    desk.do(desk.store.queue.finish(reports))
-    assert desk.now(flow.id).queues == desk.sub().queues == ["default", "queue-a", "queue-b"]
+    driver.do(driver.store.queue.finish(reports))
+    assert driver.now(flow.id).queues == driver.sub().queues == ["default", "queue-a", "queue-b"]
 
 
-def test_a_sub_workflow_added_while_the_workflow_stops_is_not_begun(desk: Desk) -> None:
-    flow = desk.start(task("done"), task("split"))
-    claims = desk.claim()
-    desk.complete(claims["done"])
-    desk.do(desk.store.workflows.cancel_workflow(flow.id))
-    desk.complete(claims["split"], part("pages", task("page"), after=("done",)))
-    assert desk.state("page") == "cancelled"
-    desk.finalize()
-    assert desk.now(flow.id).state == WorkflowState.CANCELLED
+def test_a_sub_workflow_added_to_a_stopping_workflow_does_not_begin(driver: WorkflowDriver) -> None:
+    flow = driver.start(task("done"), task("split"))
+    claims = driver.claim()
+    driver.complete(claims["done"])
+    driver.do(driver.store.workflows.cancel_workflow(flow.id))
+    driver.complete(claims["split"], part("pages", task("page"), after=("done",)))
+    assert driver.state("page") == "cancelled"
+    driver.finalize()
+    assert driver.now(flow.id).state == WorkflowState.CANCELLED
 
 
 # Stopping
 
 
-def test_cancelling_a_failing_workflow_asks_what_still_runs_to_stop(desk: Desk) -> None:
-    flow = desk.start(task("bad"), task("long"), part("pages", task("page")))
-    claims = desk.claim()
-    desk.fail(claims["bad"])
-    desk.do(desk.store.workflows.cancel_workflow(flow.id))
-    renewed = desk.do(desk.store.queue.renew([claims["long"], claims["page"]], 10_000_000))
+def test_cancelling_a_failing_workflow_sends_a_cancel_request_to_running_steps(driver: WorkflowDriver) -> None:
+    flow = driver.start(task("bad"), task("long"), part("pages", task("page")))
+    claims = driver.claim()
+    driver.fail(claims["bad"])
+    driver.do(driver.store.workflows.cancel_workflow(flow.id))
+    renewed = driver.do(driver.store.queue.renew([claims["long"], claims["page"]], 10_000_000))
     assert [each.cancel_requested for each in renewed] == [True, True]
 
 
-def test_a_failing_workflow_is_stopped_at_its_deadline(desk: Desk) -> None:
-    flow = desk.start(task("bad"), task("long"), deadline=5.0)
-    claims = desk.claim()
-    desk.fail(claims["bad"])
-    desk.clock.advance(6)
-    assert desk.do(desk.store.upkeep.expire_workflows()) == 1
-    assert desk.do(desk.store.upkeep.expire_workflows()) == 0
-    assert desk.now(flow.id).stopping == "deadline"
+def test_a_failing_workflow_is_stopped_at_its_deadline(driver: WorkflowDriver) -> None:
+    flow = driver.start(task("bad"), task("long"), deadline=5.0)
+    claims = driver.claim()
+    driver.fail(claims["bad"])
+    driver.clock.advance(6)
+    assert driver.do(driver.store.upkeep.expire_workflows()) == 1
+    assert driver.do(driver.store.upkeep.expire_workflows()) == 0
+    assert driver.now(flow.id).stopping == "deadline"
 
 
-def test_a_finalizer_that_nobody_runs_ends_with_the_deadline(desk: Desk) -> None:
-    flow = desk.start(task("only"), finalizer=NewTask("report"), deadline=5.0)
-    desk.complete(desk.claim()["only"])
-    desk.finalize()
-    assert desk.now(flow.id).state == WorkflowState.FINALIZING
-    desk.clock.advance(6)
-    desk.do(desk.store.upkeep.expire_workflows())
-    ended = desk.now(flow.id)
+def test_a_finalizer_that_no_worker_runs_ends_with_the_deadline(driver: WorkflowDriver) -> None:
+    flow = driver.start(task("only"), finalizer=NewTask("report"), deadline=5.0)
+    driver.complete(driver.claim()["only"])
+    driver.finalize()
+    assert driver.now(flow.id).state == WorkflowState.FINALIZING
+    driver.clock.advance(6)
+    driver.do(driver.store.upkeep.expire_workflows())
+    ended = driver.now(flow.id)
     assert ended.state == WorkflowState.FAILED
     assert ended.error is not None
     assert ended.error.type == "DeadlineExceeded"
 
 
-def test_a_workflow_whose_finalizer_was_cancelled_says_so(desk: Desk) -> None:
-    flow = desk.start(task("only"), finalizer=NewTask("report"))
-    desk.complete(desk.claim()["only"])
-    desk.finalize()
-    desk.do(desk.store.tasks.cancel(desk.task("(finalizer)")))
-    error = desk.now(flow.id).error
+def test_the_error_of_a_workflow_states_that_its_finalizer_was_cancelled(driver: WorkflowDriver) -> None:
+    flow = driver.start(task("only"), finalizer=NewTask("report"))
+    driver.complete(driver.claim()["only"])
+    driver.finalize()
+    driver.do(driver.store.tasks.cancel(driver.task("(finalizer)")))
+    error = driver.now(flow.id).error
     assert error is not None
     assert error.type == "FinalizerCancelled"
 
@@ -295,32 +295,32 @@ def test_a_workflow_whose_finalizer_was_cancelled_says_so(desk: Desk) -> None:
 # Programs that do not know workflows
 
 
-def test_pruning_gets_past_tasks_that_somebody_else_has_pruned(desk: Desk) -> None:
-    flow = desk.start(*(task(f"s{n}") for n in range(6)))
-    desk.run()
-    gone = ", ".join(str(desk.task(f"s{n}")) for n in range(3))
-    run_sql(desk.url, f"DELETE FROM dibs_tasks WHERE id IN ({gone})")
-    desk.clock.advance(100)
-    keep_in(desk.store, completed=10)
-    while desk.store.run(desk.store.upkeep.prune(limit=2)).count:
+def test_pruning_continues_past_tasks_that_another_process_has_pruned(driver: WorkflowDriver) -> None:
+    flow = driver.start(*(task(f"s{n}") for n in range(6)))
+    driver.run()
+    gone = ", ".join(str(driver.task(f"s{n}")) for n in range(3))
+    run_sql(driver.url, f"DELETE FROM dibs_tasks WHERE id IN ({gone})")
+    driver.clock.advance(100)
+    keep_in(driver.store, completed=10)
+    while driver.store.run(driver.store.upkeep.prune(limit=2)).count:
         pass
-    assert desk.do(desk.store.workflows.get_workflow(flow.id)) is None
+    assert driver.do(driver.store.workflows.get_workflow(flow.id)) is None
     for table in ("dibs_tasks", "dibs_steps", "dibs_edges"):
-        assert run_sql(desk.url, f"SELECT count(*) FROM {table}") == [(0,)]
+        assert run_sql(driver.url, f"SELECT count(*) FROM {table}") == [(0,)]
 
 
-def test_a_task_whose_workflow_is_half_pruned_is_not_retried(desk: Desk) -> None:
-    desk.start(part("pages", task("page")))
-    desk.fail(desk.claim()["page"])
-    desk.finalize()
-    page, pages = desk.task("page"), desk.task("pages")
-    run_sql(desk.url, f"DELETE FROM dibs_tasks WHERE id = {pages}", f"DELETE FROM dibs_steps WHERE task_id = {pages}")
+def test_a_task_whose_workflow_is_partly_pruned_is_not_retried(driver: WorkflowDriver) -> None:
+    driver.start(part("pages", task("page")))
+    driver.fail(driver.claim()["page"])
+    driver.finalize()
+    page, pages = driver.task("page"), driver.task("pages")
+    run_sql(driver.url, f"DELETE FROM dibs_tasks WHERE id = {pages}", f"DELETE FROM dibs_steps WHERE task_id = {pages}")
     with pytest.raises(WrongState, match="deleted"):
-        desk.store.run(desk.store.tasks.retry(page))
+        driver.store.run(driver.store.tasks.retry(page))
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_mending_looks_at_what_is_open_not_at_all_that_ever_ended(url: str, clock: Clock) -> None:
+def test_the_repair_of_workflows_reads_only_unfinished_steps(url: str, clock: Clock) -> None:
     store = open_store(url, clock=clock)
     assert store.run(store.upkeep.mend_workflows()) == 0
     plan = run_sql(url, "EXPLAIN QUERY PLAN " + SQL.text("missed_steps", limited(100)))
@@ -332,7 +332,7 @@ def test_mending_looks_at_what_is_open_not_at_all_that_ever_ended(url: str, cloc
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_who_renews_and_who_cancels_do_not_wait_for_each_other_in_a_circle(url: str) -> None:
+def test_renewals_progress_and_a_cancel_of_a_workflow_do_not_deadlock(url: str) -> None:
     before = run_sql(url, DEADLOCKS)
     store = open_store(url)
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""Sub-workflows: a step that is a whole workflow, which begins, fails, stops and is retried with the one around it."""
+"""Sub-workflows: a step that is a whole workflow begins, fails, stops and is retried with the outer workflow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import dibs
 from dibs import NewTask, State
 from dibs.observe.verify import verify
 from tests.helpers.clients import Clock
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import events, moment
 from tests.helpers.workflows import (
     BROKEN,
@@ -58,7 +58,7 @@ def test_a_sub_workflow_begins_with_its_step_and_the_step_ends_with_it(app: Any)
     assert state(app, order) == "completed"
 
 
-def test_a_sub_workflow_knows_where_it_belongs(app: Any) -> None:
+def test_a_sub_workflow_has_a_reference_to_its_outer_workflow(app: Any) -> None:
     order = start(app, sub("one", sub("two", step("x"))))
     one = inner(app, order, "one")
     two = app.get_workflow(inner(app, one, "two"))
@@ -73,7 +73,7 @@ def test_a_sub_workflow_knows_where_it_belongs(app: Any) -> None:
     assert [each.id for each in app.list_workflows()] == [order]
 
 
-def test_no_worker_gets_the_step_that_stands_for_a_workflow(app: Any, clock: Clock) -> None:
+def test_the_step_of_a_sub_workflow_is_never_claimed(app: Any, clock: Clock) -> None:
     order = start(app, sub("pages", step("p")))
     assert [held.task.type for held in app.claim_many(WORKER, 10)] == ["p"]
     with pytest.raises(dibs.AlreadyClaimed):
@@ -83,7 +83,7 @@ def test_no_worker_gets_the_step_that_stands_for_a_workflow(app: Any, clock: Clo
     assert states(app, order)["pages"] == "claimed"  # it has no lease to lose
 
 
-def test_workflows_in_workflows_in_workflows_run_from_the_inside_out(app: Any) -> None:
+def test_nested_workflows_end_from_the_inside_out(app: Any) -> None:
     nested = sub("three", step("x"))
     for name in ("two", "one"):
         nested = sub(name, nested, step(f"after-{name}", nested.name))
@@ -92,7 +92,7 @@ def test_workflows_in_workflows_in_workflows_run_from_the_inside_out(app: Any) -
     assert state(app, order) == "completed"
 
 
-def test_finalizing_the_inner_workflow_says_that_the_outer_is_due(app: Any, engine: str) -> None:
+def test_finalizing_the_inner_workflow_reports_that_the_outer_is_due(app: Any, engine: str) -> None:
     order = start(app, sub("pages", step("p")))
     complete(app, inner(app, order, "pages"), "p")
     done = finalize(app, inner(app, order, "pages"))
@@ -104,7 +104,7 @@ def test_finalizing_the_inner_workflow_says_that_the_outer_is_due(app: Any, engi
 # Results
 
 
-def test_the_result_of_a_sub_workflow_is_that_of_its_last_steps_by_name(app: Any) -> None:
+def test_the_result_of_a_sub_workflow_is_the_results_of_its_last_steps_by_name(app: Any) -> None:
     order = start(app, sub("pages", step("p"), step("q", "p"), step("r")), step("z", "pages"))
     pages = inner(app, order, "pages")
     complete(app, pages, "p", "unseen")
@@ -125,7 +125,7 @@ def test_the_result_of_a_sub_workflow_with_a_finalizer_is_the_finalizers(app: An
 # Empty ones
 
 
-def test_an_empty_sub_workflow_is_done_when_it_begins(app: Any) -> None:
+def test_an_empty_sub_workflow_is_completed_when_it_begins(app: Any) -> None:
     order = start(app, step("a"), sub("nothing", after=["a"]), step("z", "nothing"))
     complete(app, order, "a")
     finalize_due(app)
@@ -134,7 +134,7 @@ def test_an_empty_sub_workflow_is_done_when_it_begins(app: Any) -> None:
     assert state(app, order) == "completed"
 
 
-def test_an_empty_sub_workflow_is_not_done_before_it_begins(app: Any) -> None:
+def test_an_empty_sub_workflow_is_not_completed_before_it_begins(app: Any) -> None:
     order = start(app, step("a"), sub("nothing", after=["a"]), step("z", "nothing"))
     assert due(app) == []
     app.upkeep()
@@ -143,19 +143,19 @@ def test_an_empty_sub_workflow_is_not_done_before_it_begins(app: Any) -> None:
     assert (state(app, order), states(app, order)["z"]) == ("completed", "completed")
 
 
-def test_a_workflow_of_nothing_but_an_empty_one_is_completed(app: Any) -> None:
+def test_a_workflow_that_contains_only_an_empty_sub_workflow_is_completed(app: Any) -> None:
     order = start(app, sub("nothing", sub("nothing")))
     drive(app)
     assert state(app, order) == "completed"
 
 
-def test_a_sub_workflow_that_has_not_begun_waits_for_no_finalization(app: Any) -> None:
+def test_a_sub_workflow_that_has_not_begun_is_not_due_for_finalization(app: Any) -> None:
     order = start(app, *AROUND)
     app.upkeep()
     assert (due(app), app.finalization_attempts(inner(app, order, "pages"))) == ([], [])
 
 
-def test_whoever_claims_its_finalization_cannot_end_a_sub_workflow_before_its_turn(app: Any) -> None:
+def test_a_finalization_claim_cannot_end_a_sub_workflow_before_its_turn(app: Any) -> None:
     order = start(app, step("a"), sub("nothing", after=["a"]), step("z", "nothing"))
     done = finalize(app, inner(app, order, "nothing"))
     assert (done.action, done.state, states(app, order)["nothing"]) == ("recheck_later", "running", "blocked")
@@ -185,7 +185,7 @@ def test_the_failure_of_a_sub_workflow_can_be_ignored(app: Any) -> None:
     assert (state(app, inner(app, order, "pages")), state(app, order)) == ("failed", "completed")
 
 
-def test_a_running_sub_workflow_may_finish_when_a_step_beside_it_fails(app: Any) -> None:
+def test_a_running_sub_workflow_may_finish_when_a_sibling_step_fails(app: Any) -> None:
     order = start(app, sub("pages", step("p"), step("q", "p")), step("b"))
     pages = inner(app, order, "pages")
     fail(app, order, "b")
@@ -194,7 +194,7 @@ def test_a_running_sub_workflow_may_finish_when_a_step_beside_it_fails(app: Any)
     assert (state(app, pages), state(app, order)) == ("completed", "failed")
 
 
-def test_a_sub_workflow_that_never_began_is_cancelled_with_the_rest(app: Any) -> None:
+def test_a_sub_workflow_that_never_began_is_cancelled_with_its_outer_workflow(app: Any) -> None:
     inside = sub("pages", step("p"), sub("deep", step("d")), finalizer=NewTask("report"), after=["a"])
     order = start(app, step("a"), inside)
     pages = inner(app, order, "pages")
@@ -207,7 +207,7 @@ def test_a_sub_workflow_that_never_began_is_cancelled_with_the_rest(app: Any) ->
     assert [state(app, each) for each in (order, pages, deep)] == ["completed"] * 3
 
 
-def test_with_continue_a_sub_workflow_behind_a_failure_is_cancelled_in_the_end(app: Any) -> None:
+def test_with_policy_continue_a_sub_workflow_behind_a_failure_is_cancelled_at_the_end(app: Any) -> None:
     order = start(app, step("a"), sub("pages", step("p"), after=["a"]), step("x"), on_failure="continue")
     drive(app, {"a": BROKEN})
     assert (state(app, order), state(app, inner(app, order, "pages"))) == ("failed", "cancelled")
@@ -216,7 +216,7 @@ def test_with_continue_a_sub_workflow_behind_a_failure_is_cancelled_in_the_end(a
 # Retry
 
 
-def test_a_retry_goes_on_inside_from_the_failure(app: Any) -> None:
+def test_a_retry_of_the_outer_workflow_continues_from_the_failure_inside(app: Any) -> None:
     order = start(app, *AROUND, finalizer=NewTask("report"))
     drive(app, {"q": BROKEN})
     app.retry_workflow(order)
@@ -249,7 +249,7 @@ def test_a_sub_workflow_is_not_retried_on_its_own(app: Any) -> None:
     assert f"Retry workflow {order}" in str(refused.value)
 
 
-def test_to_retry_a_step_inside_is_to_retry_the_whole(app: Any) -> None:
+def test_retrying_a_step_inside_an_ended_sub_workflow_retries_the_outer_workflow(app: Any) -> None:
     order = start(app, *AROUND)
     drive(app, {"p": BROKEN})
     assert app.retry(task_of(app, inner(app, order, "pages"), "p")).state is State.PENDING
@@ -258,7 +258,7 @@ def test_to_retry_a_step_inside_is_to_retry_the_whole(app: Any) -> None:
     assert state(app, order) == "completed"
 
 
-def test_to_retry_a_step_inside_while_the_rest_goes_on_retries_the_sub_workflow(app: Any) -> None:
+def test_retrying_a_step_inside_while_the_outer_workflow_runs_retries_the_sub_workflow(app: Any) -> None:
     order = start(app, sub("pages", step("p"), step("q", "p")), step("x"), on_failure="continue")
     pages = inner(app, order, "pages")
     fail(app, pages, "p")
@@ -280,7 +280,7 @@ def test_a_step_inside_a_sub_workflow_whose_failure_was_ignored_cannot_be_retrie
     assert (state(app, pages), states(app, pages)) == ("failed", {"p": "failed"})
 
 
-def test_redriving_the_dead_letter_goes_on_inside(app: Any) -> None:
+def test_redriving_the_dead_letter_retries_steps_inside_sub_workflows(app: Any) -> None:
     order = start(app, *AROUND)
     drive(app, {"p": BROKEN})
     assert app.redrive() >= 1
@@ -310,7 +310,7 @@ def test_cancelling_the_outer_workflow_while_nothing_runs_inside_ends_both(app: 
     assert app.claim(WORKER) is None
 
 
-def test_cancelling_the_inner_workflow_is_a_failure_of_its_step(app: Any) -> None:
+def test_cancelling_the_inner_workflow_fails_its_step(app: Any) -> None:
     order = start(app, sub("pages", step("p")), step("z", "pages"))
     assert app.cancel_workflow(inner(app, order, "pages")).state == "cancelled"
     assert states(app, order) == {"pages": "cancelled", "z": "cancelled"}
@@ -329,7 +329,7 @@ def test_cancelling_a_sub_workflow_that_never_began_cancels_its_step(app: Any, p
     assert states(app, pages) == {"p": "cancelled"}
 
 
-def test_who_waits_for_a_workflow_that_is_cancelled_before_its_turn_waits_for_its_own(app: Any) -> None:
+def test_a_step_after_a_sub_workflow_that_is_cancelled_early_still_waits_for_its_own_workflow(app: Any) -> None:
     outer = sub("outer", sub("inner", step("x"), policy="ignore"), step("y", "inner"), after=["a"])
     order = start(app, step("a"), outer)
     pages = inner(app, order, "outer")
@@ -349,7 +349,7 @@ def test_cancelling_the_step_of_a_sub_workflow_that_never_began_cancels_the_work
     assert state(app, order) == ("completed" if policy == "ignore" else "failed")
 
 
-def test_the_step_of_a_running_sub_workflow_is_cancelled_with_the_workflow_only(app: Any) -> None:
+def test_the_step_of_a_running_sub_workflow_can_only_be_cancelled_by_its_workflow(app: Any) -> None:
     order = start(app, sub("pages", step("p")))
     with pytest.raises(dibs.WrongState, match="it stands for a workflow"):
         app.cancel(task_of(app, order, "pages"))
@@ -358,7 +358,7 @@ def test_the_step_of_a_running_sub_workflow_is_cancelled_with_the_workflow_only(
 # Deadlines
 
 
-def test_the_time_of_a_sub_workflow_begins_with_it(app: Any, clock: Clock) -> None:
+def test_the_deadline_of_a_sub_workflow_counts_from_its_beginning(app: Any, clock: Clock) -> None:
     order = start(app, step("a"), sub("pages", step("p"), after=["a"], deadline=60, policy="ignore"))
     pages = inner(app, order, "pages")
     clock.advance(3600)
@@ -370,7 +370,7 @@ def test_the_time_of_a_sub_workflow_begins_with_it(app: Any, clock: Clock) -> No
     assert (app.get_workflow(pages).error.type, state(app, order)) == ("DeadlineExceeded", "completed")
 
 
-def test_a_sub_workflow_whose_deadline_is_past_before_it_begins_fails_when_it_does(app: Any, clock: Clock) -> None:
+def test_a_sub_workflow_whose_deadline_is_past_fails_when_it_begins(app: Any, clock: Clock) -> None:
     at = moment(clock)
     clock.advance(-60)
     order = start(app, step("a"), sub("pages", step("p"), after=["a"], deadline=at))
@@ -391,14 +391,14 @@ def test_the_deadline_of_the_outer_workflow_stops_the_inner(app: Any, clock: Clo
 # Upkeep and history
 
 
-def test_one_upkeep_finalizes_from_the_inside_out(app: Any) -> None:
+def test_one_upkeep_finalizes_nested_workflows_from_the_inside_out(app: Any) -> None:
     order = start(app, sub("one", sub("two", step("x"))))
     app.complete(app.claim(WORKER))
     assert app.upkeep().finalized == 3
     assert state(app, order) == "completed"
 
 
-def test_a_tree_is_pruned_as_a_whole(app: Any) -> None:
+def test_a_workflow_is_pruned_together_with_its_sub_workflows(app: Any) -> None:
     order = start(app, *AROUND)
     drive(app)
     keep(app, completed=0)
@@ -406,7 +406,7 @@ def test_a_tree_is_pruned_as_a_whole(app: Any) -> None:
     assert (app.get_workflow(order), app.list_tasks()) == (None, [])
 
 
-def test_the_step_of_a_sub_workflow_has_a_history_like_any_other(app: Any) -> None:
+def test_the_step_of_a_sub_workflow_has_a_complete_history(app: Any) -> None:
     order = start(app, *AROUND)
     drive(app, {"p": BROKEN})
     app.retry_workflow(order)

@@ -1,4 +1,4 @@
-"""Promises 4 and 8: a processor that slept through the end of its claim changes nothing when it wakes up."""
+"""Promises 4 and 8: a processor that was frozen past the end of its claim changes nothing when it continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def zombie(app: dibs.Dibs, url: str) -> Iterator[Member]:
 
 
 @pytest.mark.parametrize("finalizer", [None, "report"])
-def test_a_thawed_processor_cannot_finalize_what_another_has(
+def test_a_thawed_processor_cannot_finalize_a_workflow_that_another_processor_finalized(
     app: dibs.Dibs, url: str, zombie: Member, finalizer: str | None
 ) -> None:
     workflow_id = a_due_workflow(app, finalizer)
@@ -57,7 +57,9 @@ def test_a_thawed_processor_cannot_finalize_what_another_has(
     ]
 
 
-def test_a_thawed_processor_cannot_touch_the_claim_that_another_has(app: dibs.Dibs, url: str, zombie: Member) -> None:
+def test_a_thawed_processor_cannot_change_the_claim_of_another_processor(
+    app: dibs.Dibs, url: str, zombie: Member
+) -> None:
     workflow_id = a_due_workflow(app, None)
     zombie.send(do="claim", workflow=workflow_id, timeout=LEASE)
     token = zombie.hear()
@@ -71,7 +73,7 @@ def test_a_thawed_processor_cannot_touch_the_claim_that_another_has(app: dibs.Di
     assert app.finalize(workflow_id, "other", claimed).state is WorkflowState.COMPLETED
 
 
-def test_a_processor_whose_lease_ran_out_may_finalize_while_nobody_else_has_claimed(
+def test_a_processor_whose_lease_ran_out_may_finalize_until_another_processor_claims(
     app: dibs.Dibs, zombie: Member
 ) -> None:
     workflow_id = a_due_workflow(app, None)

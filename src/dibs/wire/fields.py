@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from dibs.codec import MAX_NAME, encode
-from dibs.model.checks import MAX_SECONDS, TRACEPARENT
+from dibs.model.checks import MAX_SECONDS, MAX_TAG, MAX_TAGS, TAG, TRACEPARENT
 from dibs.model.claim import MAX_BATCH
 from dibs.model.schedule import MAX_SCHEDULE_NAME
 from dibs.model.task import MAX_MAX_ATTEMPTS, MAX_PRIORITY
@@ -67,6 +67,17 @@ Traceparent = Annotated[
         examples=["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"],
     ),
 ]
+Tag = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_TAG,
+        pattern=TAG,
+        description="One line without commas, quotes and backslashes, and without spaces at its ends.",
+        examples=["customer-42"],
+    ),
+]
+Tags = Annotated[list[Tag], Meta(max_length=MAX_TAGS)]
 Names = Annotated[list[Name], Meta(min_length=1)]
 Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Higher first.")]
 MaxAttempts = Annotated[int, Meta(ge=1, le=MAX_MAX_ATTEMPTS, description="Attempts before it is a dead letter.")]

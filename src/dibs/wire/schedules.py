@@ -20,6 +20,7 @@ from dibs.wire.fields import (
     Priority,
     RequestBody,
     ScheduleName,
+    Tags,
     Timeout,
     Timestamp,
     to_datetime,
@@ -49,6 +50,7 @@ class ScheduleBody(RequestBody, frozen=True):
     max_attempts: MaxAttempts = DEFAULT_MAX_ATTEMPTS
     timeout: Timeout | None = field(name="timeout_seconds", default=None)
     backoff: BackoffBody | None = None
+    tags: Annotated[Tags, Meta(description="The tags of its tasks.")] = field(default_factory=list)
     source: Annotated[ScheduleSource, Meta(description="Who says so: somebody, or a program's own code.")] = "command"
 
     @classmethod
@@ -67,6 +69,7 @@ class ScheduleBody(RequestBody, frozen=True):
             max_attempts=new.max_attempts,
             timeout=new.timeout,
             backoff=BackoffBody.from_model(new.backoff),
+            tags=list(new.tags),
             source=source,
         )
 
@@ -85,6 +88,7 @@ class ScheduleBody(RequestBody, frozen=True):
             max_attempts=self.max_attempts,
             timeout=self.timeout,
             backoff=backoff_of(self.backoff),
+            tags=self.tags,
         )
 
 
@@ -103,6 +107,7 @@ class Schedule(msgspec.Struct, frozen=True):
     max_attempts: int
     timeout: float | None = field(name="timeout_seconds")
     backoff: Backoff
+    tags: list[str]
     source: ScheduleSource
     next_at: Timestamp
     created_at: Timestamp
@@ -127,6 +132,7 @@ class Schedule(msgspec.Struct, frozen=True):
             max_attempts=schedule.max_attempts,
             timeout=schedule.timeout,
             backoff=Backoff.from_model(schedule.backoff),
+            tags=schedule.tags,
             source=schedule.source,
             next_at=to_text(schedule.next_at),
             created_at=to_text(schedule.created_at),
@@ -151,6 +157,7 @@ class Schedule(msgspec.Struct, frozen=True):
             max_attempts=self.max_attempts,
             timeout=self.timeout,
             backoff=self.backoff.to_model(),
+            tags=self.tags,
             source=self.source,
             next_at=to_datetime(self.next_at),
             created_at=to_datetime(self.created_at),

@@ -14,6 +14,7 @@ from dibs.errors import InvalidValue
 from dibs.model import explanation as model_explanation
 from dibs.model import retry as model_retry
 from dibs.model import task as model_task
+from dibs.model.checks import MAX_TAGS
 from dibs.model.claim import MAX_BATCH, Claim
 from dibs.model.construct import constructor
 from dibs.model.retry import YEAR
@@ -31,6 +32,8 @@ from dibs.wire.fields import (
     Query,
     RequestBody,
     Seconds,
+    Tag,
+    Tags,
     TaskId,
     TaskTypeName,
     Timeout,
@@ -101,6 +104,7 @@ class Task(msgspec.Struct, frozen=True):
     result: Annotated[Any, Meta(description="What it came to; null unless completed.")]
     error: Annotated[Failure | None, Meta(description="How the last failed attempt ended.")]
     workflow_id: Annotated[int | None, Meta(description="The workflow that it is a step of.")]
+    tags: Annotated[list[str], Meta(description="Its tags, in the order in which they were given.")]
     trace: Annotated[str, Meta(description="The span of who enqueued it, if that traces.")] | UnsetType = field(
         name="traceparent", default=UNSET
     )
@@ -312,6 +316,7 @@ class TaskOptions(RequestBody, frozen=True):
     timeout: Timeout | None = field(name="timeout_seconds", default=None)
     backoff: Annotated[BackoffBody, Meta(description="How long it rests after a failure.")] | None = None
     trace: Traceparent | None = field(name="traceparent", default=None)
+    tags: Annotated[Tags, Meta(description="Short texts by which tasks are found.")] = field(default_factory=list)
 
     def of_type(self, task_type: str, key: str | None = None) -> NewTask:
         """A task of this type with these options, checked."""
@@ -343,7 +348,7 @@ class NewTaskBody(TaskOptions, frozen=True, kw_only=True):
 
 
 _body_of_task = constructor(
-    NewTaskBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model
+    NewTaskBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model, tags=list
 )
 
 
@@ -380,6 +385,15 @@ OfText = Annotated[
         description="Only tasks with this text in their params, or in their error's type and message.",
     ),
 ]
+OfTags = Annotated[list[Tag], Meta(min_length=1, max_length=MAX_TAGS, description="Only tasks with all of these tags.")]
+TagsInQuery = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="Only tasks with all of these tags; commas separate them.",
+        examples=["customer-42,export"],
+    ),
+]
 OfError = Annotated[Name, Meta(description="Text in the error's type or message.")]
 TimeInQuery = Annotated[str, Meta(pattern=MOMENT, extra_json_schema={"format": "date-time"})]
 """A time in a query, where every value is a text: a number there must not be read as seconds since 1970."""
@@ -392,7 +406,7 @@ class MatchBody(RequestBody, frozen=True):
     """Which tasks: those that all filters match. At least one filter is needed."""
 
     rules: ClassVar[tuple[dict[str, Any], ...]] = (
-        at_least_one("status", "task_type", "queue", "key", "worker", "since", "until", "text"),
+        at_least_one("status", "task_type", "queue", "key", "worker", "since", "until", "text", "tags"),
     )
 
     state: Status | None = field(name="status", default=None)
@@ -403,6 +417,7 @@ class MatchBody(RequestBody, frozen=True):
     since: Annotated[Moment, SINCE] | None = None
     until: Annotated[Moment, UNTIL] | None = None
     text: OfText | None = None
+    tags: OfTags | None = None
     cursor: Annotated[TaskId, Meta(description="`next_cursor` of the answer before.")] | None = None
 
     @classmethod
@@ -417,6 +432,7 @@ class MatchBody(RequestBody, frozen=True):
             since=utc_or_none(which.since),
             until=utc_or_none(which.until),
             text=which.text,
+            tags=list_or_none(which.tags),
             cursor=cursor,
         )
 
@@ -431,6 +447,7 @@ class MatchBody(RequestBody, frozen=True):
             since=self.since,
             until=self.until,
             text=self.text,
+            tags=self.tags,
             queues=queues,
         )
 
@@ -446,6 +463,7 @@ class ListQuery(Query, frozen=True):
     since: Annotated[TimeInQuery, SINCE] | None = None
     until: Annotated[TimeInQuery, UNTIL] | None = None
     text: OfText | None = None
+    tags: TagsInQuery | None = None
     limit: PageLimit = 100
     cursor: PageCursor | None = None
 
@@ -461,6 +479,7 @@ class ListQuery(Query, frozen=True):
             since=to_text_or_none(which.since),
             until=to_text_or_none(which.until),
             text=which.text,
+            tags=tags_to_query(which.tags),
             limit=which.limit,
             cursor=which.cursor,
         )
@@ -476,8 +495,24 @@ class ListQuery(Query, frozen=True):
             since=_time_in_query(self.since, "since"),
             until=_time_in_query(self.until, "until"),
             text=self.text,
+            tags=tags_from_query(self.tags),
             queues=queues,
         )
+
+
+def list_or_none(tags: Sequence[str] | None) -> list[str] | None:
+    """The tags as a list, or None."""
+    return None if tags is None else list(tags)
+
+
+def tags_to_query(tags: Sequence[str] | None) -> str | None:
+    """The tags with commas between them."""
+    return None if tags is None else ",".join(tags)
+
+
+def tags_from_query(tags: str | None) -> list[str] | None:
+    """The tags that commas separate."""
+    return None if tags is None else tags.split(",")
 
 
 def _time_in_query(given: str | None, what: str) -> datetime | None:
@@ -515,13 +550,21 @@ class DeadQuery(Query, frozen=True):
     queue: Annotated[Name, Meta(description="Only those of this queue.")] | None = None
     type: Annotated[Name, Meta(description="Only those of this type.")] | None = field(name="task_type", default=None)
     error: OfError | None = None
+    tags: TagsInQuery | None = None
     limit: PageLimit = 100
     cursor: PageCursor | None = None
 
     @classmethod
     def from_model(cls, which: TaskFilter) -> Self:
         """The filters to send; the server knows the queues of its caller."""
-        return cls(queue=which.queue, type=which.type, error=which.error, limit=which.limit, cursor=which.cursor)
+        return cls(
+            queue=which.queue,
+            type=which.type,
+            error=which.error,
+            tags=tags_to_query(which.tags),
+            limit=which.limit,
+            cursor=which.cursor,
+        )
 
     def to_model(self, queues: Sequence[str] | None) -> TaskFilter:
         """The filters, checked. `queues`: the only ones that the caller may see."""
@@ -530,6 +573,7 @@ class DeadQuery(Query, frozen=True):
             queue=self.queue,
             type=self.type,
             error=self.error,
+            tags=tags_from_query(self.tags),
             limit=self.limit,
             cursor=self.cursor,
             queues=queues,
@@ -542,16 +586,18 @@ class RedriveBody(RequestBody, frozen=True):
     queue: Name | None = None
     type: Name | None = field(name="task_type", default=None)
     error: OfError | None = None
+    tags: OfTags | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_REDRIVE, description="At most so many, the oldest failures first.")] = 1000
 
     @classmethod
     def from_model(cls, which: DeadFilter, limit: int) -> Self:
         """The filters to send; the server knows the queues of its caller."""
-        return cls(queue=which.queue, type=which.type, error=which.error, limit=limit)
+        tags = list_or_none(which.tags)
+        return cls(queue=which.queue, type=which.type, error=which.error, tags=tags, limit=limit)
 
     def to_model(self, queue: str | None, only: Sequence[str] | None = None) -> DeadFilter:
         """The filters for one queue, checked. `only`: see DeadFilter."""
-        return DeadFilter(queue=queue, type=self.type, error=self.error, only=only)
+        return DeadFilter(queue=queue, type=self.type, error=self.error, tags=self.tags, only=only)
 
 
 class DiscardBody(RedriveBody, frozen=True):
@@ -563,7 +609,8 @@ class DiscardBody(RedriveBody, frozen=True):
     def of_ids(cls, ids: Sequence[int], which: DeadFilter) -> Self:
         """The filters to send, for these tasks only."""
         some = max(len(ids), 1)
-        return cls(queue=which.queue, type=which.type, error=which.error, limit=some, ids=list(ids))
+        tags = list_or_none(which.tags)
+        return cls(queue=which.queue, type=which.type, error=which.error, tags=tags, limit=some, ids=list(ids))
 
 
 class Redriven(msgspec.Struct, frozen=True):

@@ -74,7 +74,7 @@ class FinalizerBody(TaskOptions, frozen=True, kw_only=True):
 
 
 _body_of_finalizer = constructor(
-    FinalizerBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model
+    FinalizerBody, source=NewTask, params=checked_params, run_at=utc, backoff=BackoffBody.from_model, tags=list
 )
 
 
@@ -186,6 +186,7 @@ _body_of_step = constructor(
     params=checked_params,
     run_at=utc,
     backoff=BackoffBody.from_model,
+    tags=list,
 )
 
 

@@ -1,4 +1,4 @@
-"""Many tasks at once: each is moved once, by those who may, and nothing that was enqueued after it began."""
+"""Bulk actions of the dashboard: each task is moved once, by an allowed key, and no task that was enqueued later."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def states(app: dibs.Dibs) -> dict[str, int]:
     return {name: count for name, count in app.stats().depth.items() if count}
 
 
-def test_those_that_were_ticked_are_retried_and_no_others(site: Site, app: dibs.Dibs) -> None:
+def test_only_the_selected_tasks_are_retried(site: Site, app: dibs.Dibs) -> None:
     tasks = dead(app, 5)
     done = site.visitor("read", "enqueue").post_json("/tasks/bulk", action="retry", ids=f"{tasks[0]},{tasks[2]}").json()
     assert done == {"moved": 2, "looked": 2, "cursor": None}
     assert [app.get(task).state for task in tasks] == ["pending", "failed", "pending", "failed", "failed"]  # type: ignore[union-attr]
 
 
-def test_ticked_boxes_come_as_a_form_sends_them_and_are_asked_about_first(site: Site, app: dibs.Dibs) -> None:
+def test_selected_tasks_sent_by_a_plain_form_are_confirmed_first(site: Site, app: dibs.Dibs) -> None:
     tasks = dead(app, 3)
     visitor = site.visitor("read", "enqueue")
     form = {"csrf": visitor.csrf(), "action": "retry", "which": "picked", "ids": [str(each) for each in tasks[:2]]}
@@ -56,7 +56,7 @@ def test_ticked_boxes_come_as_a_form_sends_them_and_are_asked_about_first(site: 
     assert states(app) == {"failed": 1, "pending": 2}
 
 
-def test_all_that_match_are_asked_about_by_their_filter(site: Site, app: dibs.Dibs) -> None:
+def test_the_confirmation_for_all_matching_tasks_shows_the_filter(site: Site, app: dibs.Dibs) -> None:
     dead(app, 3)
     visitor = site.visitor("admin")
     sure = visitor.post("/tasks/bulk", action="redrive", which="matching", type="resize", state="failed")
@@ -68,7 +68,7 @@ def test_all_that_match_are_asked_about_by_their_filter(site: Site, app: dibs.Di
     assert "Retried 3 tasks." in text_of(done)
 
 
-def test_all_that_match_are_moved_batch_by_batch(site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_matching_tasks_are_moved_in_batches(site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "SCRIPT_SECONDS", 0.0)
     tasks = dead(app, 300)
     others = dead(app, 20, type="other")
@@ -79,7 +79,9 @@ def test_all_that_match_are_moved_batch_by_batch(site: Site, app: dibs.Dibs, mon
     assert all(events(app, task)[-1] == "failed" for task in others)
 
 
-def test_what_is_enqueued_meanwhile_is_left_alone(site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_enqueued_during_a_bulk_action_are_left_alone(
+    site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bulk, "SCRIPT_SECONDS", 0.0)
     before = enqueue_all(app, [dibs.NewTask("resize") for _ in range(200)])
     later: list[int] = []
@@ -89,7 +91,7 @@ def test_what_is_enqueued_meanwhile_is_left_alone(site: Site, app: dibs.Dibs, mo
     assert {app.get(task).state.value for task in later} == {"pending"}  # type: ignore[union-attr]
 
 
-def test_what_fails_again_meanwhile_is_not_sent_back_a_second_time(
+def test_a_task_that_fails_again_during_a_redrive_is_not_retried_a_second_time(
     site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "SCRIPT_SECONDS", 0.0)
@@ -105,7 +107,7 @@ def test_what_fails_again_meanwhile_is_not_sent_back_a_second_time(
     assert Counter(events(app, task).count("retried") for task in tasks) == {1: 200}
 
 
-def test_a_worker_beside_it_loses_nothing(
+def test_a_worker_running_during_a_bulk_action_loses_no_task(
     site: Site, app: dibs.Dibs, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "SCRIPT_SECONDS", 0.0)
@@ -134,7 +136,7 @@ def test_a_worker_beside_it_loses_nothing(
     assert {task for task, past in ended.items() if past[-1] == "completed"} == set(done)
 
 
-def test_a_key_for_some_queues_moves_their_tasks_alone(site: Site, app: dibs.Dibs) -> None:
+def test_a_limited_key_moves_only_tasks_of_its_queues(site: Site, app: dibs.Dibs) -> None:
     mine, theirs = dead(app, 3, queue="mine"), dead(app, 3, queue="theirs")
     visitor = site.visitor("admin", queues=["mine"])
     picked = visitor.post_json("/tasks/bulk", action="retry", ids=",".join(map(str, [mine[0], *theirs])))
@@ -145,7 +147,7 @@ def test_a_key_for_some_queues_moves_their_tasks_alone(site: Site, app: dibs.Dib
     assert (refused.status_code, refused.json()["code"]) == (403, "queue_not_allowed")
 
 
-def test_steps_of_workflows_with_other_queues_stay_as_they_are(site: Site, app: dibs.Dibs) -> None:
+def test_a_limited_key_leaves_steps_of_workflows_with_other_queues_unchanged(site: Site, app: dibs.Dibs) -> None:
     steps = [
         dibs.NewStep(name="a", task=dibs.NewTask("resize", queue="mine")),
         dibs.NewStep(name="b", task=dibs.NewTask("resize", queue="theirs"), after=["a"]),
@@ -169,7 +171,7 @@ def test_steps_of_workflows_with_other_queues_stay_as_they_are(site: Site, app: 
         ("cancel", {"pending", "scheduled", "claimed"}),
     ],
 )
-def test_what_is_in_no_state_for_it_is_left_out(
+def test_a_bulk_action_leaves_out_tasks_in_other_states(
     site: Site, app: dibs.Dibs, action: str, moved: set[str], which: str
 ) -> None:
     names = ("scheduled", "claimed", "completed", "failed", "cancelled", "pending")
@@ -183,7 +185,7 @@ def test_what_is_in_no_state_for_it_is_left_out(
     assert (by or "").endswith("/dashboard")
 
 
-def test_redriving_is_for_admins_as_over_the_api(site: Site, app: dibs.Dibs) -> None:
+def test_redriving_needs_the_admin_scope_as_over_the_api(site: Site, app: dibs.Dibs) -> None:
     dead(app)
     visitor = site.visitor("read", "enqueue")
     for fields in ({"which": "matching"}, {"ids": "1"}):
@@ -207,13 +209,15 @@ def test_redriving_is_for_admins_as_over_the_api(site: Site, app: dibs.Dibs) -> 
         {"ids": "1"},
     ],
 )
-def test_what_makes_no_sense_is_refused_and_nothing_is_done(site: Site, app: dibs.Dibs, fields: dict[str, str]) -> None:
+def test_an_invalid_bulk_action_is_refused_and_changes_nothing(
+    site: Site, app: dibs.Dibs, fields: dict[str, str]
+) -> None:
     dead(app)
     assert site.visitor("admin").post_json("/tasks/bulk", **fields).status_code == 400
     assert states(app) == {"failed": 1}
 
 
-def test_for_who_has_no_script_it_works_for_some_seconds_and_says_that_there_may_be_more(
+def test_a_bulk_action_without_scripts_works_for_some_seconds_and_reports_that_more_tasks_may_match(
     site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "PAGE_SECONDS", 0.0)

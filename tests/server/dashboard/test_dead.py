@@ -1,4 +1,4 @@
-"""The dead letter, by error: what is alike stands together, and is sent back together."""
+"""The dead letter by error: equal errors form a group, and a group is redriven together."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def tasks_of(visitor: Visitor, newest: int) -> list[int]:
     return ids(visitor.get(unescape(found[1])))
 
 
-def test_errors_that_differ_in_numbers_stand_together_the_most_frequent_first(site: Site, app: dibs.Dibs) -> None:
+def test_errors_that_differ_only_in_numbers_are_one_group_and_groups_are_sorted_by_frequency(
+    site: Site, app: dibs.Dibs
+) -> None:
     failed(app, "no route to host")
     failed(app, "order 1 has no lines", "order 22 has no lines", "order 333 has no lines")
     failed(app, "order 4 has no lines", type="other")
@@ -61,7 +63,7 @@ def test_errors_that_differ_in_numbers_stand_together_the_most_frequent_first(si
     assert re.search(r"3 Error order 333 has no lines resize .*1 Error .*1 Error ", words)
 
 
-def test_a_group_leads_to_its_tasks(site: Site, app: dibs.Dibs) -> None:
+def test_an_error_group_links_to_its_tasks(site: Site, app: dibs.Dibs) -> None:
     tasks = failed(app, "order 1 has no lines", "order 22 has no lines")
     failed(app, "no route to host", "order 1 has lines")
     failed(app, "order 4 has no lines", type="other")
@@ -70,7 +72,7 @@ def test_a_group_leads_to_its_tasks(site: Site, app: dibs.Dibs) -> None:
     assert ids(visitor.get(links[0].replace("&amp;", "&"))) == tasks[::-1]
 
 
-def test_one_group_is_sent_back_and_no_other(site: Site, app: dibs.Dibs) -> None:
+def test_redriving_one_error_group_leaves_the_other_groups(site: Site, app: dibs.Dibs) -> None:
     tasks = failed(app, *(f"order {number} has no lines" for number in range(30)))
     others = failed(app, "no route to host", "order 7 has no line")
     visitor = site.visitor("admin")
@@ -97,7 +99,9 @@ SAME = "p" * 60 + " " + "r" * 60 + " " + "s" * 50
         ('"' * 120 + "x", '"' * 120 + "y"),
     ],
 )
-def test_what_is_shown_as_two_groups_is_sent_back_as_two(site: Site, app: dibs.Dibs, one: str, other: str) -> None:
+def test_error_groups_that_are_shown_separately_are_redriven_separately(
+    site: Site, app: dibs.Dibs, one: str, other: str
+) -> None:
     tasks, others = failed(app, one, one), failed(app, other, other, other)
     visitor = site.visitor("admin")
     assert tasks_of(visitor, tasks[-1]) == tasks[::-1]
@@ -108,7 +112,7 @@ def test_what_is_shown_as_two_groups_is_sent_back_as_two(site: Site, app: dibs.D
 
 
 @pytest.mark.parametrize("tail", ["alpha", "x" * 60_000, "\\" * 500, "\x01" * 500, "😀" * 500])
-def test_all_of_a_group_of_long_errors_is_sent_back(site: Site, app: dibs.Dibs, tail: str) -> None:
+def test_all_tasks_of_a_group_of_long_errors_are_redriven(site: Site, app: dibs.Dibs, tail: str) -> None:
     tasks = failed(app, *(f"order {number} {SAME} {tail}" for number in (1, 7, 3)))
     visitor = site.visitor("admin")
     assert tasks_of(visitor, tasks[-1]) == tasks[::-1]
@@ -116,7 +120,7 @@ def test_all_of_a_group_of_long_errors_is_sent_back(site: Site, app: dibs.Dibs, 
 
 
 @pytest.mark.parametrize("error", ["two\nlines", "two\r\nlines", "two\rlines\n", "\n"])
-def test_errors_of_several_lines_are_sent_back_by_a_form_without_scripts(
+def test_a_group_of_multi_line_errors_is_redriven_by_a_form_without_scripts(
     site: Site, app: dibs.Dibs, error: str
 ) -> None:
     tasks = failed(app, error, error)
@@ -133,7 +137,7 @@ def as_a_browser_sends(value: str) -> str:
     return value.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")
 
 
-def test_an_error_that_nobody_could_have_been_shown_is_refused(site: Site, app: dibs.Dibs) -> None:
+def test_a_malformed_error_group_is_refused(site: Site, app: dibs.Dibs) -> None:
     failed(app, "broken")
     visitor = site.visitor("admin")
     for kind in ("Error: broken", "abc", "A" * 32, "a" * 33):
@@ -151,7 +155,7 @@ def test_tasks_without_an_error_are_a_group_as_well(site: Site, app: dibs.Dibs) 
     assert app.get(task).state == "pending"  # type: ignore[union-attr]
 
 
-def test_filters_leave_the_rest_alone_and_hold_for_redriving_all(site: Site, app: dibs.Dibs) -> None:
+def test_filters_apply_to_the_groups_and_to_redriving_all(site: Site, app: dibs.Dibs) -> None:
     wanted = failed(app, "no route", queue="mail")
     rest = [*failed(app, "no lines", queue="mail"), *failed(app, "no route", queue="media")]
     dead(app, params={"text": "no route"}, queue="mail", error="other")
@@ -174,7 +178,7 @@ def test_filters_leave_the_rest_alone_and_hold_for_redriving_all(site: Site, app
     assert [events(app, task)[-1] for task in (*wanted, *rest)] == ["retried", "failed", "failed"]
 
 
-def test_a_key_for_some_queues_sees_and_sends_back_theirs_alone(site: Site, app: dibs.Dibs) -> None:
+def test_a_limited_key_sees_and_redrives_only_tasks_of_its_queues(site: Site, app: dibs.Dibs) -> None:
     failed(app, "mine is broken", queue="mine")
     theirs = failed(app, "theirs is broken", queue="theirs")
     visitor = site.visitor("admin", queues=["mine"])
@@ -187,14 +191,14 @@ def test_a_key_for_some_queues_sees_and_sends_back_theirs_alone(site: Site, app:
 
 
 @pytest.mark.parametrize("scopes", [["read"], ["read", "enqueue"]])
-def test_who_may_not_redrive_sees_no_button_for_it(site: Site, app: dibs.Dibs, scopes: list[str]) -> None:
+def test_a_key_without_the_admin_scope_sees_no_redrive_button(site: Site, app: dibs.Dibs, scopes: list[str]) -> None:
     failed(app, "broken")
     page = site.visitor(*scopes).get("/dead")
     assert "broken" in page.text
     assert "redrive" not in page.text.lower()
 
 
-def test_an_empty_dead_letter_says_so(site: Site) -> None:
+def test_an_empty_dead_letter_shows_a_message(site: Site) -> None:
     visitor = site.visitor("admin")
     assert "The dead letter is empty." in text_of(visitor.get("/dead"))
     assert "No failed task matches." in text_of(visitor.get("/dead?error=x"))
@@ -202,7 +206,7 @@ def test_an_empty_dead_letter_says_so(site: Site) -> None:
         assert visitor.get(f"/dead?{search}").status_code == 400
 
 
-def test_hostile_errors_are_shown_as_text_and_can_be_sent_back(site: Site, app: dibs.Dibs) -> None:
+def test_hostile_errors_are_shown_as_text_and_can_be_redriven(site: Site, app: dibs.Dibs) -> None:
     tasks = [*failed(app, EVIL), *failed(app, f"{EVIL} {'x' * 60_000}")]
     visitor = site.visitor("admin")
     page = visitor.get("/dead")
@@ -214,7 +218,9 @@ def test_hostile_errors_are_shown_as_text_and_can_be_sent_back(site: Site, app: 
     assert states(app) == {"pending": 2}
 
 
-def test_a_filter_is_asked_about_with_its_turning_marks_to_be_seen(site: Site, app: dibs.Dibs) -> None:
+def test_the_confirmation_shows_bidirectional_control_characters_of_the_filter_as_escapes(
+    site: Site, app: dibs.Dibs
+) -> None:
     failed(app, "before \u202egnp.exe")
     page = site.visitor("admin").get("/dead", params={"error": "\u202egnp"})
     [question] = re.findall(r'data-confirm="(Retry all[^"]*)"', page.text)
@@ -225,7 +231,7 @@ def test_a_filter_is_asked_about_with_its_turning_marks_to_be_seen(site: Site, a
 # Discard
 
 
-def test_a_group_is_discarded_after_a_question(site: Site, app: dibs.Dibs) -> None:
+def test_an_error_group_is_discarded_after_a_confirmation(site: Site, app: dibs.Dibs) -> None:
     gone, kept = failed(app, "no image 1"), failed(app, "upstream is away")
     visitor = site.visitor("admin")
     assert "Discard" in text_of(visitor.get("/dead"))
@@ -237,7 +243,7 @@ def test_a_group_is_discarded_after_a_question(site: Site, app: dibs.Dibs) -> No
     assert "no image" not in text_of(visitor.get("/dead"))
 
 
-def test_ticked_tasks_are_discarded(site: Site, app: dibs.Dibs) -> None:
+def test_selected_tasks_are_discarded(site: Site, app: dibs.Dibs) -> None:
     first, second, third = failed(app, "a", "b", "c")
     pending = app.enqueue("resize").id
     visitor = site.visitor("admin")

@@ -1,4 +1,4 @@
-"""Keys in the dashboard: for admins of the whole store alone, made and shown once, revoked for good."""
+"""API keys in the dashboard: for admins of the whole store only, created and shown once, revoked for good."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def named(app: dibs.Dibs) -> dict[str, dibs.ApiKey]:
     return {each.name: each for each in found}
 
 
-def test_keys_are_listed_with_what_they_may_do_and_never_their_text(site: Site, app: dibs.Dibs) -> None:
+def test_keys_are_listed_with_their_scopes_and_without_their_text(site: Site, app: dibs.Dibs) -> None:
     made = app.create_key("fleet", ["work"], queues=["scrape", "media"], rate_limit="600/minute", expires_in=86400 * 30)
     gone = app.create_key("old", ["read"])
     app.revoke_key(gone.about.id)
@@ -30,7 +30,7 @@ def test_keys_are_listed_with_what_they_may_do_and_never_their_text(site: Site, 
     assert KEY.search(page.text) is None
 
 
-def test_a_new_key_is_shown_once_on_a_page_that_nobody_keeps(site: Site, app: dibs.Dibs) -> None:
+def test_a_new_key_is_shown_once_on_a_page_that_is_not_cached(site: Site, app: dibs.Dibs) -> None:
     visitor = site.visitor("admin")
     page = visitor.post(
         "/keys", name="for mails", enqueue="on", read="on", queues="mail, media", rate_limit="10/second", days="7"
@@ -60,9 +60,7 @@ def test_a_new_key_is_shown_once_on_a_page_that_nobody_keeps(site: Site, app: di
         ({"name": "x" * 300, "read": "on"}, "The key's name"),
     ],
 )
-def test_a_key_that_cannot_be_is_refused_in_its_form(
-    site: Site, app: dibs.Dibs, fields: dict[str, str], problem: str
-) -> None:
+def test_the_form_refuses_an_invalid_key(site: Site, app: dibs.Dibs, fields: dict[str, str], problem: str) -> None:
     before = len(app.keys())
     page = site.visitor("admin").post("/keys", **fields)
     assert page.status_code == 400
@@ -71,7 +69,7 @@ def test_a_key_that_cannot_be_is_refused_in_its_form(
     assert f'value="{fields.get("name", "")}"' in page.text
 
 
-def test_a_revoked_key_is_of_no_use_any_more(site: Site, app: dibs.Dibs) -> None:
+def test_a_revoked_key_is_refused(site: Site, app: dibs.Dibs) -> None:
     made = app.create_key("fleet", ["read"])
     holder = site.visitor()
     holder.sign_in(made.key)
@@ -81,7 +79,7 @@ def test_a_revoked_key_is_of_no_use_any_more(site: Site, app: dibs.Dibs) -> None
     assert holder.get("/workflows").url.path == "/signin"
 
 
-def test_who_revokes_the_own_key_is_signed_out(site: Site, app: dibs.Dibs) -> None:
+def test_revoking_the_key_of_the_session_ends_the_session(site: Site, app: dibs.Dibs) -> None:
     made = app.create_key("mine", ["admin"], rate_limit="none")
     visitor = site.visitor()
     visitor.sign_in(made.key)
@@ -96,7 +94,7 @@ def test_a_key_that_does_not_exist_cannot_be_revoked(site: Site) -> None:
 
 
 @pytest.mark.parametrize("scopes", [("read",), ("read", "enqueue", "work")])
-def test_who_is_no_admin_neither_sees_nor_makes_nor_revokes_keys(
+def test_a_key_without_the_admin_scope_neither_sees_nor_creates_nor_revokes_keys(
     site: Site, app: dibs.Dibs, scopes: tuple[str, ...]
 ) -> None:
     made = app.create_key("fleet", ["read"])
@@ -108,14 +106,14 @@ def test_who_is_no_admin_neither_sees_nor_makes_nor_revokes_keys(
     assert "more" not in named(app)
 
 
-def test_an_admin_of_some_queues_makes_no_keys_for_others(site: Site, app: dibs.Dibs) -> None:
+def test_a_limited_admin_key_neither_sees_nor_creates_keys(site: Site, app: dibs.Dibs) -> None:
     visitor = site.visitor("admin", queues=["ours"])
     assert visitor.get("/keys").status_code == 403
     assert visitor.post("/keys", name="more", admin="on").status_code == 403
     assert "more" not in named(app)
 
 
-def test_hostile_names_are_text(site: Site, app: dibs.Dibs) -> None:
+def test_hostile_names_are_shown_as_text(site: Site, app: dibs.Dibs) -> None:
     app.create_key('"><script>alert(1)</script>', ["read"], queues=["<img src=x>"])
     page = site.visitor("admin").get("/keys")
     assert "<script>alert" not in page.text

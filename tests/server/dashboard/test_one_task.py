@@ -1,4 +1,4 @@
-"""The page of one task: where it stands, what happened to it, what may be done to it, and all of it as text."""
+"""The page of one task: its state, its history, the allowed actions, and all content as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import dibs
 from tests.helpers.browsing import text_of
-from tests.helpers.keeping import keep
+from tests.helpers.retention import keep
 from tests.helpers.tasks import dead, events, task_in
 from tests.server.dashboard.conftest import Site
 from tests.server.dashboard.test_tasks import EVIL
@@ -21,7 +21,7 @@ def buttons(text: str) -> list[str]:
     return re.findall(r'action="/tasks/\d+/(\w+)"', text)
 
 
-def test_a_running_task_says_who_holds_it_until_when_and_how_far_it_is(site: Site, app: dibs.Dibs) -> None:
+def test_the_page_of_a_running_task_shows_holder_lease_and_progress(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize", {"width": 640}, queue="media", key="photo-7", priority=5)
     claim = app.claim_by_id(task.id, "worker-7", lease=100)
     app.progress(claim, 40, "page 4 of 10")
@@ -34,7 +34,7 @@ def test_a_running_task_says_who_holds_it_until_when_and_how_far_it_is(site: Sit
         assert fact in words
 
 
-def test_every_attempt_stands_on_the_line_with_its_worker_and_error(site: Site, app: dibs.Dibs) -> None:
+def test_the_timeline_shows_every_attempt_with_its_worker_and_error(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize", max_attempts=3)
     for number in (1, 2):
         app.fail(app.claim_by_id(task.id, f"worker-{number}"), ValueError(f"broken {number}"), retry_in=0)
@@ -47,7 +47,7 @@ def test_every_attempt_stands_on_the_line_with_its_worker_and_error(site: Site, 
     assert [entry for entry in ("enqueued", "claimed", "failed", "completed") if entry not in words] == []
 
 
-def test_a_permanent_failure_is_called_so_on_the_pages(site: Site, app: dibs.Dibs) -> None:
+def test_a_permanent_failure_is_marked_as_permanent_on_the_pages(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize", max_attempts=3)
     app.fail(app.claim_by_id(task.id, "worker-1"), ValueError("bad input"), permanent=True)
     words = text_of(site.visitor("read").get(f"/tasks/{task.id}"))
@@ -58,7 +58,7 @@ def test_a_permanent_failure_is_called_so_on_the_pages(site: Site, app: dibs.Dib
     assert re.search(r"1 /3 permanent", text_of(site.visitor("read").get("/tasks?state=failed")))
 
 
-def test_an_error_is_told_with_its_traceback(site: Site, app: dibs.Dibs) -> None:
+def test_an_error_is_shown_with_its_traceback(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize")
     failure = dibs.Failure("ValueError", "no width", "Traceback (most recent call last):\n  in resize")
     app.fail(app.claim_by_id(task.id, "w-1"), failure, permanent=True)
@@ -67,7 +67,7 @@ def test_an_error_is_told_with_its_traceback(site: Site, app: dibs.Dibs) -> None
     assert "Traceback (most recent call last): in resize" in words
 
 
-def test_a_task_that_waits_says_why(site: Site, app: dibs.Dibs) -> None:
+def test_the_page_of_a_waiting_task_shows_the_reason(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize", queue="mail")
     app.pause("mail")
     words = text_of(site.visitor("read").get(f"/tasks/{task.id}"))
@@ -87,7 +87,7 @@ def test_a_task_that_waits_says_why(site: Site, app: dibs.Dibs) -> None:
         ("completed", []),
     ],
 )
-def test_there_are_buttons_for_what_can_be_done_and_for_who_may(
+def test_buttons_depend_on_the_state_of_the_task_and_the_scopes_of_the_key(
     site: Site, app: dibs.Dibs, state: str, shown: list[str]
 ) -> None:
     task = task_in(app, state)
@@ -95,7 +95,7 @@ def test_there_are_buttons_for_what_can_be_done_and_for_who_may(
     assert buttons(site.visitor("read", "work").get(f"/tasks/{task.id}").text) == []
 
 
-def test_a_task_is_cancelled_and_sent_back(site: Site, app: dibs.Dibs) -> None:
+def test_a_task_is_cancelled_and_retried(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize")
     visitor = site.visitor("read", "enqueue")
     assert "Cancelled." in text_of(visitor.post(f"/tasks/{task.id}/cancel"))
@@ -107,7 +107,7 @@ def test_a_task_is_cancelled_and_sent_back(site: Site, app: dibs.Dibs) -> None:
     assert (refused.status_code, "cannot be retried: it is claimed" in text_of(refused)) == (409, True)
 
 
-def test_a_key_for_some_queues_finds_no_other_task(site: Site, app: dibs.Dibs) -> None:
+def test_a_limited_key_finds_no_task_of_other_queues(site: Site, app: dibs.Dibs) -> None:
     [theirs] = dead(app, queue="theirs")
     visitor = site.visitor("admin", queues=["mine"])
     for path in (f"/tasks/{theirs}", f"/tasks/{theirs}/whole/params", "/tasks/999999"):
@@ -117,13 +117,13 @@ def test_a_key_for_some_queues_finds_no_other_task(site: Site, app: dibs.Dibs) -
     assert events(app, theirs)[-1] == "failed"
 
 
-def test_a_task_that_is_not_there_is_told_so(site: Site) -> None:
+def test_an_unknown_task_is_reported_on_a_page(site: Site) -> None:
     answer = site.visitor("read").get("/tasks/4711")
     assert answer.status_code == 404
     assert "4711" in text_of(answer)
 
 
-def test_of_a_removed_task_its_history_is_left(site: Site, app: dibs.Dibs) -> None:
+def test_the_page_of_a_pruned_task_shows_its_history(site: Site, app: dibs.Dibs) -> None:
     task = task_in(app, "completed")
     keep(app, completed=0)
     app.upkeep()
@@ -136,7 +136,7 @@ def test_of_a_removed_task_its_history_is_left(site: Site, app: dibs.Dibs) -> No
     assert site.visitor("read", queues=["default"]).get(f"/tasks/{task.id}").status_code == 404
 
 
-def test_a_step_leads_to_its_workflow_if_all_of_it_may_be_seen(site: Site, app: dibs.Dibs) -> None:
+def test_a_step_links_to_its_workflow_if_the_key_covers_all_its_queues(site: Site, app: dibs.Dibs) -> None:
     steps = [
         dibs.NewStep(name="a", task=dibs.NewTask("resize", queue="mine")),
         dibs.NewStep(name="b", task=dibs.NewTask("resize", queue="theirs"), after=["a"]),
@@ -149,14 +149,14 @@ def test_a_step_leads_to_its_workflow_if_all_of_it_may_be_seen(site: Site, app: 
     assert f'href="/workflows/{workflow.id}"' not in limited.text
 
 
-def test_a_tick_leads_to_its_schedule(site: Site, app: dibs.Dibs) -> None:
+def test_the_task_of_a_tick_links_to_its_schedule(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("report", key="schedule:every night:2026-11-15T00:00:00Z")
     page = site.visitor("read").get(f"/tasks/{task.id}")
     assert "Schedule every night tick of 2026-11-15T00:00:00Z" in text_of(page)
     assert 'href="/schedules?show=every%20night#schedule-every%20night"' in page.text
 
 
-def test_the_steps_of_a_workflow_lead_to_the_result_on_this_page(site: Site, app: dibs.Dibs) -> None:
+def test_the_steps_of_a_workflow_link_to_the_result_on_the_task_page(site: Site, app: dibs.Dibs) -> None:
     steps = [dibs.NewStep(name="a", task=dibs.NewTask("resize"))]
     workflow = app.start_workflow(dibs.NewWorkflow(name="order", steps=steps))
     claim = app.claim("w-1")
@@ -169,7 +169,7 @@ def test_the_steps_of_a_workflow_lead_to_the_result_on_this_page(site: Site, app
     assert "bytes" in result[0]
 
 
-def test_long_texts_are_cut_and_there_as_a_whole_as_a_file(site: Site, app: dibs.Dibs) -> None:
+def test_long_texts_are_cut_and_can_be_downloaded_in_full(site: Site, app: dibs.Dibs) -> None:
     params = {"text": "x" * 1_000_000}
     task = app.enqueue("big", params, max_attempts=1)
     failure = dibs.Failure("E", "m" * 60_000, "t" * 60_000)
@@ -228,7 +228,7 @@ def test_hostile_texts_are_shown_as_text(site: Site, app: dibs.Dibs) -> None:
         assert not set(page.text) & {"\u202e", "\u2066", "\x07", "\x1b"}
 
 
-def test_a_long_history_is_shown_from_its_end_until_all_is_asked_for(site: Site, app: dibs.Dibs) -> None:
+def test_a_long_history_shows_its_newest_entries_until_all_are_requested(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize")
     for _ in range(130):
         app.release(app.claim_by_id(task.id, "w-1"))
@@ -240,7 +240,7 @@ def test_a_long_history_is_shown_from_its_end_until_all_is_asked_for(site: Site,
     assert visitor.get(f"/tasks/{task.id}?history=all").text.count('data-label="Time"') == 261
 
 
-def test_no_history_is_too_long_for_its_page(site: Site, app: dibs.Dibs) -> None:
+def test_a_very_long_history_makes_a_page_of_bounded_size(site: Site, app: dibs.Dibs) -> None:
     task = app.enqueue("resize")
     for _ in range(1005):
         app.release(app.claim_by_id(task.id, "w-1"))

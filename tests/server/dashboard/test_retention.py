@@ -44,7 +44,7 @@ def test_an_admin_sets_and_removes_rules_and_is_recorded(site: Site, app: dibs.D
         ({"records": "history", "scope": "queue", "name": "mail", "keep": "1d"}, "applies to the whole store"),
     ],
 )
-def test_a_form_that_makes_no_sense_comes_back_with_a_problem(
+def test_an_invalid_form_is_shown_again_with_the_problem(
     site: Site, app: dibs.Dibs, form: dict[str, str], said: str
 ) -> None:
     answer = site.visitor("admin").post("/retention", **form)

@@ -1,4 +1,4 @@
-"""Schedules in the dashboard: when they tick, what became of it, and buttons that do what the API allows."""
+"""Schedules in the dashboard: their ticks and results, and buttons for the actions that the API allows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def actions(page: str) -> set[str]:
     return set(re.findall(r'action="(/schedules/[^"]*)"', page))
 
 
-def test_a_schedule_is_shown_in_words_with_its_next_ticks(site: Site, app: dibs.Dibs) -> None:
+def test_a_schedule_is_shown_with_a_description_in_words_and_its_next_ticks(site: Site, app: dibs.Dibs) -> None:
     app.set_schedule("nightly", "0 3 * * *", "report", timezone="Europe/Berlin")
     app.set_schedule("odd", "7,22 1-5,20 1 */2 *", "odd", queue="slow")
     page = site.visitor("read").get("/schedules")
@@ -24,7 +24,7 @@ def test_a_schedule_is_shown_in_words_with_its_next_ticks(site: Site, app: dibs.
     assert "2 of 2 enabled" in text
 
 
-def test_the_coming_day_is_a_chart(site: Site, app: dibs.Dibs) -> None:
+def test_the_ticks_of_the_coming_day_are_shown_as_a_chart(site: Site, app: dibs.Dibs) -> None:
     app.set_schedule("often", "*/5 * * * *", "poll")
     app.set_schedule("resting", "* * * * *", "poll", enabled=False)
     page = site.visitor("read").get("/schedules")
@@ -46,7 +46,7 @@ def test_a_schedule_is_run_now_disabled_and_enabled(site: Site, app: dibs.Dibs) 
     assert app.get_schedule("a/b c").enabled
 
 
-def test_a_key_that_may_only_look_sees_no_button_and_is_refused(site: Site, app: dibs.Dibs) -> None:
+def test_a_key_with_only_the_read_scope_sees_no_button_and_is_refused(site: Site, app: dibs.Dibs) -> None:
     app.set_schedule("nightly", "0 3 * * *", "report")
     visitor = site.visitor("read")
     assert actions(visitor.get("/schedules").text) == set()
@@ -55,7 +55,7 @@ def test_a_key_that_may_only_look_sees_no_button_and_is_refused(site: Site, app:
     assert app.list_tasks() == []
 
 
-def test_to_a_limited_key_schedules_of_other_queues_do_not_exist(site: Site, app: dibs.Dibs) -> None:
+def test_schedules_of_other_queues_do_not_exist_for_a_limited_key(site: Site, app: dibs.Dibs) -> None:
     app.set_schedule("ours", "0 3 * * *", "report", queue="ours")
     app.set_schedule("theirs", "0 3 * * *", "report", queue="theirs")
     visitor = site.visitor("read", "enqueue", queues=["ours"])
@@ -78,7 +78,7 @@ def test_more_schedules_than_fit_a_page_are_shown_page_by_page(site: Site, app: 
     assert re.findall(r"<b>(plan-\d+)</b>", visitor.get(more[1]).text) == ["plan-100", "plan-101", "plan-102"]
 
 
-def test_hostile_names_are_text(site: Site, app: dibs.Dibs) -> None:
+def test_hostile_names_are_shown_as_text(site: Site, app: dibs.Dibs) -> None:
     app.set_schedule('"><script>alert(1)</script>', "0 3 * * *", "<img src=x>")
     visitor = site.visitor("admin")
     page = visitor.get("/schedules")
@@ -87,7 +87,7 @@ def test_hostile_names_are_text(site: Site, app: dibs.Dibs) -> None:
     assert "is pending." in text_of(visitor.post("/schedules/run", name='"><script>alert(1)</script>'))
 
 
-def test_a_name_that_a_browser_would_take_for_a_way_has_buttons_that_work(site: Site, app: dibs.Dibs) -> None:
+def test_the_buttons_of_a_schedule_whose_name_is_a_relative_path_work(site: Site, app: dibs.Dibs) -> None:
     for name in (".", ".."):
         app.set_schedule(name, "0 3 * * *", "report")
     page = site.visitor("admin").get("/schedules").text
@@ -95,11 +95,11 @@ def test_a_name_that_a_browser_would_take_for_a_way_has_buttons_that_work(site: 
     assert set(re.findall(r'name="name" value="([^"]*)"', page)) == {".", ".."}
 
 
-def test_no_schedules_are_said_to_be_none(site: Site) -> None:
+def test_a_store_without_schedules_shows_a_message(site: Site) -> None:
     assert "No schedules." in text_of(site.visitor("read").get("/schedules"))
 
 
-def test_a_schedule_that_is_asked_for_is_marked_on_the_page_that_it_is_on(site: Site, app: dibs.Dibs) -> None:
+def test_a_link_to_a_schedule_opens_its_page_of_the_list_and_marks_it(site: Site, app: dibs.Dibs) -> None:
     for number in range(120):
         app.set_schedule(f"no {number:03}", "0 3 * * *", "report")
     visitor = site.visitor("read")

@@ -1,4 +1,4 @@
-"""Who may come in, for how long, and what the cookie gives away."""
+"""Signing in: which keys are accepted, for how long, and what the cookie reveals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.dashboard.conftest import Site
 PLACES = ("/", "/tasks", "/queues", "/workers", "/workflows", "/schedules", "/dead", "/keys")
 
 
-def test_a_stranger_is_sent_to_the_door_and_afterwards_where_it_wanted_to_go(site: Site) -> None:
+def test_a_visitor_without_a_session_is_sent_to_sign_in_and_then_to_the_requested_page(site: Site) -> None:
     stranger = site.visitor()
     for place in PLACES:
         assert stranger.get(place).url.path == "/signin"
@@ -24,7 +24,7 @@ def test_a_stranger_is_sent_to_the_door_and_afterwards_where_it_wanted_to_go(sit
     assert (inside.status_code, inside.url.raw_path) == (200, b"/tasks?state=failed")
 
 
-def test_the_door_leads_nowhere_outside(site: Site) -> None:
+def test_the_sign_in_page_redirects_to_no_other_site(site: Site) -> None:
     key = site.served.key("read").key
     for elsewhere in (
         "//evil.example",
@@ -41,7 +41,7 @@ def test_the_door_leads_nowhere_outside(site: Site) -> None:
         assert answer.headers["location"] == "/"
 
 
-def test_a_wrong_key_is_told_so_and_nothing_else(site: Site) -> None:
+def test_a_wrong_key_is_reported_without_further_details(site: Site) -> None:
     real = site.served.key("read").key
     for wrong in (
         "no-key-at-all",
@@ -55,7 +55,7 @@ def test_a_wrong_key_is_told_so_and_nothing_else(site: Site) -> None:
         assert wrong not in answer.text
 
 
-def test_a_key_that_may_not_look_does_not_come_in(site: Site) -> None:
+def test_a_key_without_the_read_scope_cannot_sign_in(site: Site) -> None:
     visitor = site.visitor()
     answer = visitor.sign_in(site.served.key("enqueue", "work").key)
     assert answer.status_code == 403
@@ -63,7 +63,7 @@ def test_a_key_that_may_not_look_does_not_come_in(site: Site) -> None:
     assert visitor.get("/").url.path == "/signin"
 
 
-def test_guessing_is_slowed_down_at_the_door_as_it_is_everywhere(site: Site) -> None:
+def test_guessing_keys_on_the_sign_in_page_is_rate_limited(site: Site) -> None:
     visitor = site.visitor()
     token = visitor.csrf()
     guesses = (f"dibs_aaaaaaaaaaaa_{number:043d}" for number in range(101))
@@ -71,7 +71,7 @@ def test_guessing_is_slowed_down_at_the_door_as_it_is_everywhere(site: Site) -> 
     assert (set(answers), last) == ({401}, 429)
 
 
-def test_who_signs_out_is_out_also_with_a_copy_of_the_cookie(site: Site) -> None:
+def test_signing_out_invalidates_copies_of_the_cookie(site: Site) -> None:
     visitor = site.visitor("read")
     copy = dict(visitor.http.cookies)
     assert visitor.post("/signout").url.path == "/signin"
@@ -90,7 +90,7 @@ def test_a_revoked_key_ends_its_sessions(site: Site, app: dibs.Dibs) -> None:
     assert visitor.get("/").url.path == "/signin"
 
 
-def test_a_session_ends_by_itself(serve: Callable[..., Served], clock: Clock) -> None:
+def test_a_session_expires(serve: Callable[..., Served], clock: Clock) -> None:
     served = serve(clock=clock, keys=True)
     visitor = Visitor(served.url)
     visitor.sign_in(served.key("read").key)
@@ -100,7 +100,7 @@ def test_a_session_ends_by_itself(serve: Callable[..., Served], clock: Clock) ->
     visitor.close()
 
 
-def test_the_database_knows_the_cookie_only_by_its_digest(site: Site, url: str) -> None:
+def test_the_database_stores_only_the_digest_of_the_cookie(site: Site, url: str) -> None:
     visitor = site.visitor("read")
     [(name, token)] = [(name, value) for name, value in visitor.http.cookies.items() if "session" in name]
     assert name.endswith(f"_{visitor.http.base_url.port}")  # two servers on one machine have two cookies
@@ -109,7 +109,7 @@ def test_the_database_knows_the_cookie_only_by_its_digest(site: Site, url: str) 
     assert len(token) >= 43
 
 
-def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(site: Site) -> None:
+def test_the_cookie_is_not_available_to_scripts_and_other_sites(site: Site) -> None:
     visitor = site.visitor()
     data = {"csrf": visitor.csrf(), "key": site.served.key("read").key}
     answer = visitor.http.post("/signin", data=data, follow_redirects=False)
@@ -120,7 +120,9 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(site: Site) -> No
     assert "Secure" not in cookie  # over plain HTTP a browser would not send it back
 
 
-def test_the_cookie_that_came_by_https_through_a_trusted_proxy_goes_by_https_only(serve: Callable[..., Served]) -> None:
+def test_the_cookie_set_over_https_through_a_trusted_proxy_is_sent_over_https_only(
+    serve: Callable[..., Served],
+) -> None:
     for trusted, told in ((("127.0.0.1",), True), ((), False)):
         served = serve(keys=True, trusted_proxies=trusted)
         visitor = Visitor(served.url)
@@ -131,7 +133,7 @@ def test_the_cookie_that_came_by_https_through_a_trusted_proxy_goes_by_https_onl
         visitor.close()
 
 
-def test_cookies_of_other_programs_on_the_same_host_hide_ours_from_nobody(site: Site) -> None:
+def test_malformed_cookies_of_other_programs_on_the_same_host_do_not_hide_the_session_cookie(site: Site) -> None:
     visitor = site.visitor("read")
     [(name, token)] = [(name, value) for name, value in visitor.http.cookies.items() if "session" in name]
     for foreign in ('prefs={"a":1}', "a[b]=1", "a@b=1", 'foo="x', "foo=a b c", "=x", "x", ";;", "path=/", "secure=1"):
@@ -141,7 +143,7 @@ def test_cookies_of_other_programs_on_the_same_host_hide_ours_from_nobody(site: 
         stranger.close()
 
 
-def test_signing_in_gives_a_new_cookie_whatever_was_there_before(site: Site) -> None:
+def test_signing_in_always_sets_a_new_cookie(site: Site) -> None:
     visitor = site.visitor()
     visitor.get("/signin")
     planted = dict(visitor.http.cookies)
@@ -152,7 +154,7 @@ def test_signing_in_gives_a_new_cookie_whatever_was_there_before(site: Site) -> 
     assert victim.get("/").url.path == "/signin"
 
 
-def test_where_no_keys_are_asked_for_everybody_is_in(serve: Callable[..., Served]) -> None:
+def test_a_server_without_keys_needs_no_sign_in(serve: Callable[..., Served]) -> None:
     visitor = Visitor(serve(keys=False).url)
     assert visitor.get("/").url.path == "/"
     assert visitor.get("/signin").url.path == "/"

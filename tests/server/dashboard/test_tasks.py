@@ -1,4 +1,4 @@
-"""The tasks page: what is searched for is found, page by page, by those who may see it, and shown as text."""
+"""The tasks page: a search finds every matching task that the key may see, page by page, and shows it as text."""
 
 from __future__ import annotations
 
@@ -42,17 +42,18 @@ def link(page: httpx.Response, rel: str) -> str | None:
         ({"text": "needle"}, "pending"),
         ({"text": "exploded"}, "failed"),
         ({"error": "exploded"}, "failed"),
+        ({"tags": "eu,vip"}, "pending"),
+        ({"q": "tag:vip tag:eu"}, "pending"),
+        ({"q": "tags:eu needle"}, "pending"),
         ({"q": "state:pending needle"}, "pending"),
         ({"q": "type:rare last:day"}, "completed"),
     ],
 )
-def test_tasks_are_found_by_whatever_is_known_of_them(
-    site: Site, app: dibs.Dibs, search: dict[str, str], wanted: str
-) -> None:
+def test_tasks_are_found_by_every_filter(site: Site, app: dibs.Dibs, search: dict[str, str], wanted: str) -> None:
     [failed] = dead(app, error="it exploded")
     tasks = {
         "failed": failed,
-        "pending": app.enqueue("resize", {"a": "needle"}, queue="mail").id,
+        "pending": app.enqueue("resize", {"a": "needle"}, queue="mail", tags=["vip", "eu"]).id,
         "scheduled": task_in(app, "scheduled").id,
         "claimed": task_in(app, "claimed", worker_id="w-7").id,
         "completed": task_in(app, "completed", type="rare").id,
@@ -71,7 +72,7 @@ def test_a_number_alone_is_the_id_of_a_task(site: Site, app: dibs.Dibs) -> None:
     assert "There is no task 4711." in text_of(missing)
 
 
-def test_the_address_says_what_was_searched_for_and_nothing_else(site: Site) -> None:
+def test_the_url_contains_the_filters_of_the_search_and_nothing_else(site: Site) -> None:
     form = {"q": "state:failed boom", "state": "", "queue": "mail", "type": "", "within": ""}
     found = site.visitor("read").get("/tasks", params=form)
     assert str(found.url.query.decode()) == "state=failed&queue=mail&text=boom"
@@ -100,7 +101,7 @@ def test_tasks_are_found_by_the_time_when_they_were_created(site: Site, app: dib
         "limit=1",
     ],
 )
-def test_a_search_that_makes_no_sense_is_told_so(site: Site, search: str) -> None:
+def test_an_invalid_search_is_reported(site: Site, search: str) -> None:
     answer = site.visitor("read").get(f"/tasks?{search}")
     assert answer.status_code == 400
 
@@ -120,13 +121,13 @@ def test_a_search_that_makes_no_sense_is_told_so(site: Site, search: str) -> Non
         ("until:9999-12-31T23:59-23:00", "until is outside the years 1 to 9999 in UTC."),
     ],
 )
-def test_words_in_the_box_that_make_no_sense_are_told_so_on_a_page(site: Site, words: str, sentence: str) -> None:
+def test_invalid_words_in_the_search_box_are_reported_on_a_page(site: Site, words: str, sentence: str) -> None:
     answer = site.visitor("read").get("/tasks", params={"q": words})
     assert (answer.status_code, answer.headers["content-type"]) == (400, "text/html; charset=utf-8")
     assert sentence in text_of(answer)
 
 
-def test_no_word_of_the_box_is_dropped(site: Site, app: dibs.Dibs) -> None:
+def test_no_word_of_the_search_box_is_ignored(site: Site, app: dibs.Dibs) -> None:
     wanted = app.enqueue("resize", {"a": "abc def"})
     app.enqueue("resize", {"a": "def"})
     visitor = site.visitor("read")
@@ -134,19 +135,19 @@ def test_no_word_of_the_box_is_dropped(site: Site, app: dibs.Dibs) -> None:
         assert ids(visitor.get("/tasks", params={"q": words})) == [wanted.id]
 
 
-def test_of_two_beginnings_of_a_time_the_later_counts(site: Site, app: dibs.Dibs) -> None:
+def test_of_two_lower_bounds_of_the_creation_time_the_later_applies(site: Site, app: dibs.Dibs) -> None:
     app.enqueue("resize")
     assert ids(site.visitor("read").get("/tasks?within=day&since=2100-01-01")) == []
     assert len(ids(site.visitor("read").get("/tasks?within=day&since=2020-01-01"))) == 1
 
 
-def test_what_is_asked_about_shows_its_turning_marks(site: Site) -> None:
+def test_the_confirmation_shows_bidirectional_control_characters_as_escapes(site: Site) -> None:
     page = site.visitor("admin").get("/tasks", params={"queue": "a\u202eb", "text": "c\u2066d"})
     [words] = re.findall(r'data-words="([^"]*)"', page.text)
     assert words == "queue:a\\u202eb text:c\\u2066d"
 
 
-def test_pages_follow_each_other_without_gap_or_repetition_and_lead_back(site: Site, app: dibs.Dibs) -> None:
+def test_pages_follow_each_other_without_gap_or_repetition_and_link_back(site: Site, app: dibs.Dibs) -> None:
     tasks = enqueue_all(app, [dibs.NewTask("resize", queue=f"q{number % 2}") for number in range(260)])
     wanted = [task.id for task in reversed(tasks) if task.queue == "q1"]
     visitor = site.visitor("read")
@@ -168,7 +169,7 @@ def test_pages_follow_each_other_without_gap_or_repetition_and_lead_back(site: S
     assert link(page, "prev") is None
 
 
-def test_a_search_that_takes_long_says_how_far_it_came_and_where_to_go_on(
+def test_a_long_search_shows_its_progress_and_a_link_to_continue(
     site: Site, app: dibs.Dibs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rare = app.enqueue("rare")
@@ -188,7 +189,7 @@ def test_a_search_that_takes_long_says_how_far_it_came_and_where_to_go_on(
     assert (ids(page), hops) == ([rare.id], 2)
 
 
-def test_the_states_are_counted_and_lead_to_their_tasks(site: Site, app: dibs.Dibs) -> None:
+def test_the_states_are_counted_and_link_to_their_tasks(site: Site, app: dibs.Dibs) -> None:
     dead(app, 3)
     app.enqueue("resize")
     visitor = site.visitor("read")
@@ -197,7 +198,7 @@ def test_the_states_are_counted_and_lead_to_their_tasks(site: Site, app: dibs.Di
     assert 'href="/tasks?state=failed&amp;type=resize"' in visitor.get("/tasks?type=resize").text
 
 
-def test_a_key_for_some_queues_sees_their_tasks_alone(site: Site, app: dibs.Dibs) -> None:
+def test_a_limited_key_sees_only_tasks_of_its_queues(site: Site, app: dibs.Dibs) -> None:
     mine, theirs = (
         app.enqueue("resize", {"a": "needle"}, queue="mine"),
         app.enqueue("resize", {"a": "needle"}, queue="theirs"),
@@ -220,9 +221,7 @@ def test_a_key_for_some_queues_sees_their_tasks_alone(site: Site, app: dibs.Dibs
         (["admin"], ["retry", "cancel", "redrive", "discard"]),
     ],
 )
-def test_nobody_sees_a_button_that_they_may_not_press(
-    site: Site, app: dibs.Dibs, scopes: list[str], shown: list[str]
-) -> None:
+def test_only_allowed_actions_have_buttons(site: Site, app: dibs.Dibs, scopes: list[str], shown: list[str]) -> None:
     dead(app)
     page = site.visitor(*scopes).get("/tasks")
     assert re.findall(r'name="action" value="(\w+)"', page.text) == shown
@@ -247,7 +246,7 @@ def _of_box(page: httpx.Response) -> str:
     return "".join(re.findall(r'value="([^"]*)"', page.text) + re.findall(r'href="([^"]*)"', page.text))
 
 
-def test_params_and_errors_of_a_megabyte_make_no_long_page(site: Site, app: dibs.Dibs) -> None:
+def test_params_and_errors_of_a_megabyte_make_a_page_of_bounded_size(site: Site, app: dibs.Dibs) -> None:
     for _ in range(3):
         app.enqueue("big", {"text": "x" * 1_000_000})
     page = site.visitor("read").get("/tasks?text=xxxx")

@@ -1,4 +1,4 @@
-"""Workflows in the dashboard: what is drawn, what it says, who may see it and who may press which button."""
+"""Workflows in the dashboard: the drawing, the tables, their visibility and the buttons of each key."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def buttons(page: httpx.Response) -> set[str]:
 # The list
 
 
-def test_the_list_shows_every_workflow_with_its_state_and_how_far_it_is(site: Site, app: dibs.Dibs) -> None:
+def test_the_list_shows_every_workflow_with_its_state_and_progress(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, *DIAMOND, name="diamond")
     complete(app, flow, "fetch")
     failed = start(app, step("one"), name="broken")
@@ -84,7 +84,7 @@ def test_the_list_is_filtered_by_state_and_name(site: Site, app: dibs.Dibs) -> N
     assert visitor.get("/workflows?colour=red").status_code == 400
 
 
-def test_the_list_goes_on_page_by_page(site: Site, app: dibs.Dibs) -> None:
+def test_the_list_of_workflows_is_paged(site: Site, app: dibs.Dibs) -> None:
     ids = [start(app, step("one"), name="often") for _ in range(60)]
     visitor = site.visitor("read")
     first = visitor.get("/workflows?name=often")
@@ -96,14 +96,16 @@ def test_the_list_goes_on_page_by_page(site: Site, app: dibs.Dibs) -> None:
     assert 'rel="next"' not in second.text
 
 
-def test_no_workflows_are_said_to_be_none(site: Site) -> None:
+def test_a_store_without_workflows_shows_a_message(site: Site) -> None:
     assert "No workflows yet." in text_of(site.visitor("read").get("/workflows"))
 
 
 # The graph
 
 
-def test_a_workflow_is_drawn_with_a_box_for_each_step_and_a_line_for_each_wait(site: Site, app: dibs.Dibs) -> None:
+def test_a_workflow_is_drawn_with_a_box_for_each_step_and_an_edge_for_each_dependency(
+    site: Site, app: dibs.Dibs
+) -> None:
     flow = start(app, *DIAMOND)
     complete(app, flow, "fetch")
     claim(app, flow, "right", "worker-9")
@@ -120,7 +122,7 @@ def test_a_workflow_is_drawn_with_a_box_for_each_step_and_a_line_for_each_wait(s
     assert all(f"/tasks/{task_id}" in links(page) for task_id in ids.values())
 
 
-def test_the_table_says_the_same_in_words(site: Site, app: dibs.Dibs) -> None:
+def test_the_table_of_steps_has_the_same_information_as_the_drawing(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, *DIAMOND)
     complete(app, flow, "fetch", {"pages": 2})
     fail(app, flow, "left", "no such page")
@@ -130,7 +132,7 @@ def test_the_table_says_the_same_in_words(site: Site, app: dibs.Dibs) -> None:
     assert re.search(r"merge #\d+ merge left , right 0 of 3", text)
 
 
-def test_a_sub_workflow_is_a_box_that_leads_to_it_and_back(site: Site, app: dibs.Dibs) -> None:
+def test_the_box_of_a_sub_workflow_links_to_its_page_and_back(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, step("first"), sub("pages", step("one"), step("two"), after=["first"]))
     visitor = site.visitor("read")
     below = inner(app, flow, "pages")
@@ -141,7 +143,7 @@ def test_a_sub_workflow_is_a_box_that_leads_to_it_and_back(site: Site, app: dibs
     assert f"Part of workflow {flow} , as task" in text_of(page)
 
 
-def test_the_box_of_a_sub_workflow_says_how_far_it_is(site: Site, app: dibs.Dibs) -> None:
+def test_the_box_of_a_sub_workflow_shows_its_progress(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, sub("pages", step("one"), step("two"), step("three")))
     below = inner(app, flow, "pages")
     complete(app, below, "one")
@@ -150,7 +152,7 @@ def test_the_box_of_a_sub_workflow_says_how_far_it_is(site: Site, app: dibs.Dibs
     assert re.search(rf"pages #\d+ workflow {below} 1 of 3", text)  # in the table
 
 
-def test_the_states_to_choose_from_are_those_that_occur_also_later(site: Site, app: dibs.Dibs) -> None:
+def test_the_filter_by_state_offers_the_current_states(site: Site, app: dibs.Dibs) -> None:
     """The choice is a part of the page that is kept up to date: the states of an hour ago would find nothing."""
     flow = start(app, *DIAMOND)
     visitor = site.visitor("read")
@@ -169,7 +171,7 @@ def test_the_states_to_choose_from_are_those_that_occur_also_later(site: Site, a
     assert choice() == ["completed", "cancelled", "failed"]
 
 
-def test_a_finalizer_comes_after_everything(site: Site, app: dibs.Dibs) -> None:
+def test_a_finalizer_is_drawn_after_all_other_steps(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, step("left"), step("right"), finalizer=NewTask("report"))
     page = site.visitor("read").get(f"/workflows/{flow}")
     assert page.text.count('<path class="arrow last"') == 2
@@ -177,7 +179,7 @@ def test_a_finalizer_comes_after_everything(site: Site, app: dibs.Dibs) -> None:
     assert re.search(r"Finalizer task #\d+ report blocked", text_of(page))
 
 
-def test_who_holds_the_finalization_and_who_else_tried_is_told(site: Site, app: dibs.Dibs) -> None:
+def test_the_page_shows_the_holder_of_the_finalization_and_refused_claims(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, step("one"))
     complete(app, flow, "one")
     app.claim_finalization(flow, "processor-1")
@@ -189,7 +191,7 @@ def test_who_holds_the_finalization_and_who_else_tried_is_told(site: Site, app: 
     assert re.search(r"processor-1 claimed Successfully claimed for finalization 1", text)
 
 
-def test_how_far_it_is_and_what_follows_is_told(site: Site, app: dibs.Dibs) -> None:
+def test_the_page_shows_the_progress_and_the_next_action(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, *DIAMOND, deadline=3600.0, key="order-7")
     complete(app, flow, "fetch")
     text = text_of(site.visitor("read").get(f"/workflows/{flow}"))
@@ -199,7 +201,7 @@ def test_how_far_it_is_and_what_follows_is_told(site: Site, app: dibs.Dibs) -> N
     assert "Key order-7" in text
 
 
-def test_why_it_failed_is_told(site: Site, app: dibs.Dibs) -> None:
+def test_the_page_shows_why_the_workflow_failed(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, *DIAMOND)
     complete(app, flow, "fetch")
     fail(app, flow, "left", f"no such page {HOSTILE}")
@@ -210,7 +212,7 @@ def test_why_it_failed_is_told(site: Site, app: dibs.Dibs) -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e" in page.text
 
 
-def test_hostile_names_are_text(site: Site, app: dibs.Dibs) -> None:
+def test_hostile_names_are_shown_as_text(site: Site, app: dibs.Dibs) -> None:
     task = NewTask("<img src=x onerror=alert(1)>", {"x": "y" * 1_000_000})
     name = "</title><script>alert(1)</script>"
     flow = app.start_workflow(NewWorkflow(name=name, steps=[NewStep(name='"><svg onload=alert(1)>', task=task)])).id
@@ -252,7 +254,7 @@ def test_many_equal_steps_are_one_box_with_their_counts(site: Site, app: dibs.Di
     assert re.findall(r'id="step-(\d+)"', failed.text) == [str(held[15].task.id)]
 
 
-def test_many_steps_can_be_unfolded_up_to_what_can_be_looked_at(site: Site, app: dibs.Dibs) -> None:
+def test_many_equal_steps_can_be_unfolded_up_to_a_limit(site: Site, app: dibs.Dibs) -> None:
     flow = fan_out(app, 60)
     visitor = site.visitor("read")
     folded = visitor.get(f"/workflows/{flow}")
@@ -262,7 +264,7 @@ def test_many_steps_can_be_unfolded_up_to_what_can_be_looked_at(site: Site, app:
     assert f"/workflows/{fan_out(app, 600)}?unfold=1" not in links(visitor.get(f"/workflows/{flow + 1}"))
 
 
-def test_the_table_goes_on_page_by_page(site: Site, app: dibs.Dibs) -> None:
+def test_the_table_of_steps_is_paged(site: Site, app: dibs.Dibs) -> None:
     flow = fan_out(app, 250)
     visitor = site.visitor("read")
     path, seen = f"/workflows/{flow}", list[int]()
@@ -274,7 +276,7 @@ def test_the_table_goes_on_page_by_page(site: Site, app: dibs.Dibs) -> None:
     assert seen == [each.task_id for each in app.steps(flow)]
 
 
-def test_ten_thousand_steps_are_a_small_page(site: Site, app: dibs.Dibs) -> None:
+def test_a_workflow_of_ten_thousand_steps_makes_a_small_page(site: Site, app: dibs.Dibs) -> None:
     flow = fan_out(app, 10_000)
     visitor = site.visitor("read")
     visitor.get(f"/workflows/{flow}")
@@ -314,7 +316,7 @@ def test_a_workflow_is_cancelled_and_retried_by_a_button(site: Site, app: dibs.D
     assert state(app, flow) == "running"
 
 
-def test_what_cannot_be_done_any_more_is_refused_with_a_sentence(site: Site, app: dibs.Dibs) -> None:
+def test_an_action_that_is_no_longer_possible_is_refused_with_a_message(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, step("one"))
     complete(app, flow, "one")
     finalize(app, flow)
@@ -325,7 +327,7 @@ def test_what_cannot_be_done_any_more_is_refused_with_a_sentence(site: Site, app
     assert "cannot be cancelled: it is completed." in text_of(refused)
 
 
-def test_a_key_that_may_only_look_sees_no_button_and_is_refused(site: Site, app: dibs.Dibs) -> None:
+def test_a_key_with_only_the_read_scope_sees_no_button_and_is_refused(site: Site, app: dibs.Dibs) -> None:
     flow = start(app, *DIAMOND)
     visitor = site.visitor("read")
     assert buttons(visitor.get(f"/workflows/{flow}")) == set()
@@ -334,7 +336,7 @@ def test_a_key_that_may_only_look_sees_no_button_and_is_refused(site: Site, app:
     assert state(app, flow) == "running"
 
 
-def test_to_a_limited_key_workflows_of_other_queues_do_not_exist(site: Site, app: dibs.Dibs) -> None:
+def test_workflows_of_other_queues_do_not_exist_for_a_limited_key(site: Site, app: dibs.Dibs) -> None:
     ours = start(app, step("one", queue="ours"), name="ours")
     mixed = start(app, step("one", queue="ours"), step("two", queue="theirs"), name="mixed")
     visitor = site.visitor("read", "enqueue", queues=["ours"])
@@ -349,7 +351,7 @@ def test_to_a_limited_key_workflows_of_other_queues_do_not_exist(site: Site, app
 
 
 @pytest.mark.parametrize("flow", [7, 2**63, 10**18])
-def test_a_workflow_that_does_not_exist_is_said_not_to(site: Site, flow: Any) -> None:
+def test_an_unknown_workflow_is_reported_on_a_page(site: Site, flow: Any) -> None:
     page = site.visitor("read").get(f"/workflows/{flow}")
     assert page.status_code == 404
     assert f"no workflow {flow}" in text_of(page)

@@ -14,7 +14,7 @@ from dibs.model.workflow import check_type
 from dibs.store.contract import Observer
 from dibs.store.operation import Coalesce, Mode, Operation, Row, Statement, Statements, run_alone
 from dibs.store.operations.dialect import Dialect, NewRows, Stored
-from dibs.store.operations.rows import KeyOfQueue, NewRow, read_task, seconds
+from dibs.store.operations.rows import KeyOfQueue, NewRow, decode_tags, read_task, seconds
 from dibs.store.operations.validation import TaskToStore, TaskValidation
 
 QUEUE = 4
@@ -171,5 +171,5 @@ def _read(answer: Stored | Task) -> Task:
     return Task(
         task_id, row.type, row.queue, STATES[state], decode(row.params), row.priority, 0, row.max_attempts, 0,
         from_micros(created_at), from_micros(run_at), row.type_version, seconds(row.timeout), None, None, None, None,
-        row.key, False, None, None, None, None, False, 0, None, row.trace
+        row.key, False, None, None, None, None, False, 0, None, row.trace, None, decode_tags(row.tags)
     )  # fmt: skip

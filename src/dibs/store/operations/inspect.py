@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from dibs.errors import TaskNotFound
 from dibs.model.checks import from_micros
 from dibs.model.explanation import Explanation, Reason
@@ -14,7 +12,7 @@ from dibs.model.search import TaskFilter
 from dibs.model.task import Event, SetAside, State, Task
 from dibs.model.workflow import StepKind
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
-from dibs.store.operations.filters import conditions
+from dibs.store.operations.filters import LIST_FILTERS, conditions, filter_params
 from dibs.store.operations.history import read_latest
 from dibs.store.operations.registry import read_workers
 from dibs.store.operations.rows import read_task, read_workflow
@@ -55,11 +53,8 @@ def _get(task_id: int) -> Statements[Task | None]:
 
 
 def _list(which: TaskFilter) -> Statements[list[Task]]:
-    queues = None if which.queues is None else list(which.queues)
-    state, dead = (State.FAILED.value, True) if which.dead else (which.state, None)
-    given = {**msgspec.structs.asdict(which), "queues": queues, "state": state, "dead": dead}
-    names = ("state", "dead", "type", "queue", "queues", "error", "cursor")
-    words = (conditions(given, names), *limited(which.limit))
+    given = {**filter_params(which), "state": State.FAILED.value if which.dead else which.state}
+    words = (conditions(given, LIST_FILTERS), *limited(which.limit))
     rows = yield Statement("list", given, words=words)
     return [read_task(row) for row in rows]
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from dibs.errors import InvalidValue, TaskNotFound, WrongState
 from dibs.model.checks import check_integer, check_names
 from dibs.model.search import ALL_DEAD, BULK_BATCH, REDRIVE_BATCH, DeadFilter
@@ -15,7 +13,7 @@ from dibs.model.task import FINAL, RETRYABLE, SetAside, State, Task
 from dibs.model.workflow import ENDED, STOP_PRUNED, WORKFLOW_STEP, Workflow
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
 from dibs.store.operations.advance import WAITING, Advance, CounterChanges
-from dibs.store.operations.filters import conditions
+from dibs.store.operations.filters import DEAD_LETTER_FILTERS, conditions, filter_params
 from dibs.store.operations.rows import read_task
 
 LockedTasks = dict[int, Row]
@@ -172,21 +170,21 @@ class Manage:
     def discard_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Discard up to `limit` tasks of the dead letter that match, the oldest failures first; how many."""
         check_integer(limit, "limit", 1, REDRIVE_BATCH)
-        given = msgspec.structs.asdict(which)
-        words = (conditions(given, ("queue", "type", "error")), *limited(limit))
+        given = filter_params(which)
+        words = (conditions(given, DEAD_LETTER_FILTERS), *limited(limit))
         statement = Statement("discard_dead", given, words=words, change=True)
         return Operation("discard_some", lambda: _count(statement), mode=Mode.TRANSACTION)
 
     def redrive_some(self, which: DeadFilter, limit: int) -> Operation[int]:
         """Retry up to `limit` tasks of the dead letter that match; the oldest failures first."""
         check_integer(limit, "limit", 1, REDRIVE_BATCH)
-        given = {**msgspec.structs.asdict(which), "queues": which.only and list(which.only)}
+        given = {**filter_params(which), "queues": which.only and list(which.only)}
         return Operation("redrive", lambda: self._redrive(given, limit), mode=Mode.TRANSACTION, wakes=True)
 
     def _redrive(self, given: dict[str, Any], limit: int) -> Statements[int]:
         """Steps first, whose workflows must be held before any task is."""
-        which = conditions(given, ("queue", "type", "error"))
-        whole = conditions(given, ("queue", "type", "error", "only"))
+        which = conditions(given, DEAD_LETTER_FILTERS)
+        whole = conditions(given, (*DEAD_LETTER_FILTERS, "only"))
         dead = Statement("dead_steps", given, words=(whole, *limited(limit)))
         steps = yield from self._redrive_steps(dead, given["only"])
         if steps == limit:
@@ -245,7 +243,8 @@ def _discard_many(ids: list[int], which: DeadFilter, only: Sequence[str] | None)
 def _matches(task: Task, which: DeadFilter) -> bool:
     error = f"{task.error.type}: {task.error.message}" if task.error else ""
     of_queue, of_type = which.queue in (None, task.queue), which.type in (None, task.type)
-    return of_queue and of_type and (which.error is None or which.error in error)
+    tagged = which.tags is None or set(which.tags) <= set(task.tags)
+    return of_queue and of_type and tagged and (which.error is None or which.error in error)
 
 
 def _count(statement: Statement) -> Statements[int]:

@@ -27,7 +27,7 @@ from dibs.model.schedule import (
 from dibs.model.task import Task
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements
 from dibs.store.operations.enqueue import Enqueue
-from dibs.store.operations.rows import moment, seconds
+from dibs.store.operations.rows import decode_tags, encode_tags, moment, seconds
 from dibs.store.operations.validation import TaskValidation
 
 CATCH_UP_LIMIT = 1000
@@ -236,14 +236,15 @@ def _values(new: NewSchedule, source: ScheduleSource) -> dict[str, Any]:
         "backoff_base": round(new.backoff.base * 1e6),
         "backoff_cap": round(new.backoff.cap * 1e6),
         "source": source,
+        "tags": encode_tags(new.tags),
     }
 
 
 def _read(row: Row) -> Schedule:
     (name, cron, timezone, catch_up, enabled, type_name, params, queue, priority, max_attempts, timeout, base, cap,
-     source, next_at, created_at, updated_at, last_at, last_task_id, last_error) = row  # fmt: skip
+     source, next_at, created_at, updated_at, last_at, last_task_id, last_error, tags) = row  # fmt: skip
     return Schedule(
         name, cron, timezone, CatchUp(catch_up), bool(enabled), type_name, decode(params), queue, priority,
         max_attempts, seconds(timeout), Backoff(base / 1e6, cap / 1e6), source, from_micros(next_at),
-        from_micros(created_at), from_micros(updated_at), moment(last_at), last_task_id, last_error
+        from_micros(created_at), from_micros(updated_at), moment(last_at), last_task_id, last_error, decode_tags(tags)
     )  # fmt: skip

@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from dibs.codec import encode
-from dibs.model.checks import check_integer, from_micros, to_micros
+from dibs.model.checks import check_integer, from_micros
 from dibs.model.search import MAX_ID, SEARCH_SPAN, FoundTasks, TaskPage, TaskSearch, TaskSummary
 from dibs.model.task import STATES, State, Task
 from dibs.store.operation import Mode, Operation, Row, Statement, Statements, limited
-from dibs.store.operations.filters import conditions
-from dibs.store.operations.rows import moment, read_task
+from dibs.store.operations.filters import SEARCH_FILTERS, conditions, filter_params
+from dibs.store.operations.rows import decode_tags, moment, read_task
 
 SLACK = 3600 * 1_000_000
 """Microseconds by which tasks may have been created out of the order of their ids, because a clock was set back."""
@@ -38,7 +38,7 @@ _FEW = {
 _FEW_DEAD = ("dibs_tasks_dead", "state = 'failed' AND set_aside IS NULL", "finished_at DESC")
 _FEW_WITH_KEY = ("dibs_tasks_key", "key = :key", "key, queue")
 """Index, condition and order of `few_tasks`. Blocked tasks are found among the open steps (`few_blocked`)."""
-_CONDITIONS = ("state_of_row", "dead", "type", "queue", "queues", "key", "worker", "since", "until", "text")
+_CONDITIONS = ("state_of_row", *SEARCH_FILTERS)
 
 
 _Each = TypeVar("_Each", TaskSummary, Task)
@@ -94,12 +94,8 @@ def _among(
 
 def _given(which: TaskSearch) -> dict[str, Any]:
     return {
-        **msgspec.structs.asdict(which),
+        **filter_params(which),
         "state_of_row": State.FAILED.value if which.dead else which.state,
-        "dead": True if which.dead else None,
-        "queues": None if which.queues is None else list(which.queues),
-        "since": None if which.since is None else to_micros(which.since),
-        "until": None if which.until is None else to_micros(which.until),
         "below": MAX_ID if which.cursor is None else which.cursor,
         **_texts(which.text),
     }
@@ -196,11 +192,12 @@ def _probe(task_id: int) -> Statements[Row | None]:
 def _read_summary(row: Row) -> TaskSummary:
     """The summary in a row of the `{{task_line}}` columns."""
     (task_id, type_name, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at,
-     lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head) = row  # fmt: skip
+     lease_until, finished_at, progress, workflow_id, key, cancel_requested, params, error, head,
+     tags) = row  # fmt: skip
     return TaskSummary(
         task_id, type_name, STATES[state], queue, priority, attempts, max_attempts, worker_id, from_micros(created_at),
         from_micros(run_at), moment(claimed_at), moment(lease_until), moment(finished_at), progress, workflow_id, key,
-        params, error, bool(cancel_requested), head
+        params, error, bool(cancel_requested), head, decode_tags(tags)
     )  # fmt: skip
 
 

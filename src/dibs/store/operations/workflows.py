@@ -233,7 +233,7 @@ def _task_content(task: NewTask | None) -> list[Any] | None:
     if task is None:
         return None
     times = (task.delay, task.run_at, task.timeout, task.backoff.base, task.backoff.cap)
-    return [task.type, task.params, task.queue, task.priority, task.max_attempts, *map(_micros, times)]
+    return [task.type, task.params, task.queue, task.priority, task.max_attempts, *map(_micros, times), *task.tags]
 
 
 def _micros(time: float | datetime | None) -> int | None:

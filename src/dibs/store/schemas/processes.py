@@ -49,7 +49,7 @@ class TooSlow(Exception):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ValidationResult:
     """`message`: what is wrong, None where describing it took too long."""
 
     valid: bool
@@ -66,7 +66,7 @@ class Processes:
         self._idle: list[_Child] = []
         self._busy: Counter[Hashable] = Counter()
 
-    def ask(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> Verdict:
+    def ask(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> ValidationResult:
         """Compile the schema and validate the params, within so many seconds; TooSlow after that. StoreBusy after
         waiting as long for a process."""
         with self._turn(schema, seconds):
@@ -170,7 +170,7 @@ class _Child:
                     pipe.close()
         self._process.wait()
 
-    def ask(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> Verdict:
+    def ask(self, schema: str, params: str | None, *, decided: bool, seconds: float) -> ValidationResult:
         """See Processes.ask."""
         request = {"schema": schema, "params": params, "decided": decided, "seconds": seconds + 1}
         with self._time_limit(STARTING):
@@ -179,15 +179,15 @@ class _Child:
             answer = self._receive()
         if answer is None:
             if decided:
-                return Verdict(False)
+                return ValidationResult(False)
             raise TooSlow(f"longer than {seconds:.1f} seconds" if timer.fired else "too much memory")
         if "refused" in answer:
             raise InvalidSchema(answer["refused"])
         if answer["valid"]:
-            return Verdict(True)
+            return ValidationResult(True)
         with self._time_limit(DESCRIBING):
             described = self._receive() or {}
-        return Verdict(False, described.get("place", ""), described.get("message"))
+        return ValidationResult(False, described.get("place", ""), described.get("message"))
 
     def _send(self, request: bytes) -> None:
         assert self._process.stdin is not None

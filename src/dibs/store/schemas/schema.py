@@ -9,7 +9,7 @@ from dibs.codec import decode
 from dibs.errors import InvalidValue
 from dibs.store.schemas.compiling import InvalidSchema, compile_schema, describe
 from dibs.store.schemas.cost import UNBOUNDED, Cost, cost_of
-from dibs.store.schemas.processes import TooSlow, Verdict, processes
+from dibs.store.schemas.processes import TooSlow, ValidationResult, processes
 
 TIME_LIMIT = 2.0
 """Seconds for which one value may be validated."""
@@ -72,7 +72,7 @@ class Schema:
             return describe(self._validator, params)
         return _problem(self._ask(text, until, decided=True))
 
-    def _ask(self, params: str | None, until: float | None, *, decided: bool = False) -> Verdict:
+    def _ask(self, params: str | None, until: float | None, *, decided: bool = False) -> ValidationResult:
         if until is None:
             raise NotHere
         seconds = min(TIME_LIMIT, until - time.monotonic())
@@ -118,7 +118,7 @@ def check_schema(text: str) -> None:
     Schema(text).check()
 
 
-def _problem(verdict: Verdict) -> Problem | None:
+def _problem(verdict: ValidationResult) -> Problem | None:
     if verdict.valid:
         return None
     return verdict.place, verdict.message or "does not fit the schema (describing where takes too long)"

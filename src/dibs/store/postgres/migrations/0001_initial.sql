@@ -11,6 +11,7 @@
 -- is claimed. dropped: how often a worker was lost while it held the task ahead.
 -- request: the name that the worker gave the claim that holds the task (see `claims_of_request`).
 -- trace: the W3C traceparent of the program that enqueued the task.
+-- tags: a JSON array of texts; NULL if the task has none.
 -- set_aside: why a failed task is not in the dead letter: its workflow went on without it ('ignored'), or a client
 -- discarded it ('discarded').
 -- random_key, weighted_key: the numbers of the task in the random orders; only tasks of lines that are claimed in such
@@ -53,6 +54,7 @@ CREATE TABLE dibs_tasks (
     request          text,
     workflow_id      bigint,
     trace            text,
+    tags             text,
     set_aside        text
 )
 -- A claim and a finish each leave a dead row: vacuum after a fixed number of them, not after a share of a table that
@@ -164,6 +166,7 @@ CREATE TABLE dibs_schedules (
     backoff_base bigint  NOT NULL,
     backoff_cap  bigint  NOT NULL,
     source       text    NOT NULL CHECK (source IN ('code', 'command')),
+    tags         text,
     next_at      bigint  NOT NULL,
     last_at      bigint,
     last_task_id bigint,

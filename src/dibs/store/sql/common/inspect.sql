@@ -28,7 +28,7 @@ ORDER BY parent.task_id LIMIT {{limit}}
 -- whatever their size.
 id, type, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at, lease_until,
 finished_at, progress, workflow_id, key, cancel_requested, substr(params, 1, 200), substr({{error_text}}, 1, 200),
-{{error_head}}
+{{error_head}}, tags
 
 -- name: search_these
 -- Promise: the tasks with these ids that match and are below an id, newest first.

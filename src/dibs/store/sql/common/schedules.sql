@@ -5,7 +5,7 @@
 -- fragment: schedule
 -- The columns of a schedule, in the order in which Python reads them.
 name, cron, timezone, catch_up, enabled, type, params, queue, priority, max_attempts, timeout, backoff_base,
-backoff_cap, source, next_at, created_at, updated_at, last_at, last_task_id, last_error
+backoff_cap, source, next_at, created_at, updated_at, last_at, last_task_id, last_error, tags
 
 -- name: put_schedule
 -- Promise: the schedule is stored as given, or changed to it; an equal one changes nothing (no row then).
@@ -14,26 +14,27 @@ backoff_cap, source, next_at, created_at, updated_at, last_at, last_task_id, las
 {{with_moment}}
 INSERT INTO dibs_schedules AS known (
     name, cron, timezone, catch_up, enabled, type, params, queue, priority, max_attempts, timeout, backoff_base,
-    backoff_cap, source, next_at, created_at, updated_at
+    backoff_cap, source, next_at, created_at, updated_at, tags
 ) VALUES (
     :name, :cron, :timezone, :catch_up, coalesce(CAST(:enabled AS boolean), true), :type, :params, :queue, :priority,
-    :max_attempts, :timeout, :backoff_base, :backoff_cap, :source, :next_at, {{now}}, {{now}}
+    :max_attempts, :timeout, :backoff_base, :backoff_cap, :source, :next_at, {{now}}, {{now}}, :tags
 )
 ON CONFLICT (name) DO UPDATE SET
     cron = excluded.cron, timezone = excluded.timezone, catch_up = excluded.catch_up,
     enabled = coalesce(CAST(:enabled AS boolean), known.enabled), type = excluded.type, params = excluded.params,
     queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
     timeout = excluded.timeout, backoff_base = excluded.backoff_base, backoff_cap = excluded.backoff_cap,
-    source = excluded.source, updated_at = excluded.updated_at,
+    source = excluded.source, tags = excluded.tags, updated_at = excluded.updated_at,
     next_at = CASE WHEN known.cron = excluded.cron AND known.timezone = excluded.timezone
                         AND known.enabled >= coalesce(CAST(:enabled AS boolean), false)
                    THEN known.next_at ELSE excluded.next_at END
 WHERE (known.cron, known.timezone, known.catch_up, known.enabled, known.type, known.params, known.queue,
-       known.priority, known.max_attempts, known.timeout, known.backoff_base, known.backoff_cap, known.source)
+       known.priority, known.max_attempts, known.timeout, known.backoff_base, known.backoff_cap, known.source,
+       known.tags)
     {{differs_from}}
       (excluded.cron, excluded.timezone, excluded.catch_up, coalesce(CAST(:enabled AS boolean), known.enabled),
        excluded.type, excluded.params, excluded.queue, excluded.priority, excluded.max_attempts, excluded.timeout,
-       excluded.backoff_base, excluded.backoff_cap, excluded.source)
+       excluded.backoff_base, excluded.backoff_cap, excluded.source, excluded.tags)
 RETURNING {{schedule}}
 
 -- name: get_schedule

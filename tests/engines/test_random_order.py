@@ -1,0 +1,333 @@
+"""Random-order numbers: only partitions with random or weighted order have them, and there every task has one."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+import dibs
+from dibs import Completed, NewStep, NewTask, NewWorkflow, Released
+from dibs.store.operations import claim as claim_operations
+from tests.helpers.clients import Clock
+from tests.helpers.databases import Rows, run_sql
+from tests.helpers.probability import NEVER, chance_of_count
+from tests.helpers.processes import processes
+from tests.helpers.waiting import until
+
+RACES = ("random", "weighted")
+LINE = {"queue": "default", "type": "resize", "attempts_left": 3}
+
+on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+each_race = pytest.mark.parametrize("order", RACES)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def app(url: str, clock: Clock) -> Iterator[dibs.Dibs]:
+    with dibs.Dibs(url, clock=clock) as app:
+        yield app
+
+
+def fill(app: dibs.Dibs, count: int, **options: Any) -> list[int]:
+    return [task.id for task in app.enqueue_many([NewTask("resize", max_attempts=3, **options)] * count)]
+
+
+def numbers(url: str, which: str = "state = 'pending'") -> dict[int, tuple[bool, bool]]:
+    """Of each task whether it has a number in the random and in the weighted race."""
+    rows = run_sql(url, f"SELECT id, random_key, weighted_key FROM dibs_tasks WHERE {which} ORDER BY id")
+    return {task_id: (by_chance is not None, by_weight is not None) for task_id, by_chance, by_weight in rows}
+
+
+def without_number(url: str, order: str) -> list[int]:
+    rows = run_sql(url, f"SELECT id FROM dibs_tasks WHERE state = 'pending' AND {order}_key IS NULL ORDER BY id")
+    return [task_id for (task_id,) in rows]
+
+
+def races(url: str) -> Rows:
+    return run_sql(url, "SELECT kind, queue, type, attempts_left, drawn_to FROM dibs_races ORDER BY 1, 2, 3, 4")
+
+
+def drain(app: dibs.Dibs, order: str, batch: int = 7) -> list[int]:
+    ids = []
+    while claims := app.claim_many("worker-1", batch, order=order):
+        ids += [claim.task_id for claim in claims]
+    return ids
+
+
+# Who has a number
+
+
+def test_without_random_order_no_task_has_a_random_order_number(app: dibs.Dibs, url: str) -> None:
+    fill(app, 5)
+    for order in dibs.Order:
+        if order not in RACES:
+            app.finish([(app.claim("worker-1", order=order), Released())])
+    assert set(numbers(url).values()) == {(False, False)}
+    assert races(url) == []
+
+
+def test_a_peek_stores_no_random_order_numbers_and_still_shows_all_tasks(app: dibs.Dibs, url: str) -> None:
+    ids = fill(app, 5)
+    for order in RACES:
+        assert sorted(task.id for task in app.peek(10, order=order)) == ids
+        assert len(app.peek(3, order=order)) == 3
+    assert races(url) == []
+
+
+def test_the_first_claim_in_a_random_order_gives_every_task_of_its_partitions_a_number_of_that_order(
+    app: dibs.Dibs, url: str
+) -> None:
+    ids, others = fill(app, 5), fill(app, 5, queue="mail")
+    claim = app.claim("worker-1", order="random", queues=["default"])
+    held = numbers(url)
+    assert all(held[task_id] == (True, False) for task_id in ids if task_id != claim.task_id)
+    assert all(held[task_id] == (False, False) for task_id in others)
+    app.claim("worker-1", order="weighted", queues=["mail"])
+    assert [row[:4] for row in races(url)] == [("random", "default", "resize", 3), ("weighted", "mail", "resize", 3)]
+
+
+def test_once_random_order_numbers_are_stored_peek_shows_what_the_next_claim_takes(app: dibs.Dibs) -> None:
+    fill(app, 20)
+    for order in RACES:
+        app.claim("worker-1", order=order)
+        seen = [task.id for task in app.peek(3, order=order)]
+        assert [claim.task_id for claim in app.claim_many("worker-1", 3, order=order)] == seen
+
+
+BACK: dict[str, Callable[[dibs.Dibs, Clock], Any]] = {
+    "enqueued": lambda app, clock: fill(app, 1),
+    "enqueued for later": lambda app, clock: (fill(app, 1, delay=10), clock.advance(11), app.promote()),
+    "released": lambda app, clock: app.release(app.claim("worker-2")),
+    "tried again": lambda app, clock: app.fail(app.claim("worker-2"), "so", retry_in=0),
+    "tried again later": lambda app, clock: (
+        app.fail(app.claim("worker-2"), "so", retry_in=10),
+        clock.advance(11),
+        app.promote(),
+    ),
+    "recovered": lambda app, clock: (app.claim("worker-2", lease=1), clock.advance(2), app.recover()),
+    "retried": lambda app, clock: app.retry(app.fail(app.claim("worker-2"), "so", permanent=True).task_id),
+    "redriven": lambda app, clock: (app.fail(app.claim("worker-2"), "so", permanent=True), app.redrive()),
+    "a step": lambda app, clock: step_by_step(app),
+}
+
+
+def step_by_step(app: dibs.Dibs) -> None:
+    """A workflow whose second step waits for its first."""
+    task = NewTask("resize", max_attempts=3)
+    steps = [NewStep(name="first", task=task), NewStep(name="second", task=task, after=["first"])]
+    app.start_workflow(NewWorkflow(name="both", steps=steps))
+    app.complete(app.claim("worker-2", order="lifo", queues=["default"]))
+
+
+@pytest.mark.parametrize("way", BACK)
+def test_a_task_that_becomes_pending_gets_numbers_only_in_a_partition_with_random_order(
+    app: dibs.Dibs, url: str, clock: Clock, way: str
+) -> None:
+    fill(app, 1)
+    BACK[way](app, clock)
+    assert set(numbers(url).values()) == {(False, False)}
+    for claim in app.claim_many("worker-1", 100, order="fifo"):
+        app.complete(claim)
+    begin(app, 3, 2)
+    BACK[way](app, clock)
+    assert set(numbers(url).values()) == {(True, True)}
+
+
+def begin(app: dibs.Dibs, *lefts: int) -> None:
+    """Races of both kinds, in lines with so many attempts left."""
+    for kind in RACES:
+        app._store.run(app._store.queue.number_partitions(kind, [{**LINE, "attempts_left": left} for left in lefts]))
+    fill(app, 1)
+
+
+# How they are drawn
+
+
+@pytest.fixture
+def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three numbers in a transaction."""
+    monkeypatch.setattr(claim_operations, "NUMBER_FOR", 0.0)
+    for engine in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"dibs.store.{engine}.dialect.CHUNK", 3)
+
+
+@each_race
+def test_a_long_partition_gets_its_random_order_numbers_in_several_transactions(
+    app: dibs.Dibs, url: str, slowly: None, order: str
+) -> None:
+    ids = fill(app, 20)
+    left = app._store.run(app._store.queue.number_partitions(order, [LINE]))
+    assert left == [LINE]
+    assert len(without_number(url, order)) == 17
+    assert app.claim("worker-1", order=order).task_id in ids
+    assert without_number(url, order) == []
+
+
+@each_race
+def test_several_partitions_get_their_random_order_numbers_one_after_the_other(
+    app: dibs.Dibs, url: str, slowly: None, order: str
+) -> None:
+    ids = sorted(fill(app, 7) + fill(app, 2, queue="mail") + fill(app, 6, queue="media"))
+    [first] = app.claim_many("worker-1", 1, order=order)
+    assert without_number(url, order) == []
+    assert sorted([first.task_id, *drain(app, order)]) == ids
+
+
+@each_race
+def test_the_next_claim_completes_the_random_order_numbers_that_a_killed_process_began(
+    app: dibs.Dibs, url: str, slowly: None, order: str
+) -> None:
+    ids = fill(app, 20)
+    app._store.run(app._store.queue.number_partitions(order, [LINE]))
+    more = fill(app, 3)  # they find the race
+    assert without_number(url, order) == ids[3:]
+    assert sorted(task.id for task in app.peek(50, order=order)) == ids + more
+    assert sorted(drain(app, order)) == ids + more
+
+
+@each_race
+def test_an_exchange_that_must_store_random_order_numbers_first_writes_its_outcomes_once(
+    app: dibs.Dibs, url: str, slowly: None, order: str
+) -> None:
+    fill(app, 20)
+    claims = app.claim_many("worker-1", 5)
+    answers, next_ones = app.exchange([(claim, Completed()) for claim in claims], "worker-1", 5, order=order)
+    assert [answer.state for answer in answers] == ["completed"] * 5
+    assert len(next_ones) == 5
+    events = [(entry.task_id, entry.event) for entry in app.all_history() if entry.event == "completed"]
+    assert sorted(events) == [(claim.task_id, "completed") for claim in claims]
+
+
+@each_race
+def test_random_order_numbers_stored_in_the_users_transaction_are_undone_by_its_rollback(
+    app: dibs.Dibs, url: str, engine: str, slowly: None, order: str
+) -> None:
+    ids = fill(app, 10)
+    with closing(connect(engine, url)) as connection:
+        connection.execute("BEGIN")
+        assert len(app.on(connection).claim_many("worker-1", 4, order=order)) == 4
+        connection.execute("ROLLBACK")
+    assert without_number(url, order) == ids
+    assert sorted(drain(app, order)) == ids
+
+
+def connect(engine: str, url: str) -> Any:
+    if engine == "sqlite":
+        return sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    return psycopg.connect(url, autocommit=True)
+
+
+@each_race
+def test_a_task_without_a_random_order_number_is_claimed_when_no_other_task_is_left(
+    app: dibs.Dibs, url: str, order: str
+) -> None:
+    ids = fill(app, 10)
+    app.release(app.claim("worker-1", order=order))
+    run_sql(url, f"UPDATE dibs_tasks SET {order}_key = NULL WHERE id IN ({ids[3]}, {ids[7]})")
+    assert sorted(drain(app, order)) == ids
+
+
+@each_race
+def test_tasks_from_before_and_after_the_start_of_random_order_have_the_same_chance(app: dibs.Dibs, order: str) -> None:
+    random.seed(20251116)
+    queues = [f"set-{n}" for n in range(150)]
+    ids = {task.id for task in app.enqueue_many([NewTask("t", queue=queue) for queue in queues for _ in range(2)])}
+    for queue in queues:
+        app.release(app.claim("worker-1", order=order, queues=[queue]))
+    app.enqueue_many([NewTask("t", queue=queue) for queue in queues for _ in range(2)])
+    won = [app.claim("worker-1", order=order, queues=[queue]).task_id in ids for queue in queues]
+    assert chance_of_count(sum(won), len(won), 0.5) > NEVER
+
+
+# Many at once
+
+
+@each_race
+def test_tasks_enqueued_while_random_order_begins_are_all_claimed_once(
+    app: dibs.Dibs, url: str, slowly: None, order: str
+) -> None:
+    fill(app, 100)
+    with processes(url, 3) as members:
+        for member in members:
+            member.send(do="enqueue_batches", count=60)
+        claimed = [app.claim("worker-1", order=order).task_id]
+        assert [member.hear() for member in members] == [120] * 3
+    claimed += [claim.task_id for claim in app.claim_many("worker-1", 5, order=order)]
+    claimed += drain(app, order, 50)
+    assert sorted(claimed) == [task.id for task in sorted(all_tasks(app), key=lambda task: task.id)]
+    assert len(claimed) == 100 + 3 * 120
+
+
+def all_tasks(app: dibs.Dibs) -> list[dibs.Task]:
+    tasks = page = app.list_tasks(limit=1000)
+    while page:
+        tasks = tasks + (page := app.list_tasks(limit=1000, cursor=page[-1].id))
+    return tasks
+
+
+# PostgreSQL: those who have not seen the race
+
+
+@on_postgres
+@each_race
+def test_a_task_enqueued_before_random_order_began_and_committed_later_gets_its_number_later(
+    app: dibs.Dibs, url: str, order: str
+) -> None:
+    fill(app, 3)
+    with psycopg.connect(url) as connection:
+        late = fill(app.on(connection), 3)
+        app.claim("worker-1", order=order)
+        app.claim("worker-1", order=order)  # goes on with what there is
+        assert app.claim("worker-1", queues=["none"], order=order) is None
+    assert without_number(url, order) == late
+    until(lambda: settled(app, url, order))
+    assert without_number(url, order) == []
+
+
+def settled(app: dibs.Dibs, url: str, order: str) -> bool:
+    """True when the line was gone through once more; not before every older transaction of the server has ended."""
+    app.release(app.claim("worker-1", order=order))
+    return run_sql(url, "SELECT settles_after, drawn_to FROM dibs_races") == [(None, None)]
+
+
+@on_postgres
+@each_race
+def test_a_task_enqueued_from_an_old_snapshot_gets_its_number_when_it_is_the_oldest(
+    app: dibs.Dibs, url: str, order: str
+) -> None:
+    fill(app, 1)
+    with psycopg.connect(url) as connection:
+        connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+        connection.execute("SELECT 1")  # its snapshot
+        until(lambda: settled(app, url, order))
+        late = fill(app.on(connection), 1)
+    more = fill(app, 20)
+    assert without_number(url, order) == late
+    app.complete(app.claim("worker-1", order="fifo"))
+    first = app.claim("worker-1", order=order)
+    assert without_number(url, order) == []
+    assert sorted([first.task_id, *drain(app, order)]) == late + more
+
+
+@on_postgres
+@each_race
+def test_tasks_locked_by_other_transactions_do_not_delay_the_storing_of_random_order_numbers(
+    app: dibs.Dibs, url: str, order: str
+) -> None:
+    ids = fill(app, 6)
+    with psycopg.connect(url) as connection:
+        held = app.on(connection).claim_many("worker-2", 3)
+        claimed = [claim.task_id for claim in app.claim_many("worker-1", 6, order=order)]
+        assert sorted(claimed) == ids[3:]
+        connection.rollback()
+    assert sorted(drain(app, order)) == sorted(claim.task_id for claim in held)
