@@ -346,13 +346,13 @@ def test_a_claimed_task_is_claimed_by_a_worker_until_a_time(app: Any) -> None:
     explanation = explained(app, task)
     assert codes(explanation) == ["claimed"]
     assert f"claimed by worker-7 until {task.lease_until:%Y-%m-%d %H:%M:%S} UTC" in str(explanation)
-    assert "asked to stop" not in str(explanation)
+    assert "cancellation was requested" not in str(explanation)
 
 
 def test_a_claimed_task_that_was_asked_to_stop_says_so(app: Any) -> None:
     task = task_in(app, "claimed")
     app.cancel(task.id)
-    assert "asked to stop" in str(explained(app, task))
+    assert "cancellation was requested" in str(explained(app, task))
 
 
 def test_a_task_of_a_paused_queue_waits_for_the_queue(app: Any, clock: Clock) -> None:

@@ -188,7 +188,7 @@ def test_who_falls_silent_in_a_transaction_keeps_nobody_from_its_rows(
         assert claim is not None
 
         def fall_silent() -> Statements[int]:
-            yield Statement("hold_tasks", {"ids": [claim.task_id]})
+            yield Statement("lock_tasks", {"ids": [claim.task_id]})
             if next(tries) == 0:
                 until(lambda: app.upkeep().recovered == 1)
             yield Statement("clock")

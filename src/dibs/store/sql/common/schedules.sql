@@ -83,7 +83,7 @@ UPDATE dibs_schedules SET next_at = :next_at
 WHERE name = :name AND enabled AND next_at = :due_at AND cron = :cron AND timezone = :timezone
 RETURNING {{schedule}}
 
--- name: note_tick
+-- name: record_tick
 -- Promise: the schedule shows how its last tick went; after a refused tick, the last good one is shown too.
 -- Parameters: name, last_at, last_task_id (NULL: unchanged), last_error. Rows: none.
 UPDATE dibs_schedules

@@ -34,7 +34,7 @@ FROM (SELECT id, event, from_state, to_state, (SELECT queue FROM dibs_tasks WHER
       FROM dibs_history AS past WHERE id > :after ORDER BY id LIMIT {{limit}}) AS moved
 GROUP BY queue, event, from_state, to_state
 
--- name: note_sample
+-- name: save_sample
 -- Promise: the sample of this minute is stored; the first server wins. Parameters: at, body.
 -- Rows: (at); none for every other server. Index: the primary key, where the second of two waits for the first.
 INSERT INTO dibs_samples (at, body) VALUES (:at, :body)

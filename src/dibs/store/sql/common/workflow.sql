@@ -93,7 +93,7 @@ WITH RECURSIVE above (id) AS (
 SELECT id FROM above WHERE id = :id LIMIT 1
 
 -- name: ignore_failures
--- Promise: these failed steps are not dead letters: their workflows went on without them. Parameters: ids, now, by.
+-- Promise: these failed steps are not dead letters: their workflows continued without them. Parameters: ids, now, by.
 -- Rows: history columns. Index: the primary key.
 -- Safe: the workflow is locked, and `settle_steps` has settled each of these steps once, in the same transaction.
 {{change}}
@@ -144,7 +144,7 @@ SET state = :state, error = :error, finished_at = {{now}}, due_at = NULL, finali
 WHERE id = :id AND state IN ('running', 'finalizing')
 RETURNING step_of
 
--- name: finish_gate
+-- name: finish_sub_workflow_step
 -- Promise: the step that represents a sub-workflow ends as the sub-workflow did, also one that was cancelled before it
 -- began. Parameters: id, from_state (claimed or blocked), state, result, error, now, by. Rows: history columns.
 -- Safe: the tree is locked, and a workflow ends once.
