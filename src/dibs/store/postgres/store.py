@@ -21,7 +21,7 @@ from dibs.model.retry import reconnect_delay
 from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
 from dibs.store.contract import Observer
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
@@ -234,7 +234,7 @@ class PostgresStore:
             else:
                 return opened.done(operation, result)
 
-    def migrate(self, note: Note = tell_nobody) -> list[str]:
+    def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
         patience = _Patience()
         while True:

@@ -24,7 +24,7 @@ from dibs.store.contract import (
     UpkeepOperations,
     WorkflowOperations,
 )
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.remote.address import Address
 from dibs.store.remote.call import Call, get, looking
@@ -98,7 +98,7 @@ class RemoteStore:
             opened.wakeups.wake()
         return result
 
-    def migrate(self, note: Note = tell_nobody) -> list[str]:
+    def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Nothing, once the server has answered: it migrates its database itself."""
         self.run(looking("ready", get("/ready"), _read_ready))
         return []
