@@ -24,7 +24,7 @@ WHERE edge.child_id = :id AND (parent.passed IS NULL OR NOT parent.passed)
 ORDER BY parent.task_id LIMIT {{limit}}
 
 -- fragment: task_summary
--- The columns of a task in a list, in the order that `read_line` expects: of params and error only the beginning,
+-- The columns of a task in a list, in the order that `_read_summary` expects: of params and error only the beginning,
 -- whatever their size.
 id, type, state, queue, priority, attempts, max_attempts, worker_id, created_at, run_at, claimed_at, lease_until,
 finished_at, progress, workflow_id, key, cancel_requested, substr(params, 1, 200), substr({{error_text}}, 1, 200),
@@ -45,7 +45,7 @@ SELECT max(id), min(id), count(*)
 FROM (SELECT id FROM dibs_tasks WHERE id > :above AND id < :below ORDER BY id DESC LIMIT {{limit}}) AS stretch
 
 -- name: at_or_below
--- Promise: the task with this id, or with the next below. Parameters: id. Rows: (id, created_at).
+-- Promise: the task with this id, or with the next lower id. Parameters: id. Rows: (id, created_at).
 -- Index: the primary key.
 SELECT id, created_at FROM dibs_tasks WHERE id <= :id ORDER BY id DESC LIMIT 1
 
@@ -62,7 +62,7 @@ SELECT task_id FROM dibs_steps {{indexed_by: dibs_steps_open}} WHERE passed IS N
 ORDER BY workflow_id, task_id LIMIT {{limit}}
 
 -- name: history
--- Promise: what happened to a task, in order. Parameters: id. Rows: all columns. Index: dibs_history_task.
+-- Promise: the history of a task, in order. Parameters: id. Rows: all columns. Index: dibs_history_task.
 SELECT id, task_id, event, from_state, to_state, worker_id, token, by, at, detail FROM dibs_history
 WHERE task_id = :id ORDER BY id
 

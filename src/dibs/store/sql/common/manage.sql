@@ -1,4 +1,4 @@
--- What people do to tasks: cancel, retry, discard, redrive the dead letter.
+-- Changes of tasks without a claim: cancel, retry, discard, redrive the dead letter.
 -- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
 -- SQLite locks the file for each transaction that writes.
 

@@ -1,4 +1,4 @@
--- How long records are kept, and what is deleted after that.
+-- Retention rules, and the deletion of records past their retention.
 -- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
 -- SQLite locks the file for each transaction that writes.
 

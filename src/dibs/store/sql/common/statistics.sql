@@ -25,8 +25,8 @@ FROM (SELECT id FROM dibs_tasks {{indexed_by: dibs_tasks_dead}}
       WHERE state = 'failed' AND set_aside IS NULL ORDER BY finished_at DESC LIMIT {{limit}}) AS dead
 
 -- name: moves
--- Promise: what happened after this entry, up to `limit` entries, counted by queue, event and states; the queue is NULL
--- where the task is gone. Parameters: after, limit.
+-- Promise: the transitions after this entry, up to `limit` entries, counted by queue, event and states; the queue is
+-- NULL if the task is deleted. Parameters: after, limit.
 -- Rows: (queue, event, from_state, to_state, count, highest entry).
 -- Indexes: both primary keys. The queue is looked up for each entry: a join might begin with the tasks.
 SELECT queue, event, from_state, to_state, count(*), max(id)

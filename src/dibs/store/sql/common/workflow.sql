@@ -1,4 +1,4 @@
--- Workflows: their steps, how they advance, stop and run again.
+-- Workflows: insert, advance, stop, end and reopen workflows and their steps.
 -- Locks: PostgreSQL locks the roots of workflow trees in the order of their ids, then tasks in the order of their ids.
 -- SQLite locks the file for each transaction that writes.
 
@@ -158,7 +158,7 @@ RETURNING id, state, CAST(:from_state AS text), state, worker_id, token, error
 
 -- name: reopen_workflow
 -- Promise: an ended workflow runs again. Parameters: id, now. Rows: (id); none if it has not failed or been cancelled.
--- A deadline in seconds begins anew, that of a sub-workflow with its step (see `begin_workflows`). A deadline at a
+-- A deadline in seconds starts again, that of a sub-workflow with its step (see `begin_workflows`). A deadline at a
 -- fixed time is removed if it is past: the workflow could only fail again. A workflow that is being pruned stays as it
 -- is.
 {{with_moment}}
