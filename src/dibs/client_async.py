@@ -59,7 +59,7 @@ from dibs.model.upkeep import Check, Upkept
 from dibs.model.workflow import NewStep, NewWorkflow, Step, StepResult, Workflow, WorkflowFilter
 from dibs.observe import tracing
 from dibs.procedures import Procedure, WaitForChange
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, drive_async
 from dibs.worker.config import new_worker_id
 
@@ -609,7 +609,7 @@ class AsyncDibs(ClientBase[Coroutine[Any, Any, Task]]):
 
     # The store
 
-    async def migrate(self, note: Note = tell_nobody) -> list[str]:
+    async def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Bring the database's schema up to date. Returns the names of the applied migrations.
 
         `note` is called with the name of each migration before it is applied. All are applied, or none.

@@ -439,7 +439,7 @@ def broken_after(app: Any, monkeypatch: pytest.MonkeyPatch, statement: str) -> N
 
 
 @pytest.mark.database("it breaks a statement")
-@pytest.mark.parametrize("statement", ["enqueue", "note_tick"])
+@pytest.mark.parametrize("statement", ["enqueue", "record_tick"])
 def test_a_schedule_whose_enqueue_fails_keeps_its_next_tick(
     app: Any, url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:

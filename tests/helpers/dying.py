@@ -85,7 +85,7 @@ def run(url: str, now: int, at: int) -> None:
     or a slow life would have more points than another."""
     points.dies_at = at
     os.environ["PGAPPNAME"] = NAME
-    validation.KEPT_FOR = math.inf
+    validation.CACHE_SECONDS = math.inf
     with dibs.Dibs(url, clock=lambda: now) as app:
         sweep_every(app, math.inf)
         process(app)

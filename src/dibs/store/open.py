@@ -1,4 +1,4 @@
-"""From a URL to a store: the only place that knows every engine."""
+"""Open the store at a URL. Only this module imports the engines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Clock = Callable[[], int]
 
 
 def open_store(url: str, *, api_key: str | None = None, clock: Clock | None = None, migrate: bool = True) -> Store:
-    """The store at the URL; nothing is opened before the first operation."""
+    """The store at the URL. It connects with the first operation."""
     if _split(url).scheme in ("http", "https"):
         return _remote(url, api_key, clock)
     if api_key is not None:
@@ -31,7 +31,7 @@ def open_store(url: str, *, api_key: str | None = None, clock: Clock | None = No
 
 
 def borrow_store(connection: Any, clock: Clock) -> BorrowedStore:
-    """A store in tables of its own that only this connection sees: see dibs.testing."""
+    """A store in temporary tables that only this connection sees (see dibs.testing)."""
     if isinstance(connection, sqlite3.Connection):
         from dibs.store.sqlite.borrowed import BorrowedSqlite
 
@@ -48,11 +48,11 @@ def borrow_store(connection: Any, clock: Clock) -> BorrowedStore:
 
 
 class BorrowedStore(Store, Protocol):
-    """A store on a connection of a program, until `drop`."""
+    """A store on a connection of the user's program, until `drop`."""
 
     @property
     def in_transaction(self) -> bool:
-        """True while the connection has something to commit."""
+        """True while the connection has an open transaction."""
 
     def roll_back(self) -> None:
         """End the connection's transaction, if there is one."""
@@ -62,32 +62,32 @@ class BorrowedStore(Store, Protocol):
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file that the URL names; None if it leads elsewhere."""
+    """The SQLite file in the URL; None for the URL of another engine."""
     parts = _split(url)
     if parts.scheme != "sqlite":
         return None
     path = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not path or path == ":memory:" or parts.query:
         raise InvalidValue(
-            f"{redact_url(url)!r} names no SQLite file.",
+            f"{redact_url(url)!r} is not the URL of a SQLite file.",
             hint="Use sqlite:///file.db, or sqlite:////tmp/file.db for an absolute path; dibs keeps tasks in a file.",
         )
     return Path(path)
 
 
 def _split(url: str) -> SplitResult:
-    if not isinstance(url, str):  # a Path, say
+    if not isinstance(url, str):  # for example a Path
         raise _unknown(url)
     try:
         return urlsplit(url)
-    except ValueError:  # brackets without an end
+    except ValueError:  # an unclosed bracket
         raise _unknown(url) from None
 
 
 def _unknown(url: Any) -> InvalidValue:
     shown = redact_url(url) if isinstance(url, str) else url
     return InvalidValue(
-        f"dibs does not know where {shown!r} leads.",
+        f"{shown!r} is not the URL of a store.",
         hint="Use sqlite:///file.db (four slashes for an absolute path), postgresql://user@host/database "
         "or http://host:8787.",
     )

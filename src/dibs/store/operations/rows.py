@@ -1,4 +1,7 @@
-"""Rows of the `{{task}}` columns to tasks: both engines return the same columns in the same order."""
+"""Convert rows of the database to tasks and workflows, and new tasks to rows.
+
+Both engines return the columns of `{{task}}` and `{{workflow}}` in the same order.
+"""
 
 from __future__ import annotations
 
@@ -92,26 +95,26 @@ def encode_tags(tags: Sequence[str]) -> str | None:
 
 
 def read_failure(error: str | None) -> Failure | None:
-    """How something ended that did not complete, or None."""
+    """The failure in a column `error`, or None."""
     return None if error is None else _decode_failure(error)
 
 
 def moment(micros: int | None) -> Any:
-    """A datetime, or None."""
+    """The microseconds as a datetime, or None."""
     return None if micros is None else from_micros(micros)
 
 
 def seconds(micros: int | None) -> float | None:
-    """Seconds, or None."""
+    """The microseconds as seconds, or None."""
     return None if micros is None else micros / 1_000_000
 
 
 KeyOfQueue = tuple[str, str | None]
-"""A queue and a key: each queue has its own keys."""
+"""A queue and an idempotency key. Each queue has its own keys."""
 
 
 class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A task on its way into the store: times in microseconds, params as JSON."""
+    """The row of a new task: times in microseconds, params as JSON."""
 
     type: str
     queue: str
@@ -136,7 +139,7 @@ class NewRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def new_row(task: NewTask) -> NewRow:
-    """The task as it is stored where its type is not registered."""
+    """The row of a task whose type is not registered."""
     backoff, key = task.backoff, task.key
     return NewRow(
         task.type,

@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 from dibs.errors import InvalidValue
 from dibs.model.upkeep import Check
 from dibs.store.contract import Observer
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
@@ -130,7 +130,7 @@ class BorrowedPostgres:
             self.wakeups.wake()
         return result
 
-    def migrate(self, note: Note = tell_nobody) -> list[str]:
+    def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Nothing: the tables are always of this version."""
         return []
 
@@ -182,7 +182,7 @@ class BorrowedPostgres:
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
             connection.execute("SELECT set_config('search_path', %s, false)", [f"{self._schema}, {path}"])
-            apply(connection, tell_nobody)
+            apply(connection, ignore_migration)
 
 
 class _Blocking:

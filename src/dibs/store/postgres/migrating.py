@@ -9,7 +9,7 @@ import psycopg
 from psycopg import IsolationLevel
 from psycopg.errors import ReadOnlySqlTransaction
 
-from dibs.store.migrate import Applied, Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
+from dibs.store.migrate import Applied, Migration, OnMigration, ignore_migration, migrations, missing, refuse_if_missing
 from dibs.store.postgres.connection import translate
 from dibs.store.postgres.encoding import refuse_unless_utf8
 from dibs.store.postgres.opening import connect
@@ -32,7 +32,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 )"""
 
 
-def migrate(url: str, allowed: bool = True, note: Note = tell_nobody) -> list[Migration]:
+def migrate(url: str, allowed: bool = True, note: OnMigration = ignore_migration) -> list[Migration]:
     """Apply what is missing; look first, so that opening a current database takes no lock. Raises Away where the server
     cannot be reached for now. A server that is read-only is asked again, on new sessions: during a failover one of them
     leads to the new primary."""
@@ -44,7 +44,7 @@ def migrate(url: str, allowed: bool = True, note: Note = tell_nobody) -> list[Mi
             time.sleep(writable.pause_after(error))
 
 
-def _migrate_once(url: str, allowed: bool, note: Note) -> list[Migration]:
+def _migrate_once(url: str, allowed: bool, note: OnMigration) -> list[Migration]:
     try:
         with connect(url) as connection:
             refuse_unless_utf8(connection)
@@ -71,7 +71,7 @@ def applied(connection: psycopg.Connection[Any]) -> dict[int, Applied]:
     return {version: Applied(name, compatible) for version, name, compatible in rows}
 
 
-def apply(connection: psycopg.Connection[Any], note: Note) -> list[Migration]:
+def apply(connection: psycopg.Connection[Any], note: OnMigration) -> list[Migration]:
     """Apply what is missing in the first schema of the connection's search path, all of it or nothing. Timeouts that
     are meant for ordinary statements do not apply: neither to waiting for another program that migrates nor to
     rebuilding a table."""

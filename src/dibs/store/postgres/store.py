@@ -22,7 +22,7 @@ from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
 from dibs.store.coalesce import RUN_ALONE, AsyncCoalescer, Coalescer
 from dibs.store.contract import Observer
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, combine, drive, drive_async
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
@@ -268,7 +268,7 @@ class PostgresStore:
             else:
                 return opened.committed(operation, result)
 
-    def migrate(self, note: Note = tell_nobody) -> list[str]:
+    def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
         patience = _Patience()
         while True:

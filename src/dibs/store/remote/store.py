@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue
 from dibs.model.upkeep import Check
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, drive, drive_async
 from dibs.store.remote.address import Address
 from dibs.store.remote.admin import (
@@ -94,7 +94,7 @@ class RemoteStore:
             opened.wakeups.wake()
         return result
 
-    def migrate(self, note: Note = tell_nobody) -> list[str]:
+    def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Check that the server is ready. It migrates its database itself."""
         self.run(read_operation("ready", get("/ready"), _read_ready))
         return []

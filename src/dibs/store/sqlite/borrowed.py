@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from dibs.errors import InvalidValue
 from dibs.model.upkeep import Check
 from dibs.store.contract import Observer
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
@@ -110,7 +110,7 @@ class BorrowedSqlite:
         """`run_once`: a sqlite3 connection belongs to its thread."""
         return self.run_once(operation, by, on)
 
-    def migrate(self, note: Note = tell_nobody) -> list[str]:
+    def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Nothing: the tables are always of this version."""
         return []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from dibs.errors import StoreBusy
-from dibs.store.migrate import Applied, Migration, Note, migrations, missing, refuse_if_missing, tell_nobody
+from dibs.store.migrate import Applied, Migration, OnMigration, ignore_migration, migrations, missing, refuse_if_missing
 from dibs.store.sqlite.connection import Clock, translate
 
 KNOWN = migrations("dibs.store.sqlite")
@@ -19,7 +19,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 
 
 def migrate(
-    connection: sqlite3.Connection, clock: Clock, allowed: bool = True, note: Note = tell_nobody
+    connection: sqlite3.Connection, clock: Clock, allowed: bool = True, note: OnMigration = ignore_migration
 ) -> list[Migration]:
     """Apply what is missing; look first, so that opening a current database takes no lock."""
     try:
@@ -39,7 +39,7 @@ def applied(connection: sqlite3.Connection) -> dict[int, Applied]:
     return {version: Applied(name, compatible) for version, name, compatible in rows}
 
 
-def _apply(connection: sqlite3.Connection, clock: Clock, note: Note) -> list[Migration]:
+def _apply(connection: sqlite3.Connection, clock: Clock, note: OnMigration) -> list[Migration]:
     connection.execute("PRAGMA busy_timeout = 30000")
     try:
         connection.execute("BEGIN IMMEDIATE")

@@ -17,7 +17,7 @@ from dibs.errors import InvalidValue, SchemaMissing, StoreError
 from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
 from dibs.store.contract import Observer
-from dibs.store.migrate import Note, tell_nobody
+from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Mode, Operation, drive
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
@@ -138,7 +138,7 @@ class SqliteStore:
                 self._check_writable(opened, error)
                 raise
 
-    def migrate(self, note: Note = tell_nobody) -> list[str]:
+    def migrate(self, note: OnMigration = ignore_migration) -> list[str]:
         """Apply what is missing; the names of the migrations that were applied."""
         self._was_there = False
         if self._lies_beside_old_log():

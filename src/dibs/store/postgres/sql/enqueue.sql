@@ -1,6 +1,6 @@
 -- New tasks and their idempotency keys.
--- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
--- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: fresh_ids
 -- Promise: `count` ids that no task has. Parameters: count. Rows: (id).

@@ -1,6 +1,6 @@
 -- What the holder of a claim writes: outcomes, renewals, progress, checkpoints.
--- Locks: the roots of workflow trees in the order of their ids (`hold_workflows`), then tasks in the order of their ids
--- (`in_turn`, `hold_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
+-- Locks: the roots of workflow trees in the order of their ids (`lock_workflows`), then tasks in the order of their ids
+-- (`in_turn`, `lock_tasks`). A statement that takes any matching rows skips the locked ones (SKIP LOCKED).
 
 -- name: complete
 -- Promise: each task is completed, if its worker still holds it under its token.

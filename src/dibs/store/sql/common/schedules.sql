@@ -9,7 +9,7 @@ backoff_cap, source, next_at, created_at, updated_at, last_at, last_task_id, las
 
 -- name: put_schedule
 -- Promise: the schedule is stored as given, or changed to it; an equal one changes nothing (no row then).
--- A changed cron or time zone, and enabling, begin anew at the given next_at; other changes keep the tick that is next.
+-- A changed cron or time zone, and enabling, start again at the given next_at; other changes keep the next tick.
 -- Parameters: the schedule's values (enabled NULL: unchanged, true for a new one), now. Rows: schedule columns.
 {{with_moment}}
 INSERT INTO dibs_schedules AS known (
@@ -68,7 +68,7 @@ RETURNING {{schedule}}
 UPDATE dibs_schedules SET enabled = false, updated_at = {{now}} WHERE name = :name AND enabled RETURNING {{schedule}}
 
 -- name: due_schedules
--- Promise: the enabled schedules whose next tick has come, the longest due first. Parameters: now.
+-- Promise: the enabled schedules whose next tick is due, the longest due first. Parameters: now.
 -- Rows: (now, schedule columns). Index: dibs_schedules_due. Safe: a read; `tick_schedule` decides which client
 -- enqueues.
 {{with_moment}}
@@ -84,7 +84,7 @@ UPDATE dibs_schedules SET next_at = :next_at
 WHERE name = :name AND enabled AND next_at = :due_at AND cron = :cron AND timezone = :timezone
 RETURNING {{schedule}}
 
--- name: note_tick
+-- name: record_tick
 -- Promise: the schedule shows how its last tick went; after a refused tick, the last good one is shown too.
 -- Parameters: name, last_at, last_task_id (NULL: unchanged), last_error. Rows: none.
 UPDATE dibs_schedules

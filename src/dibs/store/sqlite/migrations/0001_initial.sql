@@ -250,7 +250,7 @@ CREATE INDEX dibs_workflows_deadline ON dibs_workflows (deadline)
 CREATE INDEX dibs_workflows_running ON dibs_workflows (id) WHERE state = 'running';
 CREATE INDEX dibs_workflows_finished ON dibs_workflows (state, finished_at) WHERE finished_at IS NOT NULL;
 -- The oldest ended workflows of each name and list of queues come first (the first 300 characters of the list), so that
--- pruning reads only the workflows that it deletes (see `old_workflow_lines`). Tasks have no such index: every finish
+-- pruning reads only the workflows that it deletes (see `workflow_groups`). Tasks have no such index: every finish
 -- would pay for it, also without rules (see `prune_walked`).
 CREATE INDEX dibs_workflows_kept ON dibs_workflows (state, name, substr(queues, 1, 300), finished_at)
     WHERE finished_at IS NOT NULL AND step_of IS NULL;
