@@ -258,7 +258,7 @@ def test_others_are_notified_also_after_the_server_ended_the_idle_session_that_n
 
 @pytest.mark.parametrize("name", ["lock_timeout", "statement_timeout"])
 def test_a_program_waits_for_the_one_that_migrates_whatever_the_default_timeouts(empty_url: str, name: str) -> None:
-    from dibs.store.postgres.migrating import LOCK
+    from dibs.store.postgres.migrations import LOCK
 
     set_default(empty_url, name, "250ms")
     with psycopg.connect(empty_url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
