@@ -422,9 +422,8 @@ class Broken(Exception):
 
 def broken_after(app: Any, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     """Let the operations of the client stop when they want to run this statement."""
-    from dibs.store.postgres.connection import AsyncExecutor
-    from dibs.store.postgres.connection import Executor as PostgresExecutor
-    from dibs.store.sqlite.connection import Executor as SqliteExecutor
+    from dibs.store.postgres.connection import AsyncPostgresExecutor, PostgresExecutor
+    from dibs.store.sqlite.connection import SqliteExecutor
 
     def stopping(execute: Callable[..., Any]) -> Callable[..., Any]:
         def stop_or_execute(self: Any, wanted: Any) -> Any:
@@ -434,7 +433,7 @@ def broken_after(app: Any, monkeypatch: pytest.MonkeyPatch, statement: str) -> N
 
         return stop_or_execute
 
-    for executor in (AsyncExecutor, PostgresExecutor, SqliteExecutor):
+    for executor in (AsyncPostgresExecutor, PostgresExecutor, SqliteExecutor):
         monkeypatch.setattr(executor, "__call__", stopping(executor.__call__))
 
 
@@ -456,8 +455,8 @@ def test_a_schedule_whose_enqueue_fails_keeps_its_next_tick(
 
 KILLED = """
 import os, sys, dibs
-from dibs.store.sqlite.connection import Executor as Sqlite
-from dibs.store.postgres.connection import Executor as Postgres
+from dibs.store.sqlite.connection import SqliteExecutor as Sqlite
+from dibs.store.postgres.connection import PostgresExecutor as Postgres
 
 def dying(execute):
     def die_or_execute(self, statement):

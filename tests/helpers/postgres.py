@@ -20,8 +20,8 @@ from typing import Any
 
 import psycopg
 
-from dibs.store.postgres.migrating import migrate
-from dibs.store.postgres.store import Connections, PostgresStore
+from dibs.store.postgres.migrations import migrate
+from dibs.store.postgres.store import PostgresConnections, PostgresStore
 
 _numbers = itertools.count(1)
 
@@ -102,7 +102,7 @@ class Lending:
         """Drop what is left."""
         for lent in self._free:
             self._drop(lent)
-        PostgresStore.open_connections = Connections
+        PostgresStore.open_connections = PostgresConnections
 
     def _drop(self, lent: Lent) -> None:
         if kept := KEPT.pop(lent.url, None):
@@ -157,8 +157,8 @@ class Lent:
             time.sleep(0.002)
 
 
-class KeptConnections(Connections):
-    """Connections that outlive the stores that use them."""
+class KeptConnections(PostgresConnections):
+    """PostgresConnections that outlive the stores that use them."""
 
     def __init__(self, url: str) -> None:
         super().__init__(f"{url}&application_name={OURS}")
@@ -224,16 +224,16 @@ KEPT_LOOPS: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 """Event loops that live as long as the test process; their pools are closed by `close_pools_of`."""
 
 
-def open_connections(url: str) -> Connections:
+def open_connections(url: str) -> PostgresConnections:
     """The kept connections to a lent database, else new ones."""
     kept = KEPT.get(url)
-    return kept if kept is not None and kept.usable else Connections(url)
+    return kept if kept is not None and kept.usable else PostgresConnections(url)
 
 
 async def close_pools_of_running_loop() -> None:
     """Close the kept pools of an event loop before the loop ends."""
     for kept in KEPT.values():
-        await Connections.close_async(kept)
+        await PostgresConnections.close_async(kept)
 
 
 OURS = "dibs-tests"

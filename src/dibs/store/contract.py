@@ -8,7 +8,7 @@ the history in the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from dibs.errors import DibsError
@@ -49,6 +49,9 @@ from dibs.store.operation import Operation, Rows
 from dibs.store.wakeups import Wakeups
 
 T = TypeVar("T")
+
+StoreClock = Callable[[], int]
+"""Returns the time as microseconds since 1970. Tests give a store a clock of their own."""
 
 Partition = dict[str, Any]
 """A claim partition: the pending tasks of a queue and type with the same number of attempts left. Every filter of a

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from dibs.errors import InvalidValue
 from dibs.redaction import redact_url
-from dibs.store.contract import Store
-
-Clock = Callable[[], int]
+from dibs.store.contract import Store, StoreClock
 
 
-def open_store(url: str, *, api_key: str | None = None, clock: Clock | None = None, migrate: bool = True) -> Store:
-    """The store at the URL. It connects with the first operation."""
+def open_store(url: str, *, api_key: str | None = None, clock: StoreClock | None = None, migrate: bool = True) -> Store:
+    """The store at the URL; nothing is opened before the first operation."""
     if _split(url).scheme in ("http", "https"):
         return _remote(url, api_key, clock)
     if api_key is not None:
@@ -30,25 +27,25 @@ def open_store(url: str, *, api_key: str | None = None, clock: Clock | None = No
     raise _unknown(url)
 
 
-def borrow_store(connection: Any, clock: Clock) -> BorrowedStore:
-    """A store in temporary tables that only this connection sees (see dibs.testing)."""
+def open_isolated(connection: Any, clock: StoreClock) -> IsolatedStore:
+    """A store in tables of its own that only this connection sees: see dibs.testing."""
     if isinstance(connection, sqlite3.Connection):
-        from dibs.store.sqlite.borrowed import BorrowedSqlite
+        from dibs.store.sqlite.isolated import IsolatedSqliteStore
 
-        return BorrowedSqlite(connection, clock)
+        return IsolatedSqliteStore(connection, clock)
     if "psycopg" in sys.modules:
-        from dibs.store.postgres.borrowed import BorrowedPostgres, is_connection
+        from dibs.store.postgres.isolated import IsolatedPostgresStore, is_connection
 
         if is_connection(connection):
-            return BorrowedPostgres(connection, clock)
+            return IsolatedPostgresStore(connection, clock)
     raise InvalidValue(
         f"A {type(connection).__name__} is not a connection that dibs can use.",
         hint="Give a connection of sqlite3 or psycopg (sync or async).",
     )
 
 
-class BorrowedStore(Store, Protocol):
-    """A store on a connection of the user's program, until `drop`."""
+class IsolatedStore(Store, Protocol):
+    """A store on a connection of a program, until `drop`."""
 
     @property
     def in_transaction(self) -> bool:
@@ -93,14 +90,14 @@ def _unknown(url: Any) -> InvalidValue:
     )
 
 
-def _sqlite(path: Path, clock: Clock | None, migrate: bool) -> Store:
+def _sqlite(path: Path, clock: StoreClock | None, migrate: bool) -> Store:
     from dibs.store.sqlite import connection
     from dibs.store.sqlite.store import SqliteStore
 
     return SqliteStore(path, clock=clock or connection.clock, migrate=migrate)
 
 
-def _postgres(url: str, clock: Clock | None, migrate: bool) -> Store:
+def _postgres(url: str, clock: StoreClock | None, migrate: bool) -> Store:
     try:
         from dibs.store.postgres.store import PostgresStore
     except ImportError as error:
@@ -110,7 +107,7 @@ def _postgres(url: str, clock: Clock | None, migrate: bool) -> Store:
     return PostgresStore(url, clock=clock, migrate=migrate)
 
 
-def _remote(url: str, api_key: str | None, clock: Clock | None) -> Store:
+def _remote(url: str, api_key: str | None, clock: StoreClock | None) -> Store:
     if clock is not None:
         raise InvalidValue("A store behind a server takes no clock: the server's database has the clock.")
     try:

@@ -21,7 +21,7 @@ from dibs.model.retry import reconnect_delay
 from dibs.model.task import NewTask
 from dibs.model.upkeep import Check
 from dibs.store.coalesce import RUN_ALONE, AsyncCoalescer, Coalescer
-from dibs.store.contract import Observer
+from dibs.store.contract import Observer, StoreClock
 from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation, combine, drive, drive_async
 from dibs.store.operations import SqlOperations, execution
@@ -31,8 +31,8 @@ from dibs.store.postgres.connection import (
     NOT_EXECUTED,
     POOL,
     POOL_TIMEOUT,
-    AsyncExecutor,
-    Executor,
+    AsyncPostgresExecutor,
+    PostgresExecutor,
     newest_first,
     prepare_unless_pooled,
     prepare_unless_pooled_async,
@@ -41,10 +41,8 @@ from dibs.store.postgres.connection import (
     watchful,
 )
 from dibs.store.postgres.dialect import PostgresDialect
-from dibs.store.postgres.encoding import refuse_client_encoding
-from dibs.store.postgres.migrating import migrate
-from dibs.store.postgres.opening import Away
-from dibs.store.postgres.patience import UntilWritable
+from dibs.store.postgres.migrations import migrate
+from dibs.store.postgres.outages import ServerUnreachable, UntilWritable, log_for, outages
 from dibs.store.postgres.replies import (
     AnySession,
     AsyncSession,
@@ -55,11 +53,10 @@ from dibs.store.postgres.replies import (
     expect_reply,
     sessions_of,
 )
-from dibs.store.postgres.telling import outages, tell_for
+from dibs.store.postgres.sessions import refuse_client_encoding
 from dibs.store.postgres.wakeups import PostgresWakeups
 
 T = TypeVar("T")
-Clock = Callable[[], int]
 
 CoalesceKey = tuple[Hashable, str | None]
 """The kind of the operations that are combined, and their author."""
@@ -106,10 +103,10 @@ class PostgresStore:
     many_writers = True
     caution: str | None = None
 
-    open_connections: Callable[[str], Connections]
+    open_connections: Callable[[str], PostgresConnections]
     """Makes the connections of a process to a URL. The tests replace it: they reuse connections between stores."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None, migrate: bool = True) -> None:
+    def __init__(self, url: str, *, clock: StoreClock | None = None, migrate: bool = True) -> None:
         self._url = url
         self._clock = clock
         self._types = TypeCache()
@@ -274,7 +271,7 @@ class PostgresStore:
         while True:
             try:
                 return [migration.name for migration in migrate(self._url, note=note)]
-            except Away as away:
+            except ServerUnreachable as away:
                 time.sleep(patience.pause_after(away))
 
     def maintain(self) -> None:
@@ -337,7 +334,7 @@ class PostgresStore:
         self, connection: psycopg.AsyncConnection[Any], operation: Operation[T], by: str | None
     ) -> Any:
         async with AsyncExitStack() as ends:
-            executor = AsyncExecutor(connection, ends, self._now(), by)
+            executor = AsyncPostgresExecutor(connection, ends, self._now(), by)
             if operation.atomic:
                 await executor.begin()
             return await drive_async(operation.begin(), executor)
@@ -354,7 +351,7 @@ class PostgresStore:
         while True:
             try:
                 opened = self._reach()
-            except Away as away:
+            except ServerUnreachable as away:
                 time.sleep(patience.pause_after(away))
                 continue
             if opened is self._open:  # not closed again while we waited
@@ -369,7 +366,7 @@ class PostgresStore:
         while (opened := self._open) is None or not opened.checked or opened.pid != os.getpid():
             try:
                 await asyncio.to_thread(self._reach)
-            except Away as away:
+            except ServerUnreachable as away:
                 await asyncio.sleep(patience.pause_after(away))
         return opened
 
@@ -381,10 +378,10 @@ class PostgresStore:
             if opened.checked:
                 return opened
             if opened.away_since > asked_at:
-                raise Away(opened.away)
+                raise ServerUnreachable(opened.away)
             try:
                 opened.connections.check_schema(self._may_migrate)
-            except Away as away:
+            except ServerUnreachable as away:
                 opened.away, opened.away_since = str(away), time.monotonic()
                 raise
             opened.checked = True
@@ -405,7 +402,7 @@ class PostgresStore:
             return self._open
 
 
-def _connections_to(url: str) -> Connections:
+def _connections_to(url: str) -> PostgresConnections:
     try:
         return PostgresStore.open_connections(url)
     except psycopg.Error as error:  # a URL that libpq does not understand
@@ -423,7 +420,7 @@ _abandoned: list[Any] = []
 def run_on(connection: psycopg.Connection[Any], operation: Operation[Any], by: str | None, now: int | None) -> Any:
     """The result of the operation's steps, run on this connection; `now` is None for the database's own clock."""
     with ExitStack() as ends:
-        executor = Executor(connection, ends, now, by)
+        executor = PostgresExecutor(connection, ends, now, by)
         if operation.atomic:
             executor.begin()
         return drive(operation.begin(), executor)
@@ -457,7 +454,7 @@ class _Patience:
         self._until = time.monotonic() + POOL_TIMEOUT
         self._attempts = 0
 
-    def pause_after(self, away: Away) -> float:
+    def pause_after(self, away: ServerUnreachable) -> float:
         """Seconds to wait after another attempt to reach the server failed; raises where that has gone on for too long.
         An outage is told in the log."""
         outages().failed(str(away))
@@ -477,7 +474,7 @@ def _unreachable(reason: str) -> StoreUnavailable:
     return StoreUnavailable(f"No connection to PostgreSQL within {POOL_TIMEOUT:.0f} seconds ({reason}).")
 
 
-class Connections:
+class PostgresConnections:
     """The connections of one process: a pool for threads and one for each event loop, opened when first used."""
 
     def __init__(self, url: str) -> None:
@@ -535,7 +532,7 @@ class Connections:
                         **POOLING,
                     )
                     self._pool = newest_first(pool)
-                    tell_for(pool)
+                    log_for(pool)
                     self._pool.open()
         return self._pool
 
@@ -552,7 +549,7 @@ class Connections:
                 **POOLING,
             )
             self._async_pools[loop] = newest_first(pool)
-            tell_for(pool)
+            log_for(pool)
             await pool.open()
         return pool
 
@@ -568,13 +565,13 @@ class Connections:
             await pool.close()
 
 
-PostgresStore.open_connections = Connections
+PostgresStore.open_connections = PostgresConnections
 
 
 class _Open:
     """What an open store has in one process: connections, and the operations that wait to be combined."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: PostgresConnections) -> None:
         self.pid = os.getpid()
         self.connections = connections
         self.checked = False

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 
 from dibs.errors import StoreBusy
+from dibs.store.contract import StoreClock
 from dibs.store.migrate import Applied, Migration, OnMigration, ignore_migration, migrations, missing, refuse_if_missing
-from dibs.store.sqlite.connection import Clock, translate
+from dibs.store.sqlite.connection import translate
 
 KNOWN = migrations("dibs.store.sqlite")
 
@@ -19,9 +20,9 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 
 
 def migrate(
-    connection: sqlite3.Connection, clock: Clock, allowed: bool = True, note: OnMigration = ignore_migration
+    connection: sqlite3.Connection, clock: StoreClock, allowed: bool = True, note: OnMigration = ignore_migration
 ) -> list[Migration]:
-    """Apply what is missing; look first, so that opening a current database takes no lock."""
+    """Apply the missing migrations; read first, so that opening a current database takes no lock."""
     try:
         todo = missing(KNOWN, applied(connection))
         if not allowed:
@@ -39,12 +40,12 @@ def applied(connection: sqlite3.Connection) -> dict[int, Applied]:
     return {version: Applied(name, compatible) for version, name, compatible in rows}
 
 
-def _apply(connection: sqlite3.Connection, clock: Clock, note: OnMigration) -> list[Migration]:
+def _apply(connection: sqlite3.Connection, clock: StoreClock, note: OnMigration) -> list[Migration]:
     connection.execute("PRAGMA busy_timeout = 30000")
     try:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(_TABLE)
-        todo = missing(KNOWN, applied(connection))  # another process may have been faster
+        todo = missing(KNOWN, applied(connection))  # another process may have migrated meanwhile
         for migration in todo:
             note(migration.name)
             for statement in migration.statements():

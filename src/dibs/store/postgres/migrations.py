@@ -11,10 +11,9 @@ from psycopg.errors import ReadOnlySqlTransaction
 
 from dibs.store.migrate import Applied, Migration, OnMigration, ignore_migration, migrations, missing, refuse_if_missing
 from dibs.store.postgres.connection import translate
-from dibs.store.postgres.encoding import refuse_unless_utf8
-from dibs.store.postgres.opening import connect
-from dibs.store.postgres.patience import UntilWritable
+from dibs.store.postgres.outages import UntilWritable, connect
 from dibs.store.postgres.replies import MIGRATING, expect_long_reply
+from dibs.store.postgres.sessions import refuse_unless_utf8
 
 KNOWN = migrations("dibs.store.postgres")
 
@@ -33,9 +32,9 @@ _TABLE = """CREATE TABLE IF NOT EXISTS dibs_migrations (
 
 
 def migrate(url: str, allowed: bool = True, note: OnMigration = ignore_migration) -> list[Migration]:
-    """Apply what is missing; look first, so that opening a current database takes no lock. Raises Away where the server
-    cannot be reached for now. A server that is read-only is asked again, on new sessions: during a failover one of them
-    leads to the new primary."""
+    """Apply the missing migrations; read first, so that opening a current database takes no lock. Raises
+    ServerUnreachable if the server cannot be reached now. A server that is read-only is tried again on new sessions:
+    during a failover one of them leads to the new primary."""
     writable = UntilWritable()
     while True:
         try:
@@ -54,7 +53,7 @@ def _migrate_once(url: str, allowed: bool, note: OnMigration) -> list[Migration]
             if not todo:
                 return []
             expect_long_reply(connection, "a migration", MIGRATING)
-            # At READ COMMITTED, or a program that waited for another one's migrations would not see them.
+            # At READ COMMITTED: a program that waited for the migrations of another program must see them.
             connection.isolation_level = IsolationLevel.READ_COMMITTED
             return apply(connection, note)
     except ReadOnlySqlTransaction:
@@ -72,15 +71,17 @@ def applied(connection: psycopg.Connection[Any]) -> dict[int, Applied]:
 
 
 def apply(connection: psycopg.Connection[Any], note: OnMigration) -> list[Migration]:
-    """Apply what is missing in the first schema of the connection's search path, all of it or nothing. Timeouts that
-    are meant for ordinary statements do not apply: neither to waiting for another program that migrates nor to
-    rebuilding a table."""
+    """Apply the missing migrations in the first schema of the connection's search path, all or none. Timeouts for
+    ordinary statements do not apply, neither to waiting for another program that migrates nor to rebuilding a
+    table."""
     with connection.transaction():
         connection.execute(_NO_TIMEOUTS)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-        connection.execute("SET LOCAL lock_timeout TO DEFAULT")  # a busy table is for the administrator to decide
+        connection.execute(
+            "SET LOCAL lock_timeout TO DEFAULT"
+        )  # how long to wait for a busy table is the administrator's decision
         connection.execute(_TABLE)
-        todo = missing(KNOWN, applied(connection))  # another process may have been faster
+        todo = missing(KNOWN, applied(connection))  # another process may have migrated meanwhile
         for migration in todo:
             note(migration.name)
             connection.execute(migration.sql.encode())

@@ -13,15 +13,14 @@ from typing import Any, TypeVar
 
 from dibs.errors import InvalidValue
 from dibs.model.upkeep import Check
-from dibs.store.contract import Observer
+from dibs.store.contract import Observer, StoreClock
 from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
-from dibs.store.sqlite.connection import Clock, translate
+from dibs.store.sqlite.connection import run_joined, translate
 from dibs.store.sqlite.dialect import SqliteDialect
-from dibs.store.sqlite.joined import run_joined
-from dibs.store.sqlite.migrating import KNOWN
+from dibs.store.sqlite.migrations import KNOWN
 from dibs.store.wakeups import LocalWakeups
 
 T = TypeVar("T")
@@ -29,7 +28,7 @@ T = TypeVar("T")
 _CREATE_TABLE = re.compile(r"^CREATE TABLE\b")
 
 
-class BorrowedSqlite:
+class IsolatedSqliteStore:
     """Runs every operation on the connection. The tables are created when they are missing: also after a rollback,
     which takes them away together with all that was in them."""
 
@@ -37,7 +36,7 @@ class BorrowedSqlite:
     many_writers = False
     caution: str | None = None
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock) -> None:
+    def __init__(self, connection: sqlite3.Connection, clock: StoreClock) -> None:
         self._operations = operations = SqlOperations(SqliteDialect(), TypeCache())
         self.queue = operations.queue
         self.tasks = operations.tasks

@@ -8,7 +8,6 @@ where they led before. No other connection sees it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import psycopg
@@ -17,14 +16,14 @@ from psycopg.pq import TransactionStatus
 
 from dibs.errors import InvalidValue
 from dibs.model.upkeep import Check
-from dibs.store.contract import Observer
+from dibs.store.contract import Observer, StoreClock
 from dibs.store.migrate import OnMigration, ignore_migration
 from dibs.store.operation import Operation
 from dibs.store.operations import SqlOperations, execution
 from dibs.store.operations.validation import TypeCache
 from dibs.store.postgres.connection import translate
 from dibs.store.postgres.dialect import PostgresDialect
-from dibs.store.postgres.migrating import apply
+from dibs.store.postgres.migrations import apply
 from dibs.store.postgres.store import begins_by_itself, run_on
 from dibs.store.wakeups import LocalWakeups
 
@@ -33,11 +32,11 @@ Connection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 
 def is_connection(given: Any) -> bool:
-    """True for what BorrowedPostgres can use."""
+    """True for what IsolatedPostgresStore can use."""
     return isinstance(given, (psycopg.Connection, psycopg.AsyncConnection))
 
 
-class BorrowedPostgres:
+class IsolatedPostgresStore:
     """Runs every operation on the connection. The schema is created when it is missing: also after a rollback, which
     takes it away together with all that was in it.
 
@@ -48,7 +47,7 @@ class BorrowedPostgres:
     many_writers = False
     caution: str | None = None
 
-    def __init__(self, connection: Connection, clock: Callable[[], int]) -> None:
+    def __init__(self, connection: Connection, clock: StoreClock) -> None:
         self._operations = operations = SqlOperations(PostgresDialect(many_writers=False, measured=False), TypeCache())
         self.queue = operations.queue
         self.tasks = operations.tasks
