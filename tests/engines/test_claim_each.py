@@ -85,10 +85,10 @@ def test_every_order_assigns_each_task_once(queue: dibs.Dibs, order: str) -> Non
 def test_concurrent_coalesced_claims_take_every_task_once(queue: dibs.Dibs) -> None:
     queue.enqueue_many(dibs.NewTask("resize") for _ in range(300))
 
-    def take(crew: int) -> list[tuple[int, int, str, str]]:
+    def take(group: int) -> list[tuple[int, int, str, str]]:
         found = []
         while True:
-            requests = [ask(f"worker-{crew}-{n}") for n in range(7)]
+            requests = [ask(f"worker-{group}-{n}") for n in range(7)]
             dealt = claim_each(queue, requests)
             claims = [(each, claim) for each, claims in zip(requests, dealt, strict=True) for claim in claims]
             if not claims:

@@ -22,14 +22,14 @@ from tests.helpers.waiting import until
 _numbers = itertools.count(1)
 
 
-class Hand:
+class WorkerProcess:
     """A worker process."""
 
     def __init__(self, url: str, *, program: str = "tests.helpers.work", **options: Any) -> None:
-        self.name = str(options.setdefault("worker_id", f"hand-{next(_numbers)}"))
+        self.name = str(options.setdefault("worker_id", f"worker-process-{next(_numbers)}"))
         self.url = url
         self.killed_at: float | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the hand)
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         with Path(os.devnull).open("rb") as nothing:
             self.process = start(program, url, json.dumps(options), stdin=nothing, stderr=self._log, cwd=ROOT)
 
@@ -77,25 +77,25 @@ class Hand:
         return any(worker.id == self.name and worker.state is WorkerState.ACTIVE for worker in app.workers())
 
 
-class Crew:
+class WorkerProcesses:
     """The worker processes of a test."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.all: list[Hand] = []
+        self.all: list[WorkerProcess] = []
 
-    def hire(self, **options: Any) -> Hand:
+    def start(self, **options: Any) -> WorkerProcess:
         """One more."""
-        self.all.append(Hand(self.url, **options))
+        self.all.append(WorkerProcess(self.url, **options))
         return self.all[-1]
 
 
 @contextmanager
-def crew(url: str) -> Iterator[Crew]:
+def worker_processes(url: str) -> Iterator[WorkerProcesses]:
     """Worker processes that do not outlive the block."""
-    hired = Crew(url)
+    processes = WorkerProcesses(url)
     try:
-        yield hired
+        yield processes
     finally:
-        for hand in hired.all:
-            hand.close()
+        for worker in processes.all:
+            worker.close()

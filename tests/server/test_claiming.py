@@ -170,8 +170,8 @@ def race(server: Served, workers: int, tasks: int) -> list[httpx.Response]:
         line.wait()
         return claim(clients[number], worker_id=f"worker-{number}", task_types=["resize"])
 
-    with ThreadPoolExecutor(workers) as crew:
-        return list(crew.map(ask, range(workers)))
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(ask, range(workers)))
 
 
 @pytest.mark.parametrize("turn", range(3))
@@ -200,8 +200,8 @@ def test_of_ten_workers_that_claim_one_id_one_gets_the_task(server: Served) -> N
         line.wait()
         return clients[number].post(f"/api/tasks/{task_id}/claim", json={"worker_id": f"w{number}"}).status_code
 
-    with ThreadPoolExecutor(10) as crew:
-        assert sorted(crew.map(ask, range(10))) == [200] + [409] * 9
+    with ThreadPoolExecutor(10) as pool:
+        assert sorted(pool.map(ask, range(10))) == [200] + [409] * 9
 
 
 def test_a_hundred_concurrent_requests_with_one_key_create_one_task(server: Served) -> None:
@@ -215,8 +215,8 @@ def test_a_hundred_concurrent_requests_with_one_key_create_one_task(server: Serv
         ]
         return [(answer.status_code, answer.json()["task"]["id"]) for answer in answers]
 
-    with ThreadPoolExecutor(20) as crew:
-        sent = [each for several in crew.map(send, range(20)) for each in several]
+    with ThreadPoolExecutor(20) as pool:
+        sent = [each for several in pool.map(send, range(20)) for each in several]
     assert sorted(status for status, _ in sent) == [200] * 99 + [201]
     assert len({task_id for _, task_id in sent}) == 1
 
@@ -231,8 +231,8 @@ def test_a_bad_task_among_concurrent_enqueues_is_refused_alone(server: Served, a
         params = {} if number % 3 == 0 else {"width": 1}
         return clients[number].post("/api/tasks", json={"task_type": "strict", "params": params}).status_code
 
-    with ThreadPoolExecutor(12) as crew:
-        assert sorted(crew.map(send, range(12))) == [201] * 8 + [400] * 4
+    with ThreadPoolExecutor(12) as pool:
+        assert sorted(pool.map(send, range(12))) == [201] * 8 + [400] * 4
     assert len(app.list_tasks()) == 8
 
 
@@ -248,8 +248,8 @@ def test_concurrent_outcomes_get_a_reply_each(server: Served) -> None:
         body = {"worker_id": "worker-1", "token": 1 if number < 5 else 2}
         return clients[number].post(f"/api/tasks/{ids[number % 5]}/complete", json=body).status_code
 
-    with ThreadPoolExecutor(10) as crew:
-        assert list(crew.map(complete, range(10))) == [200] * 5 + [409] * 5
+    with ThreadPoolExecutor(10) as pool:
+        assert list(pool.map(complete, range(10))) == [200] * 5 + [409] * 5
 
 
 # Claims that wait
@@ -257,8 +257,8 @@ def test_concurrent_outcomes_get_a_reply_each(server: Served) -> None:
 
 def test_a_claim_waits_for_a_task(server: Served) -> None:
     waiting, sending = server.client(), server.client()
-    with ThreadPoolExecutor(1) as crew:
-        answer = crew.submit(claim, waiting, wait_seconds=20, task_types=["resize"])
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(claim, waiting, wait_seconds=20, task_types=["resize"])
         until(lambda: server.service.long_polls.waiting == 1)
         sending.post("/api/tasks", json={"task_type": "other"})
         sending.post("/api/tasks", json={"task_type": "resize"})
@@ -267,8 +267,8 @@ def test_a_claim_waits_for_a_task(server: Served) -> None:
 
 def test_a_waiting_claim_is_woken_by_tasks_that_other_processes_enqueue(server: Served, app: dibs.Dibs) -> None:
     client = server.client()
-    with ThreadPoolExecutor(1) as crew:
-        answer = crew.submit(claim, client, wait_seconds=20)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(claim, client, wait_seconds=20)
         until(lambda: server.service.long_polls.waiting == 1)
         app.enqueue("resize")
         assert answer.result().status_code == 200
@@ -280,10 +280,10 @@ def test_a_waiting_claim_without_a_task_returns_empty_after_its_time(http: httpx
 
 def test_the_claim_that_waits_longest_is_served_first(server: Served) -> None:
     clients = [server.client() for _ in range(4)]
-    with ThreadPoolExecutor(3) as crew:
+    with ThreadPoolExecutor(3) as pool:
         answers = []
         for number in range(3):
-            answers.append(crew.submit(claim, clients[number], worker_id=f"worker-{number}", wait_seconds=20))
+            answers.append(pool.submit(claim, clients[number], worker_id=f"worker-{number}", wait_seconds=20))
             until(lambda seen=number + 1: server.service.long_polls.waiting == seen)
         for number in range(3):
             clients[3].post("/api/tasks", json={"task_type": "resize"})
@@ -304,9 +304,9 @@ def test_many_waiting_claims_hold_no_connection_to_the_database(serve: Callable[
     """More of them than any pool has, and the server answers others as before."""
     server = serve()
     clients = [server.client() for _ in range(40)]
-    with ThreadPoolExecutor(40) as crew:
+    with ThreadPoolExecutor(40) as pool:
         answers = [
-            crew.submit(claim, client, worker_id=f"worker-{n}", wait_seconds=20) for n, client in enumerate(clients)
+            pool.submit(claim, client, worker_id=f"worker-{n}", wait_seconds=20) for n, client in enumerate(clients)
         ]
         until(lambda: server.service.long_polls.waiting == 40)
         assert server.client().get("/api/tasks").status_code == 200

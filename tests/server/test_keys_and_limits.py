@@ -66,8 +66,8 @@ def test_a_bearer_token_is_checked_like_any_key(keyed: Served, app: dibs.Dibs) -
 def test_a_bearer_token_that_was_revoked_during_a_wait_gets_no_task(keyed: Served, app: dibs.Dibs) -> None:
     key = keyed.key("work")
     client = keyed.client_with(Authorization=f"Bearer {key.key}")
-    with ThreadPoolExecutor(1) as crew:
-        waiting = crew.submit(client.post, "/api/tasks/claim", json={"worker_id": "w", "wait_seconds": 20})
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.post, "/api/tasks/claim", json={"worker_id": "w", "wait_seconds": 20})
         until(lambda: keyed.service.long_polls.waiting == 1)
         app.revoke_key(key.about.id)
         until(lambda: client.get("/api/tasks/next-due").status_code == 401, timeout=3)
@@ -103,8 +103,8 @@ def test_requests_of_several_keys_at_once_are_each_signed_by_their_own(keyed: Se
         line.wait()
         return [clients[number].post("/api/tasks", json={"task_type": "a"}).json()["task"]["id"] for _ in range(5)]
 
-    with ThreadPoolExecutor(8) as crew:
-        sent = list(crew.map(send, range(8)))
+    with ThreadPoolExecutor(8) as pool:
+        sent = list(pool.map(send, range(8)))
     for key, ids in zip(keys, sent, strict=True):
         assert {app.history(task_id)[0].by for task_id in ids} == {key.about.id}
 
@@ -128,8 +128,8 @@ def test_a_key_that_was_revoked_by_another_process_is_refused_within_a_second(ke
 def test_a_key_that_was_revoked_during_a_wait_gets_no_task(keyed: Served, app: dibs.Dibs) -> None:
     key = keyed.key("work")
     client = keyed.client_with(**{"X-API-Key": key.key})
-    with ThreadPoolExecutor(1) as crew:
-        waiting = crew.submit(client.post, "/api/tasks/claim", json={"worker_id": "w", "wait_seconds": 20})
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.post, "/api/tasks/claim", json={"worker_id": "w", "wait_seconds": 20})
         until(lambda: keyed.service.long_polls.waiting == 1)
         app.revoke_key(key.about.id)
         until(lambda: client.get("/api/tasks/next-due").status_code == 401, timeout=3)
@@ -205,8 +205,8 @@ def test_a_rate_limit_holds_across_equally_loaded_servers_within_one_percent(
         client = servers[number % 2].client_with(**{"X-API-Key": key})
         return sum(client.get("/api/tasks?limit=1").status_code == 200 for _ in range(most // 3))
 
-    with ThreadPoolExecutor(6) as crew:
-        granted = sum(crew.map(ask, range(6)))
+    with ThreadPoolExecutor(6) as pool:
+        granted = sum(pool.map(ask, range(6)))
     assert most * 0.99 <= granted <= most
 
 

@@ -28,17 +28,17 @@ def play(stage: Stage) -> None:
     ours: dict[str, Any] = {"under": UNDER, "env": theirs.env}
     leased = {**ours, "lease": LEASE, "upkeep_every": UPKEEP}
     naps = stage.senders(1, naps=0.01, batch=5, backlog=100, **ours)
-    workers = stage.crew(1, kind="worker", **leased)
-    hands = stage.crew(1 if stage.short else 2, queues=["queue-0", "queue-1"], **leased)
+    workers = stage.start_processes(1, kind="worker", **leased)
+    plain_workers = stage.start_processes(1 if stage.short else 2, queues=["queue-0", "queue-1"], **leased)
     for number in stage.rounds():
         clock = host if stage.engine == "sqlite" or number % 2 else theirs
         clock.turn(JUMPS[number % 3] if stage.short else stage.chance.choice(JUMPS))
         stage.tally.injected += 1
-        for crew in (hands, workers):
-            for member in crew.members:
+        for group in (plain_workers, workers):
+            for member in group.members:
                 member.wait_for(2 if stage.short else stage.chance.randint(2, 50))
     naps.stop()
-    hands.stop()
+    plain_workers.stop()
     workers.stop()
     end_everything(stage, host)
 
@@ -59,7 +59,7 @@ def served(stage: Stage, clock: Clock) -> AbstractContextManager[ServerProcess]:
 def end_everything(stage: Stage, host: Clock) -> None:
     """What was claimed or put off by a clock that was an hour ahead is due when that hour has come."""
     host.turn(2 * HOUR)
-    healthy = stage.crew(1, sends=False, mixed=False, lease=LEASE, under=UNDER, env=host.env)
+    healthy = stage.start_processes(1, sends=False, mixed=False, lease=LEASE, under=UNDER, env=host.env)
     with dibs.Dibs(stage.database) as app:
         until(lambda: is_settled(app), 60)
     healthy.stop()

@@ -27,9 +27,9 @@ SAMPLE = 200
 
 
 def play(stage: Stage) -> None:
-    hands = stage.crew(2)
+    plain_workers = stage.start_processes(2)
     for number in stage.rounds():
-        hands.wait_for(stage.chance.randint(10, 20 if stage.short else 100))
+        plain_workers.wait_for(stage.chance.randint(10, 20 if stage.short else 100))
         backup = back_up(stage.database, stage.folder / f"backup-{number}.db")
         tasks = read_all(backup)
         for wrong in look_at(damaged(backup, stage.chance), tasks, stage.chance):

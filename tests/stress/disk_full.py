@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.helpers.waiting import until
-from tests.stress.process_group import PATIENCE, Crew, Member
+from tests.stress.process_group import PATIENCE, Member, ProcessGroup
 from tests.stress.reply_log import TROUBLE
 from tests.stress.scenario import Scenario, Stage, main
 from tests.stress.syscalls import failing, injected
@@ -33,29 +33,29 @@ def play(stage: Stage) -> None:
 
 def play_on(disk: Disk, stage: Stage) -> None:
     stage.database = stage.url = f"sqlite:///{disk.path}/dibs.db"
-    hands = stage.crew(3, payload=500)
+    plain_workers = stage.start_processes(3, payload=500)
     for _ in stage.rounds():
-        hands.wait_for(stage.chance.randint(5, 20 if stage.short else 200))
-        wait_until_all_are_in_trouble(hands, disk)
+        plain_workers.wait_for(stage.chance.randint(5, 20 if stage.short else 200))
+        wait_until_all_are_in_trouble(plain_workers, disk)
         stage.tally.injected += 1
         disk.resize(ROOMY)
-        stage.tally.recovery.append(seconds_until_all_go_on(hands))
+        stage.tally.recovery.append(seconds_until_all_go_on(plain_workers))
     stage.tally.notes["file, MiB"] = (disk.path / "dibs.db").stat().st_size / 2**20
 
 
-def wait_until_all_are_in_trouble(hands: Crew, disk: Disk) -> None:
-    before = [troubles(member) for member in hands.members]
+def wait_until_all_are_in_trouble(plain_workers: ProcessGroup, disk: Disk) -> None:
+    before = [troubles(member) for member in plain_workers.members]
 
     def all_are() -> bool:
         disk.fill()  # again and again: what is written may free some pages
-        return all(troubles(member) > seen for member, seen in zip(hands.members, before, strict=True))
+        return all(troubles(member) > seen for member, seen in zip(plain_workers.members, before, strict=True))
 
     until(all_are, PATIENCE)
 
 
-def seconds_until_all_go_on(hands: Crew) -> float:
+def seconds_until_all_go_on(plain_workers: ProcessGroup) -> float:
     began = time.monotonic()
-    for member in hands.members:
+    for member in plain_workers.members:
         member.wait_for(1)
     return time.monotonic() - began
 
@@ -65,12 +65,12 @@ def troubles(member: Member) -> int:
 
 
 def play_pretending(stage: Stage) -> None:
-    stage.crew(2)
+    stage.start_processes(2)
     for number in stage.rounds():
         log = stage.folder / f"strace-{number}.log"
         first = stage.chance.randint(50, 500)
         when = f"{first}..{first + stage.chance.randint(5, 30)}"
-        sick = stage.crew(1, under=failing(log, "pwrite64", "ENOSPC", when))
+        sick = stage.start_processes(1, under=failing(log, "pwrite64", "ENOSPC", when))
         sick.wait_for(stage.chance.randint(10, 20 if stage.short else 200))
         sick.kill()
         stage.tally.injected += injected(log)

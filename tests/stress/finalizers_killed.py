@@ -12,7 +12,7 @@ import dibs
 from dibs import Claim, Completed, Event, FinalizationLost, Finished, NewStep, NewTask, NewWorkflow
 from dibs.model.finalization import ClaimReason
 from tests.helpers.workflow_consistency import Books
-from tests.stress.members import MAX_ATTEMPTS, Hand, Role, let_go
+from tests.stress.members import MAX_ATTEMPTS, PlainWorker, Role, let_go
 from tests.stress.scenario import Scenario, Stage, main
 
 LEASE, UPKEEP = 0.5, 0.2
@@ -20,28 +20,30 @@ LEASE, UPKEEP = 0.5, 0.2
 
 def play(stage: Stage) -> None:
     stage.tally.promised = LEASE + UPKEEP
-    crew = stage.crew(3, kind=f"{__spec__.name}:process", lease=LEASE, upkeep_every=UPKEEP, batch=4, mixed=False)
+    group = stage.start_processes(
+        3, kind=f"{__spec__.name}:process", lease=LEASE, upkeep_every=UPKEEP, batch=4, mixed=False
+    )
     for _ in stage.rounds():
-        crew.wait_for(stage.chance.randint(5, 15 if stage.short else 60))
-        crew.replace(crew.kill())
+        group.wait_for(stage.chance.randint(5, 15 if stage.short else 60))
+        group.replace(group.kill())
         stage.tally.injected += 1
     stage.checks += [lambda _: Books(stage.database).wrong(), ended_once]
 
 
-class Processor(Hand):
-    """A hand whose tasks are steps: who is told that a workflow now waits for its finalization sees to it."""
+class Processor(PlainWorker):
+    """A plain worker whose tasks are steps: who is told that a workflow now waits for its finalization sees to it."""
 
     def send(self, count: int) -> None:
         self._sent += 1
         for number in range(count // 4):
             new = a_workflow(f"{self.name}-{self._sent}-{number}", self.chance.randint(1, 5))
             workflow = self.insist(lambda new=new: self.app.start_workflow(new))  # type: ignore[misc]
-            self.told.write("started", [workflow.id])
+            self.replies.write("started", [workflow.id])
 
     def report(self, reports: list[tuple[Claim, Completed]]) -> None:  # type: ignore[override]
         answers = self.insist(lambda: self.app.finish(reports))
         ended = [claim for (claim, _), answer in zip(reports, answers, strict=True) if isinstance(answer, Finished)]
-        self.told.write(Event.COMPLETED, [(claim.task_id, claim.token) for claim in ended])
+        self.replies.write(Event.COMPLETED, [(claim.task_id, claim.token) for claim in ended])
         for answer in answers:
             if isinstance(answer, Finished) and answer.finalize is not None:
                 self.finalize(answer.finalize)
@@ -55,7 +57,7 @@ class Processor(Hand):
             finalized = self.insist(lambda: self.app.finalize(workflow_id, self.name, token))
         except FinalizationLost:
             return
-        self.told.write("finalized", [workflow_id])
+        self.replies.write("finalized", [workflow_id])
         for due in finalized.due:
             self.finalize(due)
 

@@ -7,7 +7,7 @@ So the outcome is "unknown"; and now and then all processes are killed, so that 
 
 from __future__ import annotations
 
-from tests.stress.process_group import Crew
+from tests.stress.process_group import ProcessGroup
 from tests.stress.scenario import Scenario, Stage, main
 from tests.stress.syscalls import failing, injected
 
@@ -16,11 +16,11 @@ LEASE, UPKEEP = 1.0, 0.3
 
 def play(stage: Stage) -> None:
     stage.tally.promised = LEASE + UPKEEP
-    healthy = stage.crew(2, lease=LEASE, upkeep_every=UPKEEP, batch=3 if stage.short else 20)
+    healthy = stage.start_processes(2, lease=LEASE, upkeep_every=UPKEEP, batch=3 if stage.short else 20)
     for number in stage.rounds():
         log = stage.folder / f"strace-{number}.log"
         often = f"{stage.chance.randint(2, 12)}+{stage.chance.randint(2, 6)}"
-        sick = stage.crew(
+        sick = stage.start_processes(
             1, lease=LEASE, upkeep_every=UPKEEP, under=failing(log, "fsync,fdatasync", "EIO", often)
         )  # fmt: skip
         sick.wait_for(stage.chance.randint(5, 10 if stage.short else 150))
@@ -29,7 +29,7 @@ def play(stage: Stage) -> None:
     healthy.wait_for(5)
 
 
-def kill_all(sick: Crew, healthy: Crew) -> None:
+def kill_all(sick: ProcessGroup, healthy: ProcessGroup) -> None:
     """Nobody has the file open any more: what is in it is what the next to open it finds."""
     dead = [sick.kill(), *(healthy.kill() for _ in list(healthy.members))]
     for member in dead[1:]:

@@ -31,7 +31,7 @@ NAPS = 50
 def play(stage: Stage) -> None:
     app, folder, letters = stage.open(), str(stage.folder), letters_for(AT_ONCE)
     lease = SHORT if stage.short else LONG
-    workers = stage.crew(1 if stage.short else 2, kind="worker", lease=lease, children=1)
+    workers = stage.start_processes(1 if stage.short else 2, kind="worker", lease=lease, children=1)
     for _ in stage.rounds():
         hogs = [hog.new(folder=folder, letters=letters)]
         if not stage.short or not stage.tally.injected:

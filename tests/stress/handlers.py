@@ -11,7 +11,7 @@ from typing import Any
 
 import dibs
 from dibs import Event
-from tests.stress.reply_log import told_by
+from tests.stress.reply_log import reply_log_of
 
 app = dibs.Dibs("sqlite:///nowhere.db")  # who works says which store: app.use_url
 
@@ -67,4 +67,4 @@ def poison_apart(ctx: dibs.Context, folder: str) -> None:
 
 def begin(ctx: dibs.Context, folder: str) -> None:
     """To run is to have been told of a claim."""
-    told_by(folder, ctx.claim.worker_id).write(Event.CLAIMED, [(ctx.task.id, ctx.token)])
+    reply_log_of(folder, ctx.claim.worker_id).write(Event.CLAIMED, [(ctx.task.id, ctx.token)])

@@ -31,7 +31,7 @@ COMMITTED = re.compile(
 REQUESTS, ANSWERS = "requests", "answers"
 
 
-class Line:
+class Link:
     """Clients reach the store at `url`; one end of each pair of sockets is theirs, the other the store's."""
 
     def __init__(self, store: str) -> None:
@@ -46,11 +46,11 @@ class Line:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         self.heal()
-        threading.Thread(target=self._accept, name="stress-line", daemon=True).start()
+        threading.Thread(target=self._accept, name="stress-link", daemon=True).start()
 
     @property
     def url(self) -> str:
-        """Where clients reach the store over this line."""
+        """Where clients reach the store over this link."""
         if self._store.startswith("http"):
             return f"http://127.0.0.1:{self.port}{urlsplit(self._store).path}"
         parts = conninfo_to_dict(self._store)
@@ -87,7 +87,7 @@ class Line:
             _reset(*pair)
         return len(pairs)
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> Link:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -99,7 +99,7 @@ class Line:
 
     def _accept(self) -> None:
         for client in _clients_of(self._listener):
-            threading.Thread(target=self._connect, args=(client,), name="stress-line", daemon=True).start()
+            threading.Thread(target=self._connect, args=(client,), name="stress-link", daemon=True).start()
 
     def _connect(self, client: socket.socket) -> None:
         self._open[REQUESTS].wait()
@@ -112,7 +112,7 @@ class Line:
         with self._lock:
             self._pairs.add(pair)
         for direction in (REQUESTS, ANSWERS):
-            threading.Thread(target=self._pass_on, args=(pair, direction), name="stress-line", daemon=True).start()
+            threading.Thread(target=self._pass_on, args=(pair, direction), name="stress-link", daemon=True).start()
 
     def _pass_on(self, pair: tuple[socket.socket, socket.socket], direction: str) -> None:
         source, sink = pair if direction == REQUESTS else pair[::-1]

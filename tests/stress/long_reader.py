@@ -28,9 +28,9 @@ BEHIND = 2000
 def play(stage: Stage) -> None:
     path = Path(sqlite_path(stage.database))
     behind = BEHIND // 10 if stage.short else BEHIND
-    hands = stage.crew(2, upkeep_every=UPKEEP, payload=2000)
+    plain_workers = stage.start_processes(2, upkeep_every=UPKEEP, payload=2000)
     for _ in stage.rounds():
-        hands.wait_for(stage.chance.randint(2, 20))
+        plain_workers.wait_for(stage.chance.randint(2, 20))
         with reading(path):
             until(lambda: unmoved(path) >= behind, PATIENCE)
             stage.tally.injected += 1

@@ -1,6 +1,6 @@
 """The programs of the processes in a stress run, each until it is stopped or dies: plain worker, real worker, sender.
 
-Alone, under another program: `python -m tests.stress.members '{"kind": "hand", …}'`.
+Alone, under another program: `python -m tests.stress.members '{"kind": "plain", …}'`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dibs import (
     State,
     StoreError,
 )
-from tests.stress.reply_log import ENQUEUED, REFUSED, TROUBLE, Told
+from tests.stress.reply_log import ENQUEUED, REFUSED, TROUBLE, ReplyLog
 
 T = TypeVar("T")
 
@@ -83,12 +83,12 @@ def end_with_parent() -> None:
 
 
 class Member:
-    """What hands and senders share: a client, a voice, a wish to stop, and patience with the store."""
+    """What plain workers and senders share: a client, a voice, a wish to stop, and patience with the store."""
 
     def __init__(self, role: Role) -> None:
         self.app = dibs.Dibs(role.url)
         self.name, self.folder, self.options = role.name, role.folder, role.options
-        self.told = Told(role.folder, role.name)
+        self.replies = ReplyLog(role.folder, role.name)
         self.chance = random.Random(role.seed)
         self.stopping = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
@@ -104,13 +104,13 @@ class Member:
             try:
                 return call()
             except StoreError as error:
-                self.told.write(TROUBLE, [error.code])
+                self.replies.write(TROUBLE, [error.code])
                 if time.monotonic() > deadline or self.stopping.is_set():
                     raise
                 self.stopping.wait(0.02)
 
 
-class Hand(Member):
+class PlainWorker(Member):
     """Claims, renews and finishes in every way there is, by plain verbs, and sends new tasks when few are left."""
 
     def __init__(self, role: Role) -> None:
@@ -157,7 +157,7 @@ class Hand(Member):
             queues=self.queues,
         )
         claims = self.insist(ask)
-        self.told.write(Event.CLAIMED, [(claim.task_id, claim.token) for claim in claims])
+        self.replies.write(Event.CLAIMED, [(claim.task_id, claim.token) for claim in claims])
         return claims
 
     def renew(self, claims: Sequence[Claim]) -> None:
@@ -173,7 +173,7 @@ class Hand(Member):
             else:
                 heard.setdefault(kind, []).append((claim.task_id, claim.token))
         for kind, what in heard.items():
-            self.told.write(kind, what)
+            self.replies.write(kind, what)
 
     def an_outcome(self, claim: Claim) -> Outcome:
         """Mostly done; what it leaves in the store names the token under which it was told."""
@@ -220,11 +220,11 @@ def send_batch(member: Member, name: str, count: int) -> None:
     make = a_nap if member.options.get("naps") else a_task
     new = [make(member, name, n) for n in range(count)]
     tasks = member.insist(lambda: member.app.enqueue_many(new))
-    member.told.write(ENQUEUED, [task.id for task in tasks], [task.key for task in tasks])
+    member.replies.write(ENQUEUED, [task.id for task in tasks], [task.key for task in tasks])
 
 
 def a_task(member: Member, name: str, n: int) -> NewTask:
-    """For hands, which run nothing."""
+    """For plain workers, which run nothing."""
     size = member.options.get("payload", 0)
     params = {"of": name, "padding": "x" * size} if size else {"of": name}
     queue = f"queue-{n % 2}"
@@ -232,7 +232,7 @@ def a_task(member: Member, name: str, n: int) -> NewTask:
 
 
 def a_nap(member: Member, name: str, n: int) -> NewTask:
-    """For real workers, in a queue of its own: hands look there only if they are told to."""
+    """For real workers, in a queue of its own: plain workers look there only if they are told to."""
     params = {"folder": member.folder, "seconds": member.options["naps"]}
     return NewTask("nap", params, key=f"{name}-{n}", max_attempts=MAX_ATTEMPTS, queue="naps")
 
@@ -253,8 +253,8 @@ def event_of(outcome: Outcome, answer: Finished | DibsError | None) -> str:
     return {Completed: Event.COMPLETED, Failed: Event.FAILED, Released: Event.RELEASED}[type(outcome)]
 
 
-def work_by_hand(role: Role) -> int:
-    return let_go(Hand(role))
+def work_plainly(role: Role) -> int:
+    return let_go(PlainWorker(role))
 
 
 def send(role: Role) -> int:
@@ -290,7 +290,7 @@ def kind_of(role: Role) -> Callable[[Role], int]:
     return found
 
 
-KINDS: dict[str, Callable[[Role], int]] = {"hand": work_by_hand, "sender": send, "worker": work}
+KINDS: dict[str, Callable[[Role], int]] = {"plain": work_plainly, "sender": send, "worker": work}
 
 if __name__ == "__main__":
     play(Role(**json.loads(sys.argv[1])))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tests.helpers.databases import run_sql
 from tests.helpers.waiting import until
-from tests.stress.link import ANSWERS, REQUESTS, Line
-from tests.stress.process_group import Crew
+from tests.stress.link import ANSWERS, REQUESTS, Link
+from tests.stress.process_group import ProcessGroup
 from tests.stress.scenario import Scenario, Stage, main
 
 LEASE, UPKEEP = 1.0, 0.2
@@ -21,32 +21,32 @@ DIRECTIONS = ((REQUESTS, ANSWERS), (REQUESTS,), (ANSWERS,))
 
 
 def play(stage: Stage) -> None:
-    line = stage.enter(Line(stage.url))
-    url = f"{line.url}{SOON_NOTICED}" if stage.short and stage.engine == "postgres" else line.url
+    link = stage.enter(Link(stage.url))
+    url = f"{link.url}{SOON_NOTICED}" if stage.short and stage.engine == "postgres" else link.url
     queues = ["queue-0", "queue-1"]
-    near = stage.crew(1, lease=LEASE, batch=3, upkeep_every=UPKEEP, queues=queues)
+    near = stage.start_processes(1, lease=LEASE, batch=3, upkeep_every=UPKEEP, queues=queues)
     naps = stage.senders(1, naps=0.02, batch=5, backlog=100)
-    far = stage.crew(2, url=url, lease=LEASE, upkeep_every=UPKEEP, queues=queues)
-    workers = stage.crew(1, kind="worker", url=url, lease=LEASE, upkeep_every=UPKEEP)
-    for crew in (far, workers):
-        crew.wait_for(5)
+    far = stage.start_processes(2, url=url, lease=LEASE, upkeep_every=UPKEEP, queues=queues)
+    workers = stage.start_processes(1, kind="worker", url=url, lease=LEASE, upkeep_every=UPKEEP)
+    for group in (far, workers):
+        group.wait_for(5)
     for number in stage.rounds():
-        line.part(*DIRECTIONS[number % len(DIRECTIONS)])
+        link.part(*DIRECTIONS[number % len(DIRECTIONS)])
         stage.tally.injected += 1
         until(lambda: nothing_is_held_by(stage.database, far, workers), 60)
         near.wait_for(2)
         if stage.chance.random() < 0.5:
-            line.cut()  # what was on its way is gone
-        line.heal()
-        for crew in (far, workers):
-            for member in crew.members:
+            link.cut()  # what was on its way is gone
+        link.heal()
+        for group in (far, workers):
+            for member in group.members:
                 member.wait_for(2)
     naps.wait_for(1)
 
 
-def nothing_is_held_by(database: str, *crews: Crew) -> bool:
+def nothing_is_held_by(database: str, *groups: ProcessGroup) -> bool:
     """True once others have taken back everything that these hold."""
-    names = ", ".join(f"'{member.name}'" for crew in crews for member in crew.members)
+    names = ", ".join(f"'{member.name}'" for group in groups for member in group.members)
     held = f"SELECT count(*) FROM dibs_tasks WHERE state = 'claimed' AND worker_id IN ({names})"
     return run_sql(database, held) == [(0,)]
 

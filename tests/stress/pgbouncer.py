@@ -14,16 +14,18 @@ LEASE, UPKEEP = 1.5, 0.3
 def play(stage: Stage) -> None:
     pooler = stage.enter(Pooler(stage.database))
     naps = stage.senders(1, url=pooler.url, naps=0.001, batch=5, backlog=200)
-    workers = stage.crew(1, kind="worker", url=pooler.url, lease=LEASE, upkeep_every=UPKEEP)
-    hands = stage.crew(3, url=pooler.url, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
+    workers = stage.start_processes(1, kind="worker", url=pooler.url, lease=LEASE, upkeep_every=UPKEEP)
+    plain_workers = stage.start_processes(
+        3, url=pooler.url, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"]
+    )
     for number in stage.rounds():
-        hands.wait_for(20 if stage.short else stage.chance.randint(50, 300))
+        plain_workers.wait_for(20 if stage.short else stage.chance.randint(50, 300))
         if number % 2:
             pooler.kill()
             pooler.start()
         stage.tally.injected += 1
-        for crew in (hands, workers, naps):
-            for member in crew.members:
+        for group in (plain_workers, workers, naps):
+            for member in group.members:
                 member.wait_for(2)
 
 

@@ -12,7 +12,7 @@ from dibs import State, Task
 from tests.helpers.waiting import until
 from tests.stress.checking import stored
 from tests.stress.handlers import nap, poison, poison_apart
-from tests.stress.process_group import Crew
+from tests.stress.process_group import ProcessGroup
 from tests.stress.scenario import Scenario, Stage, main
 
 ATTEMPTS = 3
@@ -21,7 +21,7 @@ LETHAL = (poison.name, poison_apart.name)
 
 def play(stage: Stage) -> None:
     app, folder = stage.open(), str(stage.folder)
-    workers = stage.crew(2, kind="worker", lease=1.0, upkeep_every=0.2, children=1)
+    workers = stage.start_processes(2, kind="worker", lease=1.0, upkeep_every=0.2, children=1)
     size = 60 if stage.short else 500
     for number in stage.rounds():
         lethal = (poison, poison_apart)[number % 2].new(folder=folder)
@@ -32,7 +32,7 @@ def play(stage: Stage) -> None:
     stage.checks.append(who_died)
 
 
-def restart(stage: Stage, workers: Crew) -> None:
+def restart(stage: Stage, workers: ProcessGroup) -> None:
     """What a service manager does."""
     stage.tally.injected += workers.restart_the_dead()
 

@@ -24,14 +24,14 @@ def play(stage: Stage) -> None:
     if stage.engine == "postgres":
         stage.url = cluster.url
     naps = stage.senders(1, naps=0.001, batch=5, backlog=200)
-    workers = stage.crew(1, kind="worker", lease=LEASE, upkeep_every=UPKEEP)
-    hands = stage.crew(2, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
+    workers = stage.start_processes(1, kind="worker", lease=LEASE, upkeep_every=UPKEEP)
+    plain_workers = stage.start_processes(2, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
     for number in stage.rounds():
-        hands.wait_for(5 if stage.short else stage.chance.randint(20, 200))
+        plain_workers.wait_for(5 if stage.short else stage.chance.randint(20, 200))
         die(cluster, "postmaster" if number == 0 else stage.chance.choice(DEATHS))
         stage.tally.injected += 1
-        for crew in (hands, workers, naps):
-            for member in crew.members:
+        for group in (plain_workers, workers, naps):
+            for member in group.members:
                 member.wait_for(2)
         if stage.short:
             return

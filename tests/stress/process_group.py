@@ -40,7 +40,7 @@ class Member:
         self.role, self.under, self.env = role, under, env
         self.name = role.name
         self.deaths: list[Death] = []
-        self._told = Reader(Path(role.folder), role.name)
+        self._replies = Reader(Path(role.folder), role.name)
         self._process = _Apart(role, under, env or {}) if under or env else _Forked(role)
 
     @property
@@ -58,19 +58,19 @@ class Member:
         path = Path(self.role.folder) / f"{self.name}.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
-    def told(self) -> int:
+    def reply_count(self) -> int:
         """How many answers it has had that were no trouble."""
-        return self._told.count()
+        return self._replies.count()
 
     def kinds(self) -> dict[str, int]:
         """How many answers of each kind it has had."""
-        self._told.count()
-        return dict(self._told.kinds)
+        self._replies.count()
+        return dict(self._replies.kinds)
 
     def wait_for(self, count: int, timeout: float = PATIENCE) -> None:
         """Until it has had that many answers more than now."""
-        goal = self.told() + count
-        until(lambda: self.told() >= goal or self._has_ended(), timeout)
+        goal = self.reply_count() + count
+        until(lambda: self.reply_count() >= goal or self._has_ended(), timeout)
 
     def kill(self) -> None:
         """kill -9, and remember when."""
@@ -115,7 +115,7 @@ class Member:
         return bool(self.deaths) and not self.is_alive
 
 
-class Crew:
+class ProcessGroup:
     """Members of one kind."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Crew:
         options = dict(gone.role.options)
         if self.kind == "sender":
             options["series"] = options.get("series", gone.name)
-            options["first"] = options.get("first", 0) + gone.told()
+            options["first"] = options.get("first", 0) + gone.reply_count()
         return self.start(1, **options)[0]
 
     def restart_the_dead(self) -> int:
@@ -173,16 +173,16 @@ class Crew:
     def wait_until_at_work(self) -> None:
         """Until each of them has had an answer."""
         for member in self.members:
-            until(lambda: member.told() or member._has_ended(), PATIENCE)  # noqa: B023 (called at once)
+            until(lambda: member.reply_count() or member._has_ended(), PATIENCE)  # noqa: B023 (called at once)
 
-    def told(self) -> int:
+    def reply_count(self) -> int:
         """How many answers all of them have had, those of the dead included."""
-        return sum(member.told() for member in self.all)
+        return sum(member.reply_count() for member in self.all)
 
     def wait_for(self, count: int, timeout: float = PATIENCE) -> None:
         """Until they have had that many answers more than now, all together."""
-        goal = self.told() + count
-        until(lambda: self.told() >= goal, timeout)
+        goal = self.reply_count() + count
+        until(lambda: self.reply_count() >= goal, timeout)
 
     def stop(self) -> None:
         """SIGTERM for all, and wait until they have ended."""

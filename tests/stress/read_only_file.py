@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.helpers.waiting import until
 from tests.stress.disk_full import seconds_until_all_go_on, troubles
-from tests.stress.process_group import PATIENCE, Crew
+from tests.stress.process_group import PATIENCE, ProcessGroup
 from tests.stress.scenario import Scenario, Stage, main
 
 WITHOUT_PRIVILEGES = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
@@ -23,31 +23,33 @@ def play(stage: Stage) -> None:
     folder = stage.folder / "file"
     folder.mkdir()
     stage.database = stage.url = f"sqlite:///{folder}/dibs.db"
-    hands = stage.crew(1 if stage.short else 2, under=WITHOUT_PRIVILEGES if os.geteuid() == 0 else ())
+    plain_workers = stage.start_processes(
+        1 if stage.short else 2, under=WITHOUT_PRIVILEGES if os.geteuid() == 0 else ()
+    )
     for _ in stage.rounds():
-        hands.wait_for(stage.chance.randint(5, 20 if stage.short else 200))
-        end(hands, politely=stage.chance.random() < 0.5)
+        plain_workers.wait_for(stage.chance.randint(5, 20 if stage.short else 200))
+        end(plain_workers, politely=stage.chance.random() < 0.5)
         try:
-            start_read_only(stage, hands, folder)
+            start_read_only(stage, plain_workers, folder)
         finally:
             set_writable(folder, True)
-        stage.tally.recovery.append(seconds_until_all_go_on(hands))
+        stage.tally.recovery.append(seconds_until_all_go_on(plain_workers))
 
 
-def end(hands: Crew, politely: bool) -> None:
+def end(plain_workers: ProcessGroup, politely: bool) -> None:
     if politely:
-        hands.stop()
+        plain_workers.stop()
     else:
-        for member in list(hands.members):
-            hands.kill(member)
+        for member in list(plain_workers.members):
+            plain_workers.kill(member)
 
 
-def start_read_only(stage: Stage, hands: Crew, folder: Path) -> None:
+def start_read_only(stage: Stage, plain_workers: ProcessGroup, folder: Path) -> None:
     set_writable(folder, False)
     before = contents(folder)
-    hands.start(1 if stage.short else 2)
-    until(lambda: all(troubles(member) >= 2 or not member.is_alive for member in hands.members), PATIENCE)
-    stage.tally.injected += sum(troubles(member) for member in hands.members)
+    plain_workers.start(1 if stage.short else 2)
+    until(lambda: all(troubles(member) >= 2 or not member.is_alive for member in plain_workers.members), PATIENCE)
+    stage.tally.injected += sum(troubles(member) for member in plain_workers.members)
     if contents(folder) != before:
         stage.tally.problems.append("a file that is read-only has changed")
 

@@ -26,18 +26,18 @@ OTHERS = "datname = current_database() AND pid <> pg_backend_pid() AND backend_t
 
 def play(stage: Stage) -> None:
     naps = stage.senders(1, naps=0.001, batch=5, backlog=200)
-    workers = stage.crew(1, kind="worker", lease=LEASE, upkeep_every=UPKEEP)
-    hands = stage.crew(2, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
+    workers = stage.start_processes(1, kind="worker", lease=LEASE, upkeep_every=UPKEEP)
+    plain_workers = stage.start_processes(2, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
     for _ in stage.rounds():
-        hands.wait_for(5 if stage.short else stage.chance.randint(20, 200))
+        plain_workers.wait_for(5 if stage.short else stage.chance.randint(20, 200))
         workers.wait_for(2)
         with read_only(stage.database):
             end_sessions(stage.database)
             stage.tally.injected += 1
             began, seconds = time.monotonic(), 0.5 if stage.short else stage.chance.uniform(0.5, LONGEST)
             until(lambda: has_sessions(stage.database) and time.monotonic() - began > seconds, 60)  # noqa: B023
-        for crew in (hands, workers, naps):
-            for member in crew.members:
+        for group in (plain_workers, workers, naps):
+            for member in group.members:
                 member.wait_for(2)
 
 

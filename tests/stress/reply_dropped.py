@@ -6,25 +6,25 @@ and outcome; a worker must notice the fault and continue without help.
 
 from __future__ import annotations
 
-from tests.stress.link import ANSWERS, REQUESTS, Line
+from tests.stress.link import ANSWERS, REQUESTS, Link
 from tests.stress.scenario import Scenario, Stage, main
 
 LEASE = 2.0
 
 
 def play(stage: Stage) -> None:
-    line = stage.enter(Line(stage.url))
-    naps = stage.senders(1, url=line.url, naps=0.001, batch=5, backlog=200)
-    workers = stage.crew(1, kind="worker", url=line.url, lease=LEASE)
-    hands = stage.crew(2, url=line.url, lease=LEASE, queues=["queue-0", "queue-1"])
+    link = stage.enter(Link(stage.url))
+    naps = stage.senders(1, url=link.url, naps=0.001, batch=5, backlog=200)
+    workers = stage.start_processes(1, kind="worker", url=link.url, lease=LEASE)
+    plain_workers = stage.start_processes(2, url=link.url, lease=LEASE, queues=["queue-0", "queue-1"])
     for _ in stage.rounds():
         for _ in range(5 if stage.short else stage.chance.randint(5, 50)):
-            line.lose(1, ANSWERS if stage.chance.random() < 0.8 else REQUESTS)
+            link.lose(1, ANSWERS if stage.chance.random() < 0.8 else REQUESTS)
             stage.tally.injected += 1
-            hands.wait_for(stage.chance.randint(0, 5))
+            plain_workers.wait_for(stage.chance.randint(0, 5))
         workers.pick().wait_for(2)
-    for crew in (hands, workers, naps):
-        crew.pick().wait_for(2)
+    for group in (plain_workers, workers, naps):
+        group.pick().wait_for(2)
 
 
 SCENARIO = Scenario(

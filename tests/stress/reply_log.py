@@ -26,7 +26,7 @@ TROUBLE = "trouble"
 ENQUEUED = Event.ENQUEUED.value
 """[ids], [keys]. Every other event comes with [[task id, token], …]."""
 
-Line = tuple[str, list[Any], list[Any]]
+Entry = tuple[str, list[Any], list[Any]]
 
 _EVENTS = frozenset(event.value for event in Event)
 
@@ -34,7 +34,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(tuple[str, list[Any], list[Any]])
 
 
-class Told:
+class ReplyLog:
     """The file of one process (or of several that write under one name)."""
 
     def __init__(self, folder: Path | str, name: str) -> None:
@@ -47,9 +47,9 @@ class Told:
 
 
 @lru_cache(maxsize=32)
-def told_by(folder: str, name: str) -> Told:
+def reply_log_of(folder: str, name: str) -> ReplyLog:
     """The file of this name, opened once in a process."""
-    return Told(folder, name)
+    return ReplyLog(folder, name)
 
 
 class Reader:
@@ -77,7 +77,7 @@ class Reader:
                 self.kinds[line[2 : line.index(b'"', 2)].decode()] += 1
 
 
-def lines(folder: Path) -> Iterator[tuple[str, Line]]:
+def lines(folder: Path) -> Iterator[tuple[str, Entry]]:
     """Everything that anybody was told, with the name of who was."""
     for path in sorted((folder / "told").glob("*.jsonl")):
         with path.open("rb") as file:

@@ -11,7 +11,7 @@ from dibs import Event, NewTask
 from dibs.observe.verify import Acknowledged
 from tests.helpers.waiting import until
 from tests.stress.handlers import nap
-from tests.stress.process_group import Crew
+from tests.stress.process_group import ProcessGroup
 from tests.stress.scenario import Scenario, Stage, main
 
 SHORT, BRIEF, LONG = (4, 300), (50, 10_000), (50, 100_000)
@@ -25,11 +25,11 @@ def play(stage: Stage) -> None:
     lease, upkeep, poll = (1.0, 0.3, 0.1) if stage.short else (10.0, 2.0, 1.0)
     stage.tally.promised = lease + upkeep
     await_many(app, stage, tasks)
-    crew = stage.crew(0, kind="worker", lease=lease, upkeep_every=upkeep, poll=poll, concurrency=2)
+    group = stage.start_processes(0, kind="worker", lease=lease, upkeep_every=upkeep, poll=poll, concurrency=2)
     for _ in stage.rounds():
-        goal = crew.told() + tasks // 10
-        stage.tally.injected += rush(crew, workers)
-        until(lambda goal=goal: restarted(crew).told() >= goal or is_empty(app), 120)  # type: ignore[misc]
+        goal = group.reply_count() + tasks // 10
+        stage.tally.injected += rush(group, workers)
+        until(lambda goal=goal: restarted(group).reply_count() >= goal or is_empty(app), 120)  # type: ignore[misc]
         if is_empty(app):
             await_many(app, stage, tasks)
 
@@ -40,26 +40,26 @@ def size(stage: Stage) -> tuple[int, int]:
     return LONG if stage.seconds >= ENOUGH else BRIEF
 
 
-def restarted(crew: Crew) -> Crew:
+def restarted(group: ProcessGroup) -> ProcessGroup:
     """With the dead at work again: a server that has no connection left for a worker turns it away."""
-    crew.restart_the_dead()
-    return crew
+    group.restart_the_dead()
+    return group
 
 
-def rush(crew: Crew, count: int) -> int:
+def rush(group: ProcessGroup, count: int) -> int:
     """All at once, after all were gone; how many."""
-    while crew.members:
-        crew.kill(crew.members[-1])
-    return len(crew.start(count))
+    while group.members:
+        group.kill(group.members[-1])
+    return len(group.start(count))
 
 
 def await_many(app: dibs.Dibs, stage: Stage, count: int) -> None:
-    """What has come together: tasks that wait, tasks that came due, and some in the hands of the dead."""
+    """What has come together: tasks that wait, tasks that came due, and some in the plain workers of the dead."""
     for begin in range(0, count, 1000):
         new = [a_task(stage, number) for number in range(begin, min(begin + 1000, count))]
-        stage.tally.told(*(Acknowledged(task.id, 0, Event.ENQUEUED) for task in app.enqueue_many(new)))
+        stage.tally.acknowledge(*(Acknowledged(task.id, 0, Event.ENQUEUED) for task in app.enqueue_many(new)))
     claims = app.claim_many("dead", min(1000, count // 10), lease=0.05)
-    stage.tally.told(*(Acknowledged(claim.task_id, claim.token, Event.CLAIMED, "dead") for claim in claims))
+    stage.tally.acknowledge(*(Acknowledged(claim.task_id, claim.token, Event.CLAIMED, "dead") for claim in claims))
 
 
 def a_task(stage: Stage, number: int) -> NewTask:

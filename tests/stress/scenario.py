@@ -18,14 +18,14 @@ from dibs import Completed
 from dibs.observe.verify import Acknowledged, dump
 from tests.helpers.consistency import percentile
 from tests.stress.checking import Findings, check, pages
-from tests.stress.process_group import Crew
+from tests.stress.process_group import ProcessGroup
 
 T = TypeVar("T")
 
 ENGINES = ("sqlite", "postgres", "http", "http+postgres")
 SHORT_ROUNDS = 2
 SHORT_LINGER = 0.02
-"""Seconds for which hands hold their claims, and senders pause, when short: a moment of a fault needs no full load, and
+"""Seconds for which plain workers hold their claims, and senders pause, in a short play: it needs no full load, and
 many faults are played at the same time."""
 
 SLACK = 10.0
@@ -73,7 +73,7 @@ class Tally:
     notes: dict[str, float] = field(default_factory=dict)
     acknowledged: list[Acknowledged] = field(default_factory=list)
 
-    def told(self, *what: Acknowledged) -> None:
+    def acknowledge(self, *what: Acknowledged) -> None:
         """What the scenario itself was told."""
         self.acknowledged += what
 
@@ -120,7 +120,7 @@ class Stage:
         self._serve, self._url = serve, None if serve else database
         self.seconds, self._show = seconds, show
         self._stack = contextlib.ExitStack()
-        self._crews: list[Crew] = []
+        self._groups: list[ProcessGroup] = []
         self._began = time.monotonic()
         (folder / "told").mkdir(parents=True, exist_ok=True)
 
@@ -145,26 +145,28 @@ class Stage:
         """A client, closed with the stage."""
         return self.enter(dibs.Dibs(url or self.url, **options))
 
-    def crew(self, count: int, *, kind: str = "hand", url: str | None = None, **options: Any) -> Crew:
-        """Processes that work: by hand, or (kind="worker") as real workers. All are at work when this returns.
+    def start_processes(
+        self, count: int, *, kind: str = "plain", url: str | None = None, **options: Any
+    ) -> ProcessGroup:
+        """Start plain workers, or (kind="worker") real workers. All are at work when this returns.
 
-        Options of hands: lease, batch, sends, upkeep_every, mixed, queues, linger, replays; of workers: those of
-        `app.worker`, which begin with the handlers' first task. `kind` may also be "module:function" of a scenario.
-        `under`: a program to run them under; `env`: more of an environment.
+        Options of plain workers: lease, batch, sends, upkeep_every, mixed, queues, linger, replays; of real workers:
+        those of `app.worker`, which begin with the handlers' first task. `kind` may also be "module:function" of a
+        scenario. `under`: a program to run them under; `env`: more environment variables.
         """
-        if self.short and kind in ("hand", "sender"):
+        if self.short and kind in ("plain", "sender"):
             options.setdefault("linger", SHORT_LINGER)
-        crew = Crew(kind, url or self.url, self.folder, self.chance, **options)
-        self._crews.append(crew)
-        crew.start(count)
+        group = ProcessGroup(kind, url or self.url, self.folder, self.chance, **options)
+        self._groups.append(group)
+        group.start(count)
         if kind != "worker":
-            crew.wait_until_at_work()
-        return crew
+            group.wait_until_at_work()
+        return group
 
-    def senders(self, count: int, **options: Any) -> Crew:
+    def senders(self, count: int, **options: Any) -> ProcessGroup:
         """Processes that enqueue with keys. Options: batch, linger, most (batches), backlog, payload, naps (seconds:
         of tasks for real workers, in the queue "naps")."""
-        return self.crew(count, kind="sender", **options)
+        return self.start_processes(count, kind="sender", **options)
 
     def rounds(self) -> Iterator[int]:
         """A few rounds when short, else until the time is over."""
@@ -172,7 +174,7 @@ class Stage:
         while self._goes_on(number):
             yield number
             number += 1
-            told = sum(crew.told() for crew in self._crews)
+            told = sum(group.reply_count() for group in self._groups)
             self._show(f"round {number}, {self.tally.injected:,} faults, {told:,} answers")
 
     def _goes_on(self, number: int) -> bool:
@@ -182,13 +184,13 @@ class Stage:
 
     def finish(self) -> None:
         """Let healthy workers empty the store, then read the books and judge."""
-        for crew in self._crews:
-            crew.close()
+        for group in self._groups:
+            group.close()
         with dibs.Dibs(self.database) as app:
             self._show("healthy workers")
             settle(app)
             self._show("checking")
-            deaths = {name: at for crew in self._crews for name, at in crew.deaths().items()}
+            deaths = {name: at for group in self._groups for name, at in group.deaths().items()}
             found = check(app, self.folder, deaths=deaths, also_told=self.tally.acknowledged)
             for look in self.checks:
                 for what in look(app):
@@ -205,8 +207,8 @@ class Stage:
 
     def close(self) -> None:
         """No process and no connection is left."""
-        for crew in self._crews:
-            crew.close()
+        for group in self._groups:
+            group.close()
         self._stack.close()
 
 

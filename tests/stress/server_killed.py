@@ -20,15 +20,17 @@ def play(stage: Stage) -> None:
     stage.url = server.url
     storm = stage.senders(2, batch=3 if stage.short else 20, backlog=20_000, linger=0)
     naps = stage.senders(1, naps=0.001, batch=5, backlog=20_000)
-    workers = stage.crew(1, kind="worker", lease=LEASE, upkeep_every=UPKEEP)
-    hands = stage.crew(1, sends=False, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
+    workers = stage.start_processes(1, kind="worker", lease=LEASE, upkeep_every=UPKEEP)
+    plain_workers = stage.start_processes(
+        1, sends=False, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"]
+    )
     for _ in stage.rounds():
         storm.wait_for(5 if stage.short else stage.chance.randint(10, 100))
         server.kill()
         server.start()
         stage.tally.injected += 1
-        for crew in (storm, hands, workers, naps):
-            for member in crew.members:
+        for group in (storm, plain_workers, workers, naps):
+            for member in group.members:
                 member.wait_for(2)
         if stage.short:
             return

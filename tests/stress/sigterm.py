@@ -20,14 +20,14 @@ LENGTHS = (0.0, 0.0, 0.0, 0.01, 0.1, 0.3)
 
 def play(stage: Stage) -> None:
     app = stage.open()
-    workers = stage.crew(2, kind="worker", lease=20.0, grace=ENOUGH)
+    workers = stage.start_processes(2, kind="worker", lease=20.0, grace=ENOUGH)
     for number in stage.rounds():
         if app.stats().depth.get("pending", 0) < 500:
             send(app, stage)
         member = workers.members[0]
-        goal = member.told() + stage.chance.randint(1, 40)
+        goal = member.reply_count() + stage.chance.randint(1, 40)
         until(lambda member=member: is_registered(app, member.name), 60)  # type: ignore[misc]  # so it hears signals
-        until(lambda member=member, goal=goal: member.told() >= goal or is_idle(app), 60)  # type: ignore[misc]
+        until(lambda member=member, goal=goal: member.reply_count() >= goal or is_idle(app), 60)  # type: ignore[misc]
         member.terminate()
         if (code := member.exit_code()) != 0:
             stage.tally.problems.append(f"{member.name} ended with {code}: {member.log}")

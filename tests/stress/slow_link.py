@@ -6,7 +6,7 @@ refused.
 
 from __future__ import annotations
 
-from tests.stress.link import Line
+from tests.stress.link import Link
 from tests.stress.process_group import PATIENCE
 from tests.stress.scenario import Scenario, Stage, main
 
@@ -22,24 +22,24 @@ numbers yet, with a sweep before it. Most calls take one or two; opening the sto
 
 
 def play(stage: Stage) -> None:
-    line = stage.enter(Line(stage.url))
-    near = stage.crew(1, lease=LEASE, batch=3, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
+    link = stage.enter(Link(stage.url))
+    near = stage.start_processes(1, lease=LEASE, batch=3, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
     naps = stage.senders(1, naps=0.01, batch=5, backlog=100)
-    far = stage.crew(1, url=line.url, lease=LEASE, batch=5, queues=["queue-0", "queue-1"], upkeep_every=1000)
-    workers = stage.crew(1, kind="worker", url=line.url, lease=LEASE, upkeep_every=UPKEEP)
+    far = stage.start_processes(1, url=link.url, lease=LEASE, batch=5, queues=["queue-0", "queue-1"], upkeep_every=1000)
+    workers = stage.start_processes(1, kind="worker", url=link.url, lease=LEASE, upkeep_every=UPKEEP)
     for number in stage.rounds():
         latency = 0.02 if stage.short else stage.chance.choice([0.01, 0.05, 0.2, SLOWEST])
-        line.slow(latency, RATE)
+        link.slow(latency, RATE)
         stage.tally.injected += 1
-        for crew in (far, workers):
+        for group in (far, workers):
             answers = 2 if stage.short else 5
-            crew.wait_for(answers, PATIENCE + answers * ROUND_TRIPS * 2 * latency)
+            group.wait_for(answers, PATIENCE + answers * ROUND_TRIPS * 2 * latency)
         if number % 3 == 2:
-            line.slow(0.0, float("inf"))
+            link.slow(0.0, float("inf"))
             workers.wait_for(5)
-    line.slow(0.0, float("inf"))
-    for crew in (near, far, workers, naps):
-        crew.wait_for(2)
+    link.slow(0.0, float("inf"))
+    for group in (near, far, workers, naps):
+        group.wait_for(2)
 
 
 SCENARIO = Scenario(

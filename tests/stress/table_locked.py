@@ -22,16 +22,16 @@ LEASE, UPKEEP = 1.0, 0.3
 
 def play(stage: Stage) -> None:
     naps = stage.senders(1, naps=0.01, batch=5, backlog=100)
-    workers = stage.crew(2, kind="worker", lease=LEASE, upkeep_every=UPKEEP)
-    hands = stage.crew(1, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
+    workers = stage.start_processes(2, kind="worker", lease=LEASE, upkeep_every=UPKEEP)
+    plain_workers = stage.start_processes(1, lease=LEASE, upkeep_every=UPKEEP, queues=["queue-0", "queue-1"])
     for number in stage.rounds():
         workers.wait_for(5)
         with locked(stage.database):
             stage.tally.injected += 1
             began = time.monotonic()
             until(lambda: time.monotonic() - began > seconds(stage, number), 60)  # noqa: B023 (called at once)
-        for crew in (hands, workers, naps):
-            for member in crew.members:
+        for group in (plain_workers, workers, naps):
+            for member in group.members:
                 member.wait_for(2)
 
 

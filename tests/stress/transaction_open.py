@@ -18,7 +18,7 @@ from tests.stress.scenario import Scenario, Stage, main
 
 LOOKS = 30
 BUSY = "queue-0"
-"""Where the hands work, and so where the dead rows are."""
+"""Where the plain workers work, and so where the dead rows are."""
 
 AFTERWARDS_AT_MOST = 5.0
 """Times the cost of a claim before (or a few milliseconds, of a machine that is busy with other things)."""
@@ -31,10 +31,10 @@ def play(stage: Stage) -> None:
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         other.execute("SELECT count(*), txid_current() FROM dibs_tasks")  # a snapshot, and a transaction number
         stage.tally.injected += 1
-        hands = stage.crew(3, lease=2.0)
+        plain_workers = stage.start_processes(3, lease=2.0)
         for _ in stage.rounds():
-            hands.wait_for(100)
-        hands.stop()
+            plain_workers.wait_for(100)
+        plain_workers.stop()
         run_sql(stage.database, "VACUUM dibs_tasks")
         stage.tally.notes["dead_rows"] = dead_rows(stage.database)
         stage.tally.notes["claim_ms_during"] = cost_of_a_claim(app)

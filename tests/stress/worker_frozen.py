@@ -18,10 +18,10 @@ TRIES = 10
 
 def play(stage: Stage) -> None:
     stage.tally.promised, stage.tally.must_refuse = LEASE + UPKEEP, True
-    hands = stage.crew(3, lease=LEASE, upkeep_every=UPKEEP, linger=0.02)
+    plain_workers = stage.start_processes(3, lease=LEASE, upkeep_every=UPKEEP, linger=0.02)
     app = stage.open()
     for _ in stage.rounds():
-        frozen = hands.pick()
+        frozen = plain_workers.pick()
         refused = frozen.kinds().get(REFUSED, 0)
         for _ in range(TRIES):
             freeze(stage, app, frozen)

@@ -12,12 +12,12 @@ LEASE, UPKEEP = 1.0, 0.3
 
 def play(stage: Stage) -> None:
     stage.tally.promised = LEASE + UPKEEP
-    hands = stage.crew(3, lease=LEASE, upkeep_every=UPKEEP)
+    plain_workers = stage.start_processes(3, lease=LEASE, upkeep_every=UPKEEP)
     for _ in stage.rounds():
-        hands.wait_for(stage.chance.randint(5, 25 if stage.short else 150))
-        hands.replace(hands.kill())
+        plain_workers.wait_for(stage.chance.randint(5, 25 if stage.short else 150))
+        plain_workers.replace(plain_workers.kill())
         stage.tally.injected += 1
-    hands.wait_for(10)
+    plain_workers.wait_for(10)
 
 
 SCENARIO = Scenario(

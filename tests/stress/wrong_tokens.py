@@ -23,13 +23,13 @@ FAR = 10**6
 
 def play(stage: Stage) -> None:
     stage.tally.must_refuse = True
-    hands = stage.crew(2, lease=5.0, linger=0.01, replays=True)
-    intruders = stage.crew(2, kind=f"{__spec__.name}:intrude")
+    plain_workers = stage.start_processes(2, lease=5.0, linger=0.01, replays=True)
+    intruders = stage.start_processes(2, kind=f"{__spec__.name}:intrude")
     for _ in stage.rounds():
         intruders.wait_for(5 if stage.short else 100)
         stage.tally.injected = sum(member.kinds().get(REFUSED, 0) for member in intruders.all)
     intruders.stop()
-    hands.stop()
+    plain_workers.stop()
     stage.checks.append(lambda _: honoured(stage))
 
 
@@ -68,13 +68,13 @@ class Intruder(Member):
     def finish(self, tries: list[tuple[ClaimRef, Outcome]]) -> None:
         answers = self.insist(lambda: self.app.finish(tries))
         refused = [refusal(*each) for each, answer in zip(tries, answers, strict=True) if is_refused(answer)]
-        self.told.write(REFUSED, refused)
-        self.told.write(HONOURED, [refusal(*each) for each in tries if refusal(*each) not in refused])
+        self.replies.write(REFUSED, refused)
+        self.replies.write(HONOURED, [refusal(*each) for each in tries if refusal(*each) not in refused])
 
     def renew(self, claims: list[ClaimRef]) -> None:
         answers = self.insist(lambda: self.app.renew_many(claims, 600))
         held = [claim for claim, answer in zip(claims, answers, strict=True) if not is_refused(answer)]
-        self.told.write(HONOURED, [(claim.task_id, claim.token, "renewed", claim.worker_id) for claim in held])
+        self.replies.write(HONOURED, [(claim.task_id, claim.token, "renewed", claim.worker_id) for claim in held])
 
 
 def nearly_right(task: Task, name: str) -> Iterator[ClaimRef]:

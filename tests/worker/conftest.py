@@ -8,7 +8,7 @@ import pytest
 
 import dibs
 from tests.helpers import handlers
-from tests.helpers.workers import Crew, crew
+from tests.helpers.workers import WorkerProcesses, worker_processes
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def app(url: str) -> Iterator[dibs.Dibs]:
 
 
 @pytest.fixture
-def hands(url: str) -> Iterator[Crew]:
+def workers(url: str) -> Iterator[WorkerProcesses]:
     """Worker processes on that database."""
-    with crew(url) as hired:
-        yield hired
+    with worker_processes(url) as processes:
+        yield processes

@@ -13,13 +13,13 @@ from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import backtrack, block, heard, linger, persist, remain, say
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
-from tests.helpers.workers import Crew
+from tests.helpers.workers import WorkerProcesses
 
 
 def test_a_handler_that_holds_the_gil_keeps_its_lease_and_is_killed_at_its_timeout(
-    app: dibs.Dibs, hands: Crew, tmp_path: Path
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
 ) -> None:
-    hand = hands.hire(lease=1, upkeep_every=0.2, children=1)
+    worker = workers.start(lease=1, upkeep_every=0.2, children=1)
     task = backtrack.options(timeout=4, max_attempts=1).enqueue(folder=str(tmp_path))
     child = int(until(lambda: heard(tmp_path, "backtracking"), 30))
     leases = set()
@@ -36,14 +36,16 @@ def test_a_handler_that_holds_the_gil_keeps_its_lease_and_is_killed_at_its_timeo
     after = remain.enqueue(folder=str(tmp_path))  # its place is free again, in the same worker
     until(lambda: heard(tmp_path, "remain.1.began"), 30)
     say(tmp_path, "remain.go")
-    assert app.wait(after.id, 10).worker_id == hand.name
+    assert app.wait(after.id, 10).worker_id == worker.name
 
 
-def test_a_blocked_event_loop_costs_none_of_the_worker_s_leases(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
+def test_a_blocked_event_loop_costs_none_of_the_worker_s_leases(
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
+) -> None:
     folder = str(tmp_path)
     held = [persist.enqueue(folder=folder), linger.enqueue(folder=folder)]
-    hands.hire(lease=1, upkeep_every=0.2)
-    hands.hire(lease=1, upkeep_every=0.2, queues=["another"])  # somebody who would recover what is lost
+    workers.start(lease=1, upkeep_every=0.2)
+    workers.start(lease=1, upkeep_every=0.2, queues=["another"])  # somebody who would recover what is lost
     until(lambda: heard(tmp_path, "persist.1.began") and heard(tmp_path, "linger.1.began"), 30)
     blocking = block.enqueue(folder=folder, seconds=2.5)
     assert app.wait(blocking.id, 30).state is State.COMPLETED

@@ -12,13 +12,13 @@ from tests.helpers import ahead
 from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import doze, heard, nap, persist, say
 from tests.helpers.waiting import until
-from tests.helpers.workers import Crew
+from tests.helpers.workers import WorkerProcesses
 
 
-def test_very_short_tasks_are_claimed_in_batches_after_the_first(app: dibs.Dibs, hands: Crew) -> None:
+def test_very_short_tasks_are_claimed_in_batches_after_the_first(app: dibs.Dibs, workers: WorkerProcesses) -> None:
     for handler in (nap, doze):
         app.enqueue_many([handler.new() for _ in range(300)])
-    hand = hands.hire(concurrency=2)
+    worker = workers.start(concurrency=2)
     until(lambda: app.stats().depth == {"completed": 600}, 30)
     entries = assert_balanced(app)
     batches = claims_by_moment(entries)
@@ -26,14 +26,14 @@ def test_very_short_tasks_are_claimed_in_batches_after_the_first(app: dibs.Dibs,
     assert batches[0] <= 2
     assert max(batches) > 20
     assert len(batches) < 100
-    hand.terminate()
-    assert hand.exit_code() == 0
+    worker.terminate()
+    assert worker.exit_code() == 0
 
 
-def test_long_tasks_are_claimed_only_when_they_can_start(app: dibs.Dibs, hands: Crew) -> None:
+def test_long_tasks_are_claimed_only_when_they_can_start(app: dibs.Dibs, workers: WorkerProcesses) -> None:
     takes = 0.15
     app.enqueue_many([handler.new(seconds=takes) for handler in (nap, doze) for _ in range(16)])
-    hands.hire(concurrency=2)
+    workers.start(concurrency=2)
     until(lambda: app.stats().depth == {"completed": 32}, 30)
     claims = [entry for entry in assert_balanced(app) if entry.event is Event.CLAIMED]
     for lane in (range(1, 17), range(17, 33)):
@@ -42,8 +42,10 @@ def test_long_tasks_are_claimed_only_when_they_can_start(app: dibs.Dibs, hands: 
         assert min(third - first for first, third in zip(moments, moments[2:], strict=False)) >= takes
 
 
-def test_a_long_task_is_not_starved_by_a_stream_of_short_ones(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
-    hands.hire(concurrency=2).wait_until_ready(app)
+def test_a_long_task_is_not_starved_by_a_stream_of_short_ones(
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
+) -> None:
+    workers.start(concurrency=2).wait_until_ready(app)
     app.enqueue_many([nap.options(priority=5).new(seconds=0.004) for _ in range(3000)])
     until(lambda: app.stats().depth.get("completed", 0) > 50, 30)
     long = persist.enqueue(folder=str(tmp_path))
@@ -53,10 +55,12 @@ def test_a_long_task_is_not_starved_by_a_stream_of_short_ones(app: dibs.Dibs, ha
     assert app.wait(long.id, 10).state is State.COMPLETED
 
 
-def test_tasks_claimed_ahead_that_cannot_start_soon_are_released(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
-    hands.hire(concurrency=1, worker_id="stuck").wait_until_ready(app)
+def test_tasks_claimed_ahead_that_cannot_start_soon_are_released(
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
+) -> None:
+    workers.start(concurrency=1, worker_id="stuck").wait_until_ready(app)
     held, behind = ahead.hold(app, tmp_path)
-    hands.hire(concurrency=1, worker_id="free")
+    workers.start(concurrency=1, worker_id="free")
     done = [app.wait(task.id, 10) for task in behind]
     assert {(task.worker_id, task.attempts) for task in done} == {("free", 1)}
     assert app.get(held.id).state is State.CLAIMED  # type: ignore[union-attr]

@@ -18,7 +18,7 @@ from dibs import AsyncDibs, Backoff, Context, Dibs, NewTask, PollerConfig, State
 from tests.helpers import handlers
 from tests.helpers.handlers import say
 from tests.helpers.waiting import until
-from tests.helpers.workers import Crew
+from tests.helpers.workers import WorkerProcesses
 
 
 @pytest.fixture
@@ -212,14 +212,14 @@ def test_a_task_of_the_async_client_is_awaited(url: str) -> None:
     assert asyncio.run(main()) == [8, 1.5, 2]
 
 
-def test_a_child_process_reports_its_progress_and_its_log(url: str, hands: Crew, tmp_path: Any) -> None:
+def test_a_child_process_reports_its_progress_and_its_log(url: str, workers: WorkerProcesses, tmp_path: Any) -> None:
     from tests.helpers import handlers
 
     with handlers.at(url) as app:
-        hand = hands.hire(children=1)
+        worker = workers.start(children=1)
         task = handlers.speak_apart.enqueue(folder=str(tmp_path))
         until(lambda: app.get(task.id).progress == 30, 30)  # type: ignore[union-attr]
         assert app.get(task.id).progress_message == "from afar"  # type: ignore[union-attr]
         say(tmp_path, "speak.go")
         assert app.wait(task.id, 10).state is State.COMPLETED
-        until(lambda: f"task {task.id} (speak_apart, attempt 1): hello" in hand.log)
+        until(lambda: f"task {task.id} (speak_apart, attempt 1): hello" in worker.log)

@@ -10,17 +10,17 @@ from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import heard, nap, persist, say
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
-from tests.helpers.workers import Crew
+from tests.helpers.workers import WorkerProcesses
 
 
 def test_a_thawed_worker_does_not_change_a_task_that_another_worker_completed(
-    app: dibs.Dibs, hands: Crew, tmp_path: Path
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
 ) -> None:
     task = persist.enqueue(folder=str(tmp_path))
-    frozen = hands.hire(lease=1)
+    frozen = workers.start(lease=1)
     until(lambda: heard(tmp_path, "persist.1.began"), 30)
     frozen.freeze()
-    other = hands.hire(lease=30, upkeep_every=0.2)
+    other = workers.start(lease=30, upkeep_every=0.2)
     pid = int(until(lambda: heard(tmp_path, "persist.2.began"), 30))
     assert pid == other.process.pid
     say(tmp_path, "persist.go")
@@ -43,12 +43,14 @@ def test_a_thawed_worker_does_not_change_a_task_that_another_worker_completed(
     assert_balanced(app)
 
 
-def test_a_thawed_worker_does_not_start_tasks_whose_claims_it_lost(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
-    frozen = hands.hire(lease=1, concurrency=1)
+def test_a_thawed_worker_does_not_start_tasks_whose_claims_it_lost(
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
+) -> None:
+    frozen = workers.start(lease=1, concurrency=1)
     frozen.wait_until_ready(app)
     held, behind = ahead.hold(app, tmp_path)
     frozen.freeze()
-    hands.hire(lease=30, upkeep_every=0.2, worker_id="other")
+    workers.start(lease=30, upkeep_every=0.2, worker_id="other")
     until(lambda: ahead.begun([held], tmp_path, token=2), 30)
     ahead.let_go(held, tmp_path)
     done = [app.wait(task.id, 30) for task in behind]

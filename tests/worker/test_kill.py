@@ -15,7 +15,7 @@ from tests import matrix
 from tests.helpers.consistency import assert_balanced, percentile
 from tests.helpers.handlers import doze, heard, nap, remain
 from tests.helpers.waiting import until
-from tests.helpers.workers import Crew, Hand
+from tests.helpers.workers import WorkerProcess, WorkerProcesses
 
 WORKERS, A_ROUND = 4, 100
 ROUNDS = 20 if matrix.is_stress() else 12
@@ -26,43 +26,45 @@ SLACK = 10.0
 """Seconds that a slow machine may add."""
 
 
-def test_workers_killed_at_random_times_lose_no_task_and_complete_none_twice(app: dibs.Dibs, hands: Crew) -> None:
+def test_workers_killed_at_random_times_lose_no_task_and_complete_none_twice(
+    app: dibs.Dibs, workers: WorkerProcesses
+) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    at_work = [hire(hands) for _ in range(WORKERS)]
-    for hand in at_work:
-        hand.wait_until_ready(app)
+    at_work = [start(workers) for _ in range(WORKERS)]
+    for worker in at_work:
+        worker.wait_until_ready(app)
     for _ in range(ROUNDS):
         app.enqueue_many(some_work(chance, A_ROUND))
         time.sleep(chance.uniform(0, 0.4))  # a moment as good as any other
         at_work.pop(chance.randrange(WORKERS)).kill()
-        at_work.append(hire(hands))
+        at_work.append(start(workers))
     until(lambda: app.stats().depth == {"completed": ROUNDS * A_ROUND}, 60)
     entries = assert_balanced(app)
-    claimable, claimed = recovery_times(entries, {hand.name: hand.killed_at for hand in hands.all})
+    claimable, claimed = recovery_times(entries, {worker.name: worker.killed_at for worker in workers.all})
     print(f"{ROUNDS} kills, {len(claimed)} claims lost with their worker")
     print(f"seconds from the kill until claimable: {spread(claimable)}; until claimed again: {spread(claimed)}")
     assert len(claimed) >= ROUNDS
     assert percentile(claimable, 0.99) < LEASE + UPKEEP + SLACK
 
 
-def test_the_child_processes_of_a_killed_worker_exit(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
-    hand = hands.hire(lease=2, upkeep_every=0.5)
+def test_the_child_processes_of_a_killed_worker_exit(app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path) -> None:
+    worker = workers.start(lease=2, upkeep_every=0.5)
     task = remain.options(max_attempts=5).enqueue(folder=str(tmp_path))
     child = int(until(lambda: heard(tmp_path, "remain.1.began"), 30))
-    assert child != hand.process.pid
-    hand.kill()
+    assert child != worker.process.pid
+    worker.kill()
     until(lambda: not is_running(child))
-    hands.hire(lease=2, upkeep_every=0.5)
+    workers.start(lease=2, upkeep_every=0.5)
     until(lambda: heard(tmp_path, "remain.2.began"), 30)
     (tmp_path / "remain.go").touch()
     assert app.wait(task.id, 30).result["token"] == 2
     assert_balanced(app)
 
 
-def hire(hands: Crew) -> Hand:
-    return hands.hire(lease=LEASE, upkeep_every=UPKEEP, concurrency=3)
+def start(workers: WorkerProcesses) -> WorkerProcess:
+    return workers.start(lease=LEASE, upkeep_every=UPKEEP, concurrency=3)
 
 
 def some_work(chance: random.Random, count: int) -> list[NewTask]:

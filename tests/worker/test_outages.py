@@ -18,7 +18,7 @@ from tests.helpers.databases import sqlite_path
 from tests.helpers.handlers import doze, heard, nap, persist, say
 from tests.helpers.postgres import Cluster, new_data_folder
 from tests.helpers.waiting import until
-from tests.helpers.workers import crew
+from tests.helpers.workers import worker_processes
 
 pytestmark = pytest.mark.own_connections
 
@@ -38,14 +38,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_a_worker_drains_the_queue_after_postgresql_died_and_came_back(cluster: Cluster, tmp_path: Path) -> None:
-    with handlers.at(cluster.url) as app, crew(cluster.url) as hands:
-        hand = hands.hire(lease=LEASE, upkeep_every=0.5, concurrency=4)
+    with handlers.at(cluster.url) as app, worker_processes(cluster.url) as workers:
+        worker = workers.start(lease=LEASE, upkeep_every=0.5, concurrency=4)
         held = persist.enqueue(folder=str(tmp_path))
         until(lambda: heard(tmp_path, "persist.1.began"), 30)
         app.enqueue_many([(nap if n % 2 else doze).new(seconds=0.01) for n in range(1000)])
         until(lambda: app.stats().depth.get("completed", 0) > 100, 30)
         cluster.stop()
-        until(lambda: "the store does not answer" in hand.log, 30)
+        until(lambda: "the store does not answer" in worker.log, 30)
         say(tmp_path, "persist.go")  # it ends while nobody can be told
         until(lambda: heard(tmp_path, "persist.ended"))
         cluster.start()
@@ -53,17 +53,17 @@ def test_a_worker_drains_the_queue_after_postgresql_died_and_came_back(cluster: 
         until(lambda: depth(app) == {"completed": 1001}, 60)
         print(f"{time.monotonic() - began:.1f} s from the server's return to the last task")
         assert app.wait(held.id, 0).result["token"] in (1, 2)
-        assert "the store answers again" in hand.log
-        assert hand.process.poll() is None
-        hand.terminate()
-        assert hand.exit_code() == 0
+        assert "the store answers again" in worker.log
+        assert worker.process.poll() is None
+        worker.terminate()
+        assert worker.exit_code() == 0
         assert_balanced(app)
 
 
 def test_a_worker_continues_after_the_sqlite_file_was_locked_for_longer_than_a_lease(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/dibs.db"
-    with handlers.at(url) as app, crew(url) as hands:
-        hand = hands.hire(lease=1, upkeep_every=0.2, concurrency=4)
+    with handlers.at(url) as app, worker_processes(url) as workers:
+        worker = workers.start(lease=1, upkeep_every=0.2, concurrency=4)
         persist.enqueue(folder=str(tmp_path))
         until(lambda: heard(tmp_path, "persist.1.began"), 30)
         app.enqueue_many([(nap if n % 2 else doze).new(seconds=0.01) for n in range(500)])
@@ -76,8 +76,8 @@ def test_a_worker_continues_after_the_sqlite_file_was_locked_for_longer_than_a_l
             until(lambda: somebody.execute(expired, [time.time_ns() // 1000]).fetchone()[0])
             somebody.execute("ROLLBACK")
         until(lambda: app.stats().depth == {"completed": 501}, 30)
-        hand.terminate()
-        assert hand.exit_code() == 0
+        worker.terminate()
+        assert worker.exit_code() == 0
         assert_balanced(app)
 
 

@@ -14,14 +14,16 @@ import dibs
 from tests.helpers.consistency import percentile
 from tests.helpers.handlers import nap
 from tests.helpers.waiting import until
-from tests.helpers.workers import Crew
+from tests.helpers.workers import WorkerProcesses
 
 HOURS = 3600.0
 
 
-def test_a_worker_that_has_been_idle_for_long_is_woken_for_a_task_without_polling(app: dibs.Dibs, hands: Crew) -> None:
-    hand = hands.hire(poll=HOURS)
-    hand.wait_until_ready(app)
+def test_a_worker_that_has_been_idle_for_long_is_woken_for_a_task_without_polling(
+    app: dibs.Dibs, workers: WorkerProcesses
+) -> None:
+    worker = workers.start(poll=HOURS)
+    worker.wait_until_ready(app)
     # Its looks come after 0.25, 0.5, 1, 2, ... seconds: the next is so far away that only a wake-up can be in time.
     quiet_until = time.monotonic() + 1.9
     until(lambda: time.monotonic() > quiet_until)
@@ -36,8 +38,8 @@ def test_a_worker_that_has_been_idle_for_long_is_woken_for_a_task_without_pollin
     assert max(latencies) < 1
 
 
-def test_a_delayed_task_starts_close_to_its_time(app: dibs.Dibs, hands: Crew) -> None:
-    hands.hire(poll=HOURS, upkeep_every=HOURS).wait_until_ready(app)
+def test_a_delayed_task_starts_close_to_its_time(app: dibs.Dibs, workers: WorkerProcesses) -> None:
+    workers.start(poll=HOURS, upkeep_every=HOURS).wait_until_ready(app)
     tasks = [nap.options(delay=delay).enqueue() for delay in (0.3, 0.9, 1.7)]
     late = []
     for task in tasks:
@@ -49,10 +51,10 @@ def test_a_delayed_task_starts_close_to_its_time(app: dibs.Dibs, hands: Crew) ->
 
 
 def test_a_task_that_was_enqueued_before_the_worker_started_is_claimed(
-    app: dibs.Dibs, hands: Crew, tmp_path: Path
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
 ) -> None:
     task = nap.enqueue()
-    hands.hire(poll=HOURS)
+    workers.start(poll=HOURS)
     app.wait(task.id, 30)
 
 

@@ -10,24 +10,24 @@ import pytest
 
 import dibs
 from tests.helpers.handlers import swell, toil
-from tests.helpers.workers import Crew
+from tests.helpers.workers import WorkerProcesses
 
 
-def test_a_child_process_is_replaced_after_a_number_of_tasks(app: dibs.Dibs, hands: Crew) -> None:
-    hands.hire(children=1, recycle_after=3)
+def test_a_child_process_is_replaced_after_a_number_of_tasks(app: dibs.Dibs, workers: WorkerProcesses) -> None:
+    workers.start(children=1, recycle_after=3)
     served = served_by(app, [toil.enqueue() for _ in range(7)])
     assert served == [3, 3, 1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how large a process is")
-def test_a_child_process_that_has_grown_too_large_is_replaced(app: dibs.Dibs, hands: Crew) -> None:
-    hands.hire(children=1, recycle_above=200)
+def test_a_child_process_that_has_grown_too_large_is_replaced(app: dibs.Dibs, workers: WorkerProcesses) -> None:
+    workers.start(children=1, recycle_above=200)
     served = served_by(app, [toil.enqueue(), toil.enqueue(), swell.enqueue(300), toil.enqueue(), toil.enqueue()])
     assert served == [3, 2]
 
 
-def test_a_child_process_below_both_limits_is_kept(app: dibs.Dibs, hands: Crew) -> None:
-    hands.hire(children=1, recycle_above=1000)
+def test_a_child_process_below_both_limits_is_kept(app: dibs.Dibs, workers: WorkerProcesses) -> None:
+    workers.start(children=1, recycle_above=1000)
     assert served_by(app, [swell.enqueue(5) for _ in range(5)]) == [5]
 
 

@@ -14,14 +14,16 @@ from tests.helpers.consistency import assert_balanced
 from tests.helpers.handlers import heard, linger, nap, persist, remain, say, stay, toil
 from tests.helpers.tasks import events
 from tests.helpers.waiting import until
-from tests.helpers.workers import Crew
+from tests.helpers.workers import WorkerProcesses
 
 SOON = 2.0
 """Seconds, on a machine that has other things to do as well; a second is what the worker promises."""
 
 
-def test_a_handler_sees_a_cancel_request_soon_in_every_lane(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
-    hands.hire(lease=60)
+def test_a_handler_sees_a_cancel_request_soon_in_every_lane(
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
+) -> None:
+    workers.start(lease=60)
     for handler in (stay, linger, remain):
         task = begin(handler, tmp_path)
         asked = time.time()
@@ -37,9 +39,9 @@ def test_a_handler_sees_a_cancel_request_soon_in_every_lane(app: dibs.Dibs, hand
 
 
 def test_a_handler_that_completes_despite_a_cancel_request_completes_its_task(
-    app: dibs.Dibs, hands: Crew, tmp_path: Path
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
 ) -> None:
-    hands.hire()
+    workers.start()
     task = begin(persist, tmp_path)
     app.cancel(task.id)
     say(tmp_path, "persist.go")
@@ -48,9 +50,9 @@ def test_a_handler_that_completes_despite_a_cancel_request_completes_its_task(
 
 
 def test_a_task_cancelled_while_its_child_process_starts_gets_the_cancel_request(
-    app: dibs.Dibs, hands: Crew, tmp_path: Path
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
 ) -> None:
-    hands.hire(program="tests.helpers.work_slowly")
+    workers.start(program="tests.helpers.work_slowly")
     task = remain.enqueue(folder=str(tmp_path))
     until(lambda: app.get(task.id).state is State.CLAIMED, 30)  # type: ignore[union-attr]
     app.cancel(task.id)
@@ -58,8 +60,10 @@ def test_a_task_cancelled_while_its_child_process_starts_gets_the_cancel_request
     assert heard(tmp_path, "remain.stopped"), "the handler was killed before it heard of the cancellation"
 
 
-def test_a_coroutine_is_cancelled_at_its_timeout_and_tried_again(app: dibs.Dibs, hands: Crew, tmp_path: Path) -> None:
-    hands.hire()
+def test_a_coroutine_is_cancelled_at_its_timeout_and_tried_again(
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
+) -> None:
+    workers.start()
     task = begin(linger, tmp_path, timeout=0.5, max_attempts=2)
     until(lambda: heard(tmp_path, "linger.stopped"))
     until(lambda: heard(tmp_path, "linger.2.began"))
@@ -67,9 +71,9 @@ def test_a_coroutine_is_cancelled_at_its_timeout_and_tried_again(app: dibs.Dibs,
 
 
 def test_a_child_process_is_killed_at_its_timeout_and_the_task_tried_again_in_another(
-    app: dibs.Dibs, hands: Crew, tmp_path: Path
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
 ) -> None:
-    hands.hire(children=1)
+    workers.start(children=1)
     assert app.wait(toil.enqueue().id, 30).state is State.COMPLETED  # so that the first child has started
     task = begin(remain, tmp_path, timeout=1, max_attempts=2)
     first = int(heard(tmp_path, "remain.1.began") or 0)
@@ -80,9 +84,9 @@ def test_a_child_process_is_killed_at_its_timeout_and_the_task_tried_again_in_an
 
 
 def test_a_thread_continues_after_its_timeout_while_the_task_is_tried_again(
-    app: dibs.Dibs, hands: Crew, tmp_path: Path
+    app: dibs.Dibs, workers: WorkerProcesses, tmp_path: Path
 ) -> None:
-    hands.hire(concurrency=1)
+    workers.start(concurrency=1)
     task = begin(persist, tmp_path, timeout=0.5, max_attempts=2)
     until(lambda: heard(tmp_path, "persist.2.began"))  # at concurrency 1: another thread took its place
     timed_out_for_good(app, task.id)
@@ -94,8 +98,10 @@ def test_a_thread_continues_after_its_timeout_while_the_task_is_tried_again(
 
 
 @pytest.mark.parametrize("handler", [nap, toil])
-def test_a_task_that_ends_before_its_timeout_is_not_cancelled(app: dibs.Dibs, hands: Crew, handler: Any) -> None:
-    hands.hire()
+def test_a_task_that_ends_before_its_timeout_is_not_cancelled(
+    app: dibs.Dibs, workers: WorkerProcesses, handler: Any
+) -> None:
+    workers.start()
     task = handler.options(timeout=60).enqueue(seconds=0.1)
     assert app.wait(task.id, 30).state is State.COMPLETED
 

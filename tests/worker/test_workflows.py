@@ -35,7 +35,7 @@ from tests.helpers.databases import run_sql
 from tests.helpers.flows import give, keep_and_wait, keep_and_wait_apart, read, refuse, report, split
 from tests.helpers.handlers import heard, say
 from tests.helpers.waiting import until
-from tests.helpers.workers import Crew
+from tests.helpers.workers import WorkerProcesses
 
 LANES = ("", "_async", "_apart")
 COMPLETED = WorkflowState.COMPLETED
@@ -205,13 +205,15 @@ def test_a_checkpoint_is_computed_once_across_attempts(app: Dibs, lane: str, tmp
 
 
 @pytest.mark.parametrize("handler", [keep_and_wait, keep_and_wait_apart], ids=["thread", "process"])
-def test_a_checkpoint_survives_a_killed_worker(app: Dibs, hands: Crew, tmp_path: Path, handler: Any) -> None:
+def test_a_checkpoint_survives_a_killed_worker(
+    app: Dibs, workers: WorkerProcesses, tmp_path: Path, handler: Any
+) -> None:
     task = handler.enqueue(folder=str(tmp_path))
     options: dict[str, Any] = {"program": "tests.helpers.work_flows", "lease": 1.5, "upkeep_every": 0.5}
-    hand = hands.hire(**options)
+    worker = workers.start(**options)
     until(lambda: heard(tmp_path, "kept.1.began"), 30)
-    hand.kill()
-    hands.hire(**options)
+    worker.kill()
+    workers.start(**options)
     until(lambda: heard(tmp_path, "kept.2.began"), 30)
     say(tmp_path, "go")
     assert app.wait(task.id, 30).result == {"count": 1, "pair": [1, 2]}
