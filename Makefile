@@ -56,10 +56,11 @@ stress: setup ## run every test in every way, with a million rows; the API and t
 faults: setup ## inject every fault of docs/reliability.md and print its table, MINUTES=30 in all (SEED=7: a run again)
 	$(BIN)/python -m tests.stress --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(FAULTS)
 
-check: setup ## check format, lint, types, imports, and that every fence is tested
+check: setup ## check format, lint, types, imports, names, and that every fence is tested
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tools.names
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target check-types check-fences
 
 .PHONY: check-types check-fences
