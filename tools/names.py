@@ -16,7 +16,7 @@ RETIRED = frozenset(
     {
         *("asked", "board", "crew", "desk", "gathering", "house", "looking", "mishap", "mishaps", "outlining", "pulse"),
         *("racing", "said", "shelf", "standing", "standings", "tallying", "tending", "told", "undrawn", "vitals"),
-        *("whoever", "wish", "witness"),
+        *("together", "whoever", "wish", "witness"),
     }
 )
 EXEMPT = "dibs.wire."
